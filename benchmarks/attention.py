@@ -22,33 +22,25 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from disentangled import HUGGING_FACE, WINDOWS, attention_of, deberta
-from measure import DTYPES, Case, Result, add_arguments, measure, must_agree, parse, print_header, print_table
+from measure import DTYPES, Case, Result, add_arguments, clock, measure, must_agree, parse, print_header, print_table
 from peers import unfold_attention
 from torch import Tensor, nn
 
-from fairseq_poolingformer.attention import GlobalTokens, TwoLevelAttention, Window, band_attention
-from fairseq_poolingformer.doctor import timing
-from fairseq_poolingformer.doctor.timing import (
-    CALLS_ON_GPU,
-    DIM,
-    HEADS,
-    KEYS_OF_ONE,
-    KEYS_OF_TWO,
-    LIMIT,
-    LIMIT_OF_GPU,
-    POOLED_WINDOW,
-    POOLING,
-    PRODUCTS,
-    WINDOW,
-    level_one,
-    level_two,
-)
+from fairseq_poolingformer.attention import GlobalTokens, Pooling, TwoLevelAttention, Window, band_attention, pool_keys
+from fairseq_poolingformer.attention.backends import flex
 
+DIM, HEADS = 768, 12
+WINDOW, POOLED_WINDOW, POOLING = Window(128), Window(512), Pooling(5, 4)
+KEYS_OF_ONE, KEYS_OF_TWO = 2 * WINDOW.left + 1, 2 * POOLED_WINDOW.left // POOLING.stride + 1  # that a query sees
 LED_WINDOW = 512
-CALLS = {"cpu": 1, "cuda": CALLS_ON_GPU}  # in a run
+CALLS = {"cpu": 1, "cuda": 20}  # in a run: so many that a GPU does not wait for the host after each
+LIMIT = {"cpu": (4096, DIM, 1)}  # rows and width of the product whose rate is the limit; products
+LIMIT_OF_GPU = (8192, 8192, 20)
+PRODUCTS = {"forward": 2, "both": 7}  # of queries × keys × head dim
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.05, "float16": 0.01}  # of the largest number
 PASSES = {"forward": "forward", "both": "forward + backward"}
 PROJECTIONS = {"forward": 1, "both": 3}  # products of a projection
@@ -102,7 +94,17 @@ def step(
     parameters: Iterable[Tensor] = (),
 ) -> Callable[[], None]:
     """A run: calls forward, or forward and backward with the gradients of inputs and parameters."""
-    once = timing.step(call, passes, inputs, parameters)
+    if passes == "both":
+        inputs = [x.detach().requires_grad_() for x in inputs]
+        grad = torch.ones_like(call(*inputs))
+    wanted = [*inputs, *parameters]
+
+    def once() -> None:
+        if passes == "both":  # not backward(), which would also time the sum of the gradients of all calls
+            torch.autograd.grad(call(*inputs), wanted, grad, allow_unused=True)
+        else:
+            with torch.no_grad():
+                call(*inputs)
 
     def run() -> None:
         for _ in range(CALLS[args.device]):
@@ -117,12 +119,34 @@ def first_token(length: int, device: torch.device) -> GlobalTokens:
     return GlobalTokens(torch.arange(length, device=device)[None] < 1)
 
 
+def level_one(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
+    """Level one on (B, H, T, D), with further arguments of the operator."""
+    return band_attention(query, key, value, window=WINDOW, **arguments)
+
+
+def level_two(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
+    """Level two with mean pooling, pooling included."""
+    pooled_keys, _ = pool_keys(key, POOLING)
+    pooled_values, _ = pool_keys(value, POOLING)
+    return band_attention(query, pooled_keys, pooled_values, window=POOLED_WINDOW, pooling=POOLING, **arguments)
+
+
 def level_one_with_global_token(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
     return level_one(query, key, value, global_mask=first_token(key.size(2), key.device), **arguments)
 
 
 def both_levels(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
     return level_one(query, key, value, **arguments) + level_two(query, key, value, **arguments)
+
+
+def by_flex(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """An operator that FlexAttention computes, on a CPU too: the backend refuses these, where some masks fail."""
+
+    def run(*tensors: Tensor, **arguments: Any) -> Tensor:
+        with patch.object(flex, "_why_not_here", return_value=None):
+            return call(*tensors, backend="flex", **arguments)
+
+    return run
 
 
 FLEX = ", FlexAttention"  # ends the name of a row with the same windows, by PyTorch's compiler
@@ -137,7 +161,7 @@ OPERATORS = {
     "full attention, SDPA": partial(band_attention, window=Window.unlimited(), backend="sdpa"),
     **CHECKED,
     "level one, dropout 0.1": partial(level_one, dropout_p=0.1),
-    **{name + FLEX: partial(call, backend="flex") for name, call in CHECKED.items()},
+    **{name + FLEX: by_flex(call) for name, call in CHECKED.items()},
 }
 POOLINGFORMER = {"window": WINDOW, "pooled_window": POOLED_WINDOW, "pooling": POOLING}
 LAYERS = {
@@ -187,7 +211,20 @@ def banded(length: int, **arguments: Any) -> tuple[TwoLevelAttention, Callable[[
 
 def matmul_rate(args: argparse.Namespace) -> Callable[[], float]:
     """A case: multiply-adds a second in a large product of the timed dtype, the best of five."""
-    return partial(timing.matmul_rate, args.device, getattr(torch, args.dtype))
+
+    def rate() -> float:
+        rows, width, count = LIMIT.get(args.device, LIMIT_OF_GPU)
+        x = torch.randn(rows, width, device=args.device, dtype=getattr(torch, args.dtype))
+        weight = torch.randn(width, width, device=args.device, dtype=x.dtype)
+        times = []
+        for _ in range(6):
+            start = clock(args.device)
+            for _ in range(count):
+                x @ weight
+            times.append(clock(args.device) - start)
+        return count * rows * width * width / min(times[1:])
+
+    return rate
 
 
 def multiply_adds(args: argparse.Namespace, passes: str) -> dict[str, float]:
@@ -250,8 +287,7 @@ def check(args: argparse.Namespace) -> None:
         expected = results_of(partial(call, backend="reference"), *inputs)
         must_agree_in_all(name, results_of(call, *(x.to(dtype) for x in inputs)), expected, args.dtype)
         if args.device == "cuda" or "forward" in args.passes:
-            flex = partial(call, backend="flex")
-            actual = results_of(flex, *(x.to(dtype) for x in inputs), gradients=args.device == "cuda")
+            actual = results_of(by_flex(call), *(x.to(dtype) for x in inputs), gradients=args.device == "cuda")
             must_agree_in_all(name + FLEX, actual, expected, args.dtype)
     x = torch.randn(1, length, DIM, device=args.device)
     for name in LAYERS:

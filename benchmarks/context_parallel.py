@@ -1,12 +1,10 @@
-"""One document over processes and over chunks of time: memory, seconds and bytes of an encoder's step.
+"""One document over processes: memory, seconds and bytes of an encoder's step.
 
     python benchmarks/context_parallel.py --tokens 65536 --cases 1x1 2x1 4x1 1x2
-    python benchmarks/context_parallel.py --tokens 65536 262144 1048576 --cases 1x2/16384 --dtype bfloat16
 
-A case is PROCESSESxTHREADS, and after a slash the tokens of a chunk. Without chunks every layer is recomputed in the
-backward pass; the arrays of one process in chunks are in files, of which --layers makes fewer. The processes exchange
-through gloo, and give freed memory back, so that memory is what tensors take. The sum of squares of all outputs, and
-that of the gradients of all parameters, must be the same in all cases of a length.
+A case is PROCESSESxTHREADS. Every layer is recomputed in the backward pass. The processes exchange through gloo, and
+give freed memory back, so that memory is what tensors take. The sum of squares of all outputs, and that of the
+gradients of all parameters, must be the same in all cases of a length.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window
 from fairseq_poolingformer.attention.sharding import GroupRanks, Shard
-from fairseq_poolingformer.attention.sharding.places import Files
 
 BLOCK = 256  # tokens of the input that one seed gives, so that every division has the same input
 SIZES = {"base": (768, 12, 6), "large": (1024, 16, 12), "tiny": (32, 2, 4)}  # channels, heads, layers
@@ -41,20 +38,18 @@ class Case:
 
     processes: int
     threads: int
-    chunk_tokens: int | None
 
     @classmethod
     def of(cls, text: str) -> Case:
-        """From ``2x1`` or ``1x2/16384``."""
-        sizes, _, chunk = text.partition("/")
-        processes, _, threads = sizes.partition("x")
+        """From ``2x1``."""
+        processes, _, threads = text.partition("x")
         try:
-            return cls(int(processes), int(threads), int(chunk) if chunk else None)
+            return cls(int(processes), int(threads))
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not such as 2x1 or 1x2/16384") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not such as 2x1") from None
 
     def __str__(self) -> str:
-        return f"{self.processes}x{self.threads}" + (f"/{self.chunk_tokens}" if self.chunk_tokens else "")
+        return f"{self.processes}x{self.threads}"
 
 
 class CountedRanks(GroupRanks):
@@ -78,10 +73,7 @@ class Layer(nn.Module):
         self.feed = nn.Sequential(nn.Linear(channels, 4 * channels), nn.GELU(), nn.Linear(4 * channels, channels))
 
     def forward(self, x: Tensor, shard: Shard) -> Tensor:
-        return shard.attend(self.attention, x, before=self.first, after=self.rest)
-
-    def rest(self, chunk: range, attended: Tensor, x: Tensor) -> Tensor:
-        x = x + attended
+        x = x + self.attention(self.first(x), shard=shard)
         return x + self.feed(self.second(x))
 
 
@@ -95,10 +87,10 @@ class Encoder(nn.Module):
 
     def forward(self, shard: Shard) -> Tensor:
         """The sum of squares of the outputs."""
-        x = shard.by_chunk(lambda chunk: self.scale * numbers(chunk, *self.scale.shape, self.scale.dtype))
+        x = self.scale * numbers(shard.part, *self.scale.shape, self.scale.dtype)
         for layer in self.layers:
-            x = layer(x, shard) if shard.place_of_chunks else checkpoint(layer, x, shard, use_reentrant=False)
-        return shard.each_chunk(lambda part: part.float().square().sum((0, 2)).double()[None], x).sum()
+            x = checkpoint(layer, x, shard, use_reentrant=False)
+        return x.float().square().sum((0, 2)).double().sum()
 
 
 def set_malloc() -> None:
@@ -128,9 +120,7 @@ def work(rank: int, case: Case, tokens: int, args: argparse.Namespace, folder: s
     encoder = Encoder(channels, heads, args.layers or layers).to(dtype)
     part = range(tokens * rank // case.processes, tokens * (rank + 1) // case.processes)
     mask = torch.arange(part.start, part.stop)[None] == 0
-    files = Files(args.folder) if case.chunk_tokens and case.processes == 1 else None
-    division = {"chunk_tokens": case.chunk_tokens, "place": files, "ranks": None if files else ranks}
-    shard = Shard.of(1, len(part), global_mask=mask, **division)
+    shard = Shard.of(1, len(part), global_mask=mask, ranks=ranks)
     ranks.sent, baseline = 0, reset_peak("cpu")
     for _ in range(args.repeats):
         distributed.barrier()
@@ -146,14 +136,13 @@ def work(rank: int, case: Case, tokens: int, args: argparse.Namespace, folder: s
         for gradient in gradients:
             distributed.all_reduce(gradient)
     grad = sum(float(gradient.square().sum()) for gradient in gradients) / case.processes
-    memory, in_files = peak("cpu") - baseline, files.most if files else 0
-    results.put((rank, seconds, memory, in_files, ranks.sent, loss.item(), grad))
+    results.put((rank, seconds, peak("cpu") - baseline, ranks.sent, loss.item(), grad))
     distributed.barrier()
     distributed.destroy_process_group()
 
 
 def measured(case: Case, tokens: int, args: argparse.Namespace) -> tuple[float, ...]:
-    """Seconds, the most bytes of memory and of files and bytes sent of a process, and the sums of squares."""
+    """Seconds, the most bytes of memory and bytes sent of a process, and the sums of squares."""
     results = multiprocessing.get_context("spawn").SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
         multiprocessing.spawn(work, (case, tokens, args, folder, results), case.processes)
@@ -168,12 +157,11 @@ def parser() -> argparse.ArgumentParser:
     add = result.add_argument
     add("--tokens", type=int, nargs="+", default=[65536], help="of the document (default: 65536)")
     cases = ["1x1", "2x1", "4x1", "1x2"]
-    add("--cases", type=Case.of, nargs="+", default=[Case.of(text) for text in cases], metavar="PxT[/CHUNK]")
+    add("--cases", type=Case.of, nargs="+", default=[Case.of(text) for text in cases], metavar="PxT")
     add("--size", default="base", choices=SIZES, help="of BART's encoder (default: base)")
     add("--layers", type=int, help="of the encoder, half of them with two levels (default: those of the size)")
     add("--dtype", default="float32", choices=DTYPES)
     add("--inference", action="store_true", help="the forward pass alone, without gradients")
-    add("--folder", help="of the files of arrays (default: that of temporary files)")
     add("--repeats", type=int, default=2, help="steps, of which the last one is timed (default: 2)")
     return result
 
@@ -181,13 +169,13 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, check, print the table."""
     args = parser().parse_args(arguments)
-    heads = ("case", "tokens", "s", "µs a token", "GiB a process", "GiB in files", "MiB sent a process")
+    heads = ("case", "tokens", "s", "µs a token", "GiB a process", "MiB sent a process")
     print("  ".join(f"{head:>18}" for head in heads))
     for tokens in args.tokens:
         expected: tuple[float, ...] | None = None
         for case in args.cases:
-            seconds, memory, in_files, sent, *sums = measured(case, tokens, args)
-            numbers_of_row = (seconds, 1e6 * seconds / tokens, memory / GIB, in_files / GIB, sent / 2**20)
+            seconds, memory, sent, *sums = measured(case, tokens, args)
+            numbers_of_row = (seconds, 1e6 * seconds / tokens, memory / GIB, sent / 2**20)
             row = (case, tokens, *(f"{x:.3f}" for x in numbers_of_row))
             print("  ".join(f"{cell!s:>18}" for cell in row), flush=True)
             expected = expected or tuple(sums)

@@ -3,7 +3,7 @@
 #
 #   benchmarks/gpu.sh out=FOLDER [KEY=value …]
 #
-# doctor, tiles, tests, attention and launches need torch, triton, transformers and pytest; training, fairseq and reader
+# doctor, tests and attention need torch, triton, transformers and pytest; training, fairseq and reader
 # need fairseq too (run_scripts/install.sh). Where no package index can be reached, steps=install wheels=FOLDER puts what is
 # missing into packages/ of the output folder, where the other steps find it; benchmarks/offline.txt says how to fill
 # FOLDER on another machine. Each step's output goes to a file of its name in the output folder, and to the terminal. A
@@ -14,10 +14,10 @@ set -euo pipefail
 # shellcheck source=run_scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../run_scripts/lib.sh"
 
-all=install,doctor,tiles,tests,attention,launches,training,training_16_bit,training_dropout,fairseq,reader
+all=install,doctor,tests,attention,training,training_16_bit,training_dropout,fairseq,reader
 options=(
   "out=" # the folder for the tables
-  "steps=doctor,tiles,tests,attention,launches,training,fairseq" # which of them; there are also install, training_16_bit, training_dropout and reader
+  "steps=doctor,tests,attention,training,fairseq" # which of them; there are also install, training_16_bit, training_dropout and reader
   "length=16384" # tokens
   "dtype=bfloat16" # float32, bfloat16 or float16
   "size=large" # of the model in the training step: tiny, base or large
@@ -73,8 +73,6 @@ if [[ $device == cuda ]]; then
 else
   dtypes=(bfloat16)
 fi
-declare -A precisions=([float32]=fp32 [bfloat16]=bf16 [float16]=fp16)
-doctor=("$python" -m fairseq_poolingformer.cli.main doctor --precision "${precisions[$dtype]}" --folder "$out")
 
 for step in ${steps//,/ }; do
   printf '\n# %s\n' "$step"
@@ -84,8 +82,7 @@ for step in ${steps//,/ }; do
       record install "$python" -m pip install --disable-pip-version-check --no-index --find-links "$wheels" --no-deps \
         --no-build-isolation --upgrade --target "$out/packages" --requirement benchmarks/offline.txt
       ;;
-    doctor) record doctor "${doctor[@]}" --device "$device" --lengths "$length" ;;
-    tiles) record tiles "${doctor[@]}" --tune --lengths "$length" --tiles "$out/tiles.json" ;;
+    doctor) record doctor "$python" -m fairseq_poolingformer.cli.main doctor --device "$device" --folder "$out" ;;
     tests)
       # those that run on a GPU where there is one; the interpreter's and the compiler's tests of the kernels need none
       record tests "$python" -m pytest -q "${workers[@]}" tests/attention/backends/triton tests/attention/score_terms \
@@ -95,7 +92,6 @@ for step in ${steps//,/ }; do
       record attention "$python" benchmarks/attention.py --device "$device" --dtype "$dtype" --length "$length" \
         --longest-dense "$length" --repeats "$repeats" --passes forward both --parts layer
       ;;
-    launches) record launches "$python" benchmarks/launches.py --device "$device" --dtype "$dtype" --length "$length" ;;
     training) training training --systems huggingface-led led poolingformer "${kernels[@]}" ;;
     training_16_bit) training training_16_bit --systems huggingface-led poolingformer --peer-precision weights ;;
     training_dropout) training training_dropout --systems huggingface-led poolingformer sdpa --attention-dropout 0.1 ;;

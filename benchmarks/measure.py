@@ -30,9 +30,8 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention import keep_freed_memory
-from fairseq_poolingformer.doctor.machine import GIB, processor
-from fairseq_poolingformer.doctor.timing import clock
 
+GIB = 2**30
 DTYPES = ("float32", "bfloat16", "float16")
 PACKAGES = ("torch", "transformers", "fairseq", "fairseq-fixed", "triton")
 
@@ -103,6 +102,14 @@ def reset_peak(device: str) -> int:
 
 def peak(device: str) -> int:
     return _memory("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated()
+
+
+def clock(device: str) -> float:
+    """Seconds of CPU time of this process on all its threads; elsewhere of the wall, on a GPU once it is idle."""
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -289,6 +296,8 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> a
 
 def machine(args: argparse.Namespace) -> str:
     """The processor or GPU, threads and versions, in one line."""
+    from fairseq_poolingformer.cli.doctor import processor  # here, so that the measured processes do not import it
+
     name = torch.cuda.get_device_name() if args.device == "cuda" else processor()
     versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:

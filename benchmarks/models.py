@@ -18,7 +18,6 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch import Tensor, nn
 
 import fairseq_poolingformer
-from fairseq_poolingformer.patches import quiet_logging
 from fairseq_poolingformer.weights.convert import to_fairseq
 
 # fairseq requires torchaudio; one made for another torch does not load, which transformers does not survive.
@@ -134,7 +133,7 @@ def fairseq_model(args: argparse.Namespace, arch: str, *flags: str) -> tuple[Any
         shape += ("--window-size", str(args.led_window))
     if arch == "poolingformer_bart":
         shape += ("--pooled-layers", size.pooled_layers)
-    quiet_logging()
+    logging.getLogger().setLevel(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
         for language in ("source", "target"):
             words = "".join(f"w{number} 1\n" for number in range(args.vocabulary - FIRST_WORD))

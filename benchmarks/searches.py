@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.cli import convert
-from fairseq_poolingformer.cli.command import load_fairseq
+from fairseq_poolingformer.command import load_fairseq
 
 BOS, PAD, EOS = 0, 1, 2
 

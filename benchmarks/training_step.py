@@ -27,11 +27,20 @@ import torch
 from fairseq.trainer import Trainer
 from fairseq.utils import apply_to_sample
 from measure import DTYPES, Case, add_arguments, measure, must_agree, parse, print_header, print_table
+from models import (
+    SIZES,
+    fairseq_model,
+    global_attention_mask,
+    huggingface_led,
+    led_from_huggingface,
+    random_document,
+    sample,
+)
 from models import add_arguments as add_model_arguments
-from models import fairseq_model, global_attention_mask, huggingface_led, led_from_huggingface, random_document, sample
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import TwoLevelAttention
+from fairseq_poolingformer.settings import layer_numbers
 
 CLIP_NORM, LEARNING_RATE = 0.1, 3e-5
 LOSS_SCALE = 128  # where both begin with float16, so that no step is skipped
@@ -89,7 +98,7 @@ def fairseq_step(args: argparse.Namespace, arch: str, name: str | None = None) -
         *{"float32": (), "bfloat16": ("--bf16",), "float16": ("--fp16",)}[args.dtype],
         *(("--checkpoint-activations",) if args.checkpoint_activations else ()),
         *(("--cpu",) if args.device == "cpu" else ()),
-        *OURS.get(name, ()),
+        *(OURS[name](args) if name else ()),
     ]
     config, task, model = fairseq_model(args, arch, *map(str, flags))
     trainer = Trainer(config, task, model, task.build_criterion(config.criterion))
@@ -107,15 +116,34 @@ def fairseq_step(args: argparse.Namespace, arch: str, name: str | None = None) -
 
 
 FULL = ("--window-size", "all", "--pooled-layers", "none", "--global-tokens", "0")
-OURS = {  # flags of models that differ in their attention alone
-    "poolingformer": (),
-    "flex": ("--attention-backend", "flex"),
-    "sdpa": (*FULL, "--attention-backend", "sdpa"),
+
+
+def one_window(tokens: int, args: argparse.Namespace) -> tuple[str, ...]:
+    """Flags of the control: 128 tokens a side in the lower layers, and in those with level two one wider window."""
+    size = SIZES[args.size]
+    upper = layer_numbers(size.pooled_layers)
+    windows = ",".join(str(tokens if layer in upper else 128) for layer in range(size.layers))
+    return ("--window-size", windows, "--pooled-layers", "none")
+
+
+OURS = {  # flags of models that differ in their attention alone, by the arguments
+    "poolingformer": lambda args: (),
+    "window-256": partial(one_window, 256),
+    "window-512": partial(one_window, 512),  # as many multiply-adds as Poolingformer, or 2 % fewer at the large size
+    "flex": lambda args: ("--attention-backend", "flex"),
+    "sdpa": lambda args: (*FULL, "--attention-backend", "sdpa"),
 }
 SYSTEMS = {
     "huggingface-led": ("LED of Hugging Face", huggingface_step),
     "led": ("LED here", partial(fairseq_step, arch="led_bart")),
     "poolingformer": ("Poolingformer", partial(fairseq_step, arch="poolingformer_bart", name="poolingformer")),
+    **{
+        f"window-{tokens}": (
+            f"one window, {tokens} in the upper layers",
+            partial(fairseq_step, arch="poolingformer_bart", name=f"window-{tokens}"),
+        )
+        for tokens in (256, 512)
+    },
     "flex": ("Poolingformer, FlexAttention", partial(fairseq_step, arch="poolingformer_bart", name="flex")),
     "sdpa": ("full attention, SDPA", partial(fairseq_step, arch="poolingformer_bart", name="sdpa")),
     "bart": ("full attention, fairseq's BART", partial(fairseq_step, arch="bart")),
@@ -151,7 +179,7 @@ def check_backend(args: argparse.Namespace, name: str, length: int) -> None:
         SystemExit: it does not.
     """
     flags = ("--max-source-positions", str(length), "--max-target-positions", str(args.target_length))
-    _, _, model = fairseq_model(args, "poolingformer_bart", *flags, *OURS[name])
+    _, _, model = fairseq_model(args, "poolingformer_bart", *flags, *OURS[name](args))
     encoder = model.encoder.to(args.device).eval()
     attentions = [module for module in encoder.modules() if isinstance(module, TwoLevelAttention)]
     for parameter in (parameter for module in attentions for parameter in module.parameters()):
@@ -187,7 +215,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--systems",
         nargs="+",
-        default=["huggingface-led", "led", "poolingformer", "sdpa"],
+        default=["huggingface-led", "sdpa", "led", "window-256", "window-512", "poolingformer"],
         choices=tuple(SYSTEMS),
         help="what to time; ratios are to the first (default: %(default)s)",
     )
@@ -202,7 +230,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(args.threads)
     if "flex" in args.systems and (args.device == "cpu" or args.attention_dropout):
         raise SystemExit("--systems flex: FlexAttention has no backward pass on a CPU, and no attention dropout")
-    check_led(args, args.check_length)
+    if {"huggingface-led", "led"} & set(args.systems):
+        check_led(args, args.check_length)
     for name in OURS:
         if name in args.systems or name == "poolingformer":
             check_backend(args, name, args.check_length)

@@ -8,35 +8,32 @@ wherever fairseq was imported first.
 
 import os
 import sys
-from collections.abc import Iterable
-from importlib.abc import MetaPathFinder
+from importlib import import_module
 
 __version__ = "0.1.0"
 
+# what registers itself with fairseq when it is imported, beside the tasks with their models and losses
+_REGISTERED = ("training.linear_cross_entropy", "training.optimizers", "training.staged_lr")
 
-def register(tasks: Iterable[str] | None = None) -> None:
-    """Patch fairseq (:mod:`fairseq_poolingformer.patches`) and register the plugin; calling it again changes nothing.
 
-    Args:
-        tasks: register these alone, with the models that they train, to use their checkpoints; None for everything.
+def register() -> None:
+    """Patch fairseq (:mod:`~.patches.table`) and register the plugin; calling it again changes nothing.
 
     Raises:
         ModuleNotFoundError: fairseq, or a library that the plugin needs, is not installed.
         ImportError: torch is too old to load checkpoints safely.
     """
-    from fairseq_poolingformer.extras import MissingLibraryError, needing
+    from fairseq_poolingformer.extras import needing
 
-    try:
-        with needing("fairseq"):
-            from fairseq_poolingformer import patches, registration
+    with needing("fairseq"):
+        from fairseq_poolingformer.patches import table
+        from fairseq_poolingformer.tasks import registry
 
-            patches.apply()
-            registration.register(tasks)
-    except MissingLibraryError:
-        # prints the sentence alone; cannot be imported later, when the import of this package has failed
-        from fairseq_poolingformer.patches.fixes import mistakes  # noqa: F401
-
-        raise
+        table.apply()
+        for module in _REGISTERED:
+            import_module(f"{__name__}.{module}")
+        for task in registry.tasks().values():
+            task.register()
 
 
 class _UserDir(list):
@@ -53,44 +50,7 @@ class _UserDir(list):
         return found
 
 
-# modules of version 0.1.0, or the packages that held them -> where they are
-MOVED = {
-    "attention.weights": "attention.probabilities",
-    "cli.eval_lm": "char_lm.eval_lm",
-    "cli.sample_lm": "char_lm.sample_lm",
-    "cli.score_qa": "cli.score",
-    "cli.score_task": "cli.score",
-    "compat": "patches",
-    "criterions": "tasks",
-    "data": "tasks",
-    "downstream": "tasks",
-    "models.char_lm": "char_lm.models",
-    "models.conversion": "weights",
-    "models.loading": "weights.loading",
-    "models.looks": "show",
-    "models.reader": "models.shipped_reader",
-    "modules": "models",
-    "optim": "training",
-    "qa": "tasks.question_answering",
-    "scoring": "tasks.summarization",
-}
-
-
-class _Moved(MetaPathFinder):
-    """Says where a module is that is imported by its former name."""
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if not name.startswith(f"{__name__}."):
-            return  # every import of the process asks
-        own = name.removeprefix(f"{__name__}.")
-        former = next((old for old in MOVED if f"{own}.".startswith(f"{old}.")), None)
-        if former is not None:
-            now = f"{__name__}.{MOVED[former]}"
-            raise ModuleNotFoundError(f"{__name__}.{former} is now {now} (CHANGELOG.md)", name=name)
-
-
 __path__ = _UserDir(__path__)
-sys.meta_path.insert(0, _Moved())  # first, since a folder that git leaves behind is a package for Python
 
 if sys.modules.get("fairseq") is not None:
     register()

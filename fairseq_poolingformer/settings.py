@@ -91,8 +91,8 @@ def _setting(default: Any, help: str, **more: Any) -> Any:
         default: its value where nothing is given.
         help: the flag's.
         more: ``metavar`` and ``choices`` of the flag; ``two_way``: there is a flag that turns it off; ``each_layer``:
-            one value, or one a layer; ``card``: its meaning in a model card; ``changed``: "refused" where other values
-            give the parameters of a checkpoint another meaning, "quiet" where they do not change what is computed.
+            one value, or one a layer; ``card``: its meaning in a model card; ``is_meaning``: another value
+            gives the parameters of a checkpoint another meaning.
     """
     return field(default=default, metadata={"help": help, **more})
 
@@ -112,7 +112,7 @@ class LevelSettings:
         PAPER_LAYERS["bart_large"],
         "0-based layers with level two, e.g. 6-11 or 0,3,5-7; none for no level two",
         metavar="L",
-        changed="refused",
+        is_meaning=True,
         card="layers with level two, from 0",
     )
     pooled_window_size: Layers = _setting(
@@ -124,13 +124,13 @@ class LevelSettings:
         card="level two sees so many tokens on each side",
     )
     pool_kernel_size: int = _setting(
-        5, "tokens pooled to one key (κ)", metavar="K", changed="refused", card="tokens in a pool"
+        5, "tokens pooled to one key (κ)", metavar="K", is_meaning=True, card="tokens in a pool"
     )
     pool_stride: int = _setting(
         4, "tokens between neighbouring pooled keys (ξ)", metavar="S", card="tokens from one pool to the next"
     )
     pool_type: str = _setting(
-        "ldconv", "how keys and values are pooled", choices=POOL_TYPES, changed="refused", card="pooling"
+        "ldconv", "how keys and values are pooled", choices=POOL_TYPES, is_meaning=True, card="pooling"
     )
     pool_alignment: str = _setting(
         "grid",
@@ -138,17 +138,17 @@ class LevelSettings:
         "as eq. 6-7 say literally",
         choices=ALIGNMENTS,
     )
-    ldconv_heads: int = _setting(1, "sets of dynamic weights of the ldconv kinds", metavar="H", changed="refused")
+    ldconv_heads: int = _setting(1, "sets of dynamic weights of the ldconv kinds", metavar="H", is_meaning=True)
     pool_mix: bool = _setting(
         False,
         "level two projects the layer's input instead of level one's output",
-        changed="refused",
+        is_meaning=True,
         card="level two reads the layer's input (Mix)",
     )
     pool_share_weights: bool = _setting(
         False,
         "level two uses level one's projections",
-        changed="refused",
+        is_meaning=True,
         card="level two shares level one's projections",
     )
     pooled_init: str = _setting(
@@ -157,14 +157,12 @@ class LevelSettings:
         "or as such copies with values of zero, so that the model begins as the one without level two "
         "(default: random)",
         choices=("random", "level-one", "level-one-silent"),
-        changed="quiet",
     )
     position_init: str = _setting(
         "repeat",
         "where a checkpoint has fewer learned positions, they are repeated in a loop, or interpolated: spread evenly, "
         "with those between from the two beside them (default: repeat)",
         choices=("repeat", "interpolate"),
-        changed="quiet",
     )
     random_position_offsets: bool = _setting(
         False,
@@ -177,14 +175,13 @@ class LevelSettings:
         False,
         "global tokens have projections of their own, as in Longformer",
         two_way=True,
-        changed="refused",
+        is_meaning=True,
         card="global tokens have projections of their own",
     )
     attention_backend: str | None = _setting(
         None,
         "implementation of the attention; default: the fastest that can run the call",
         choices=BACKEND_NAMES,
-        changed="quiet",
     )
 
 
@@ -197,13 +194,13 @@ class RelativeSettings:
         "DeBERTa's scores between contents and relative positions, in level one: "
         "content to position (c2p), position to content (p2c), or both",
         choices=("none", "c2p", "p2c", "c2p,p2c"),
-        changed="refused",
+        is_meaning=True,
     )
     max_relative_positions: int = _setting(
         512,
         "distances on each side with a relative position of their own (k); no window may reach beyond",
         metavar="K",
-        changed="refused",
+        is_meaning=True,
     )
     global_relative_positions: int = _setting(
         64, "the same to and from global tokens, spread evenly over the longest input (k_g)", metavar="K"
@@ -352,9 +349,9 @@ TABLE: dict[str, Field[Any]] = {
 DEFAULTS = {name: setting.default for name, setting in TABLE.items()}
 
 
-def settings_with(key: str, value: Any = True) -> tuple[str, ...]:
+def settings_with(key: str) -> tuple[str, ...]:
     """The names of the settings with a property of :func:`_setting`'s, such as ``each_layer``."""
-    return tuple(name for name, setting in TABLE.items() if setting.metadata.get(key) == value)
+    return tuple(name for name, setting in TABLE.items() if setting.metadata.get(key))
 
 
 def set_defaults(args: argparse.Namespace, **defaults: Any) -> None:

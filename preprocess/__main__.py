@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 
-from fairseq_poolingformer.cli.command import did_you_mean, output_for_a_while, saying_what_is_missing, take_user_dir
+from fairseq_poolingformer.command import did_you_mean, output_for_a_while, saying_what_is_missing, take_user_dir
 from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import corpora
 

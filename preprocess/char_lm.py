@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from fairseq_poolingformer.cli.command import positive, run_command
+from fairseq_poolingformer.command import positive, run_command
 from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.sequences import SequencesWriter
-from fairseq_poolingformer.text.whole_file import write_lines
+from fairseq_poolingformer.text.whole_file import unfinished_name, write_lines
 
 from .pipeline import data_folder
 from .pipeline.command import log_to_stderr
@@ -192,7 +192,7 @@ def split_sizes(total: int, sizes: Sequence[int] | None) -> tuple[int, ...]:
 @contextlib.contextmanager
 def _joined(files: Sequence[Path], folder: Path, text8: bool, limit: int | None) -> Iterator[tuple[BinaryIO, int]]:
     """Give the whole text as one file, and its length, which is known only at the end and decides the splits."""
-    path = folder / "text.unfinished"
+    path = unfinished_name(folder / "text")
     try:
         with open(path, "wb+") as text:
             total = 0

@@ -1,10 +1,11 @@
 """Compare every file of a data folder with the digests that preprocessing wrote into ``corpus.json``."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import run_command
+from fairseq_poolingformer.command import run_command
 from fairseq_poolingformer.text.data_folder import check_folder
 
 
@@ -30,3 +31,7 @@ def _run(args: argparse.Namespace) -> None:
         if problems:
             raise ValueError("\n".join(problems))
         print(f"{folder}: {count} files as they were written")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from fairseq_poolingformer.cli.command import natural
+from fairseq_poolingformer.command import natural
 
 from . import python_sources
 from .pipeline import command

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.cli.command import finite
+from fairseq_poolingformer.command import finite
 from fairseq_poolingformer.tasks.hotpotqa.examples import AnswerType, HotpotqaSplit
 from fairseq_poolingformer.tasks.hotpotqa.scores import PARAGRAPH_SCORES, Fact, facts_of
 from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH, MAX_QUESTION_LENGTH

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from fairseq_poolingformer.tasks.classification import scores
 from fairseq_poolingformer.tasks.classification.scores import HYPERPARTISAN_LABELS, read_ground_truth
 from fairseq_poolingformer.text.json_lines import BadLine
-from fairseq_poolingformer.text.xml_elements import read_elements
 
 from .labelled_text import LabelledDocument, corpus_of, make_shared_parser
 from .news_text import clean
@@ -32,17 +32,16 @@ def read_articles(path: Path, labels: Mapping[str, str]) -> Iterator[Record]:
     Raises:
         InputError: the file is not XML, ends too early, or has no articles.
     """
-    return read_files([path], functools.partial(_articles, labels=labels))
+    return read_files([path], functools.partial(_articles, labels=labels), "article")
 
 
 def _articles(content: BinaryIO, file: str, labels: Mapping[str, str]) -> Iterator[tuple[int, bytes]]:
     found = False
     try:
-        for found in read_elements(content, file, "article"):
-            name = found.attributes.get("id", "")
-            fields = {"id": name, "label": labels.get(name), "parts": found.parts, "problem": found.problem}
-            fields["title"] = found.attributes.get("title", "")
-            yield found.line, json.dumps(fields).encode()
+        for attributes, parts in scores.read_articles(content, file):
+            found, name = True, attributes.get("id", "")
+            fields = {"id": name, "label": labels.get(name), "parts": parts, "title": attributes.get("title", "")}
+            yield 1, json.dumps(fields).encode()
     except ValueError as error:
         raise InputError(str(error)) from error
     if not found:
@@ -57,8 +56,6 @@ def id_of(record: Record) -> str:
 @task_corpus.from_object
 def parse(fields: dict, text: str) -> LabelledDocument:
     """Make an example of an article; ``text`` is one of :data:`TEXTS`."""
-    if fields["problem"]:
-        raise BadLine(fields["problem"])
     name = task_corpus.id_of(fields, "id")
     if not fields["label"]:
         raise BadLine(f"no ground truth: article {name!r}")

@@ -62,6 +62,7 @@ def make_corpus(args: argparse.Namespace, name: str) -> Corpus:
     splits = {
         split: replace(
             one,
+            files=(),
             records=functools.partial(_read, one.records, expand, several=split == "train", id_keys=preset.id),
             parse=functools.partial(parse, preset=preset, annotated=split != "test"),
         )
@@ -231,8 +232,11 @@ def gold(name: str, files: Sequence[str], split: str | None = None) -> dict[str,
         files: as for preprocessing.
         split: of the files; None for valid where there are several.
 
+    Returns:
+        The references by id, none where the summary is null.
+
     Raises:
-        InputError: a file or its split is missing, or a record has no reference.
+        InputError: a file or its split is missing, or no record has a reference, or one not even null.
     """
     preset = PRESETS[name]
     splits, _ = find_sources(name, files, divided=True)
@@ -246,10 +250,16 @@ def gold(name: str, files: Sequence[str], split: str | None = None) -> dict[str,
                 raise BadLine(record.problem)
             fields = read_object(record.data)
             text = next((text for key in preset.summary if (text := keys.under(fields, key)) is not None), None)
+            name_of_record = arxiv_pubmed.name_of(record, preset.id)
+            if text is None and any(key in fields for key in preset.summary):  # null, as Multi-LexSum has it
+                found.setdefault(name_of_record, [])
+                continue
             if text is None:
                 raise BadLine(f"no {' or '.join(preset.summary)}: those of a test set may not be public")
             text = text if isinstance(text, str) else arxiv_pubmed.summary_of(fields, preset.summary)
-            found.setdefault(arxiv_pubmed.name_of(record, preset.id), []).append(text)
+            found.setdefault(name_of_record, []).append(text)
         except BadLine as error:
             raise InputError(f"{record.file}, line {record.line}: {error}") from None
+    if found and not any(found.values()):
+        raise InputError(f"{files[0]}: no document has a reference; those of a test set may not be public")
     return found

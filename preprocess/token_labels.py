@@ -7,15 +7,16 @@ a document begins at -DOCSTART-; without it every sentence is one.
 import argparse
 import functools
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelSplit
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine, type_name
+from fairseq_poolingformer.text.labels import id_of
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from .labelled_text import TrainLabels, name_of, renamed
@@ -137,3 +138,6 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 
 main = functools.partial(command.main, make_parser, make_corpus)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,7 +11,7 @@ import importlib.metadata
 import sys
 from collections.abc import Mapping
 
-from fairseq_poolingformer.cli.command import finite
+from fairseq_poolingformer.command import finite
 
 from .pipeline import command, documents
 from .pipeline.records import Example, InputError, Record, Reject, Skipped, describe_file, expand

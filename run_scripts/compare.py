@@ -8,7 +8,7 @@
 
 The first three have published numbers beside the results: a name may be given with files and once with these; all go
 into one row. Files of the same name are seeds of one system: the row has the mean and the range. ``tasks`` reads files
-of ``poolingformer-score-task --json`` and gives the mean and the deviation of several trainings. ``means`` reads files
+of ``poolingformer-score --json`` and gives the mean and the deviation of several trainings. ``means`` reads files
 of equal_budget.py, seeds likewise. A file that does not exist leaves its cells empty.
 """
 
@@ -41,7 +41,7 @@ def read_rouge(scores: dict) -> list[float]:
 
 
 def read_answers(scores: dict) -> list[float]:
-    """F1 of long and short answers at the best threshold, as ``poolingformer-score-qa --json`` writes them.
+    """F1 of long and short answers at the best threshold, as ``poolingformer-score --json`` writes them.
 
     Of TyDi QA, the averages over languages other than English.
     """

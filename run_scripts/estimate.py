@@ -2,7 +2,8 @@
 
     python run_scripts/estimate.py summarization/arxiv_16k [question_answering/nq_large …]
         [--gpus v100 a100 h200] [--number 8] [--utilization 0.3] [--price 2.5] [--no-recompute]
-    python run_scripts/estimate.py summarization/arxiv_16k --longest 1 2 8      # documents that so many GPUs hold
+    python run_scripts/estimate.py summarization/arxiv_16k --longest 1 2 8    # the longest documents for 1, 2, 8 GPUs
+    python run_scripts/estimate.py summarization/arxiv_4k --windows 256 512   # one window in place of two levels
 
 Time is the multiply-adds of the training over those of the GPUs, times an assumed utilization: nobody has measured the
 utilization of this project on a GPU. docs/scale.md says how to measure it.
@@ -96,6 +97,13 @@ MASKED = 0.15  # of the tokens of a block
 KEPT = 13.5
 
 
+def level_two(width: int, attention: Attention) -> float:
+    """Count the multiply-adds of level two in one layer, for one token."""
+    # queries of every token; keys and values of every pool, and their means weighted by a product of the width
+    projections = width * width + 2 * width * width / attention.stride
+    return projections + (4 * attention.kernel + 4 * attention.pooled_window) * width / attention.stride
+
+
 def multiply_adds(size: Size, attention: Attention, source: int, target: int) -> dict[str, float]:
     """Count the multiply-adds of a forward pass over one document, for pairs of tokens that see each other.
 
@@ -108,12 +116,9 @@ def multiply_adds(size: Size, attention: Attention, source: int, target: int) ->
     Returns:
         ``encoder``, ``decoder`` and ``output``; their sum is the whole.
     """
-    d, one, pools = size.width, attention.window, attention.pooled_layers
-    layer = 4 * d * d + 2 * d * size.inner + (2 * one + 1) * 2 * d
-    # queries of every token; keys and values of every pool, and their means weighted by a product of the width
-    level_two = d * d + 2 * d * d / attention.stride + 4 * attention.kernel * d / attention.stride
-    level_two += 2 * attention.pooled_window / attention.stride * 2 * d
-    encoder = source * (size.encoder_layers * layer + pools * level_two)
+    d = size.width
+    layer = 4 * d * d + 2 * d * size.inner + (2 * attention.window + 1) * 2 * d
+    encoder = source * (size.encoder_layers * layer + attention.pooled_layers * level_two(d, attention))
     written = 4 * d * d + 2 * d * d + 2 * d * size.inner + target / 2 * 2 * d + source * 2 * d
     decoder = size.decoder_layers * (target * written + source * 2 * d * d)
     head = 0 if size.decoder_layers else d * d
@@ -258,6 +263,27 @@ def table_of_lengths(experiments: Sequence[str], gpus: Sequence[GPU], divided: S
     return markdown(rows)
 
 
+def table_of_windows(experiments: Sequence[str], windows: Sequence[int]) -> str:
+    """Write what one window in the layers with level two costs, beside two levels, as a table in Markdown.
+
+    A key costs a token 2·width multiply-adds, so level two costs as much as level_two / (2·width) keys.
+    """
+    shares = [f"encoder with a window of {window} there" for window in windows]
+    rows = [["experiment", "level two's cost in keys", "window of equal cost, tokens a side", *shares]]
+    for experiment in experiments:
+        training = load(experiment)
+        size, attention = training.size, training.attention
+        keys = level_two(size.width, attention) / (2 * size.width)
+        counts = [
+            multiply_adds(size, levels, training.source, 0)["encoder"] / training.source
+            for levels in (attention, replace(attention, pooled_layers=0))
+        ]
+        wider = [4 * size.width * (window - attention.window) * attention.pooled_layers for window in windows]
+        row = [experiment, f"{keys:.0f}", f"{attention.window + keys / 2:.0f}"]
+        rows.append([*row, *(f"{(counts[1] + more) / counts[0]:.3f} ×" for more in wider)])
+    return markdown(rows)
+
+
 def markdown(rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown; the first row is its head."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
@@ -278,6 +304,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--longest", nargs="+", type=int, metavar="N", help="the longest document that N GPUs hold together"
     )
+    parser.add_argument(
+        "--windows", nargs="+", type=int, metavar="W", help="multiply-adds with one window of W a side for two levels"
+    )
     args = parser.parse_args(arguments)
     if min(args.longest or [1]) < 1:
         parser.error(f"--longest {min(args.longest)}: must be 1 or more")
@@ -289,7 +318,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for gpu in map(GPUS.get, args.gpus)
     ]
     try:
-        if args.longest:
+        if args.windows:
+            print(table_of_windows(args.experiments, args.windows))
+        elif args.longest:
             print(table_of_lengths(args.experiments, gpus, args.longest, not args.no_recompute))
         else:
             print(table(args.experiments, gpus, args.number, not args.no_recompute))

@@ -1,18 +1,34 @@
 """Checks an installed package without fairseq, outside the repository. ``test_package.sh`` runs it.
 
-It imports what needs no fairseq, asks every command for its help, and makes, saves, loads and runs tiny models.
+    python package_check.py DOCUMENT    # whose training with Trainer and export to ONNX it runs, docs/huggingface.md
+
+It imports what needs no fairseq, asks every command for its help, makes, saves, loads and runs tiny models, and reads a
+tokenizer of sentencepiece.
 """
 
 import importlib
+import json
+import os
 import pkgutil
+import re
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from pathlib import Path
 
+import sentencepiece
 import torch
-from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+from tokenizers import Tokenizer, models
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
+    PreTrainedTokenizerFast,
+    XLMRobertaConfig,
+)
 
 import fairseq_poolingformer
 from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window
@@ -26,6 +42,14 @@ from fairseq_poolingformer.huggingface import (
 
 WITHOUT_FAIRSEQ = ("attention", "text", "weights", "huggingface")
 NEEDS_TRITON = "fairseq_poolingformer.attention.backends.triton."
+EXAMPLES = {"Seq2SeqTrainer": "make a BART long", "torch.onnx.export": "ONNX"}  # of the document, by what is in them
+TINY = {  # what they say -> what is run
+    "facebook/bart-base": "short",
+    "16384": "120",
+    "3-5": "1",
+    "bf16=True": 'use_cpu=True, report_to=[], save_strategy="no"',
+    "num_train_epochs=10": "max_steps=2",
+}
 LEVELS = {"window_size": "4", "pooled_window_size": "16", "pooled_layers": "1"}
 
 
@@ -48,7 +72,7 @@ def ask_for_help() -> None:
     scripts = Path(sysconfig.get_path("scripts"))
     for script in ("poolingformer", *(f"poolingformer-{name}" for name in COMMANDS if name != "completion")):
         output = subprocess.run([scripts / script, "--help"], capture_output=True, text=True, check=True).stdout
-        assert output.startswith(f"usage: {script}"), output
+        assert output.startswith((f"usage: {script}", f"usage: {script.replace('-', ' ', 1)}")), output
 
 
 def run_models() -> None:
@@ -89,16 +113,56 @@ def through_a_folder(model, auto):
         return auto.from_pretrained(folder).eval()
 
 
-def main() -> int:
+def run_documented_examples(document: Path) -> None:
+    """Make a tiny BART long, train it by Trainer and export it to ONNX, as the document says."""
+    sizes = {"encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "d_model": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        config = BartConfig(vocab_size=40, max_position_embeddings=60, **sizes, **heads)
+        BartForConditionalGeneration(config).save_pretrained("short")
+        words = {word: row for row, word in enumerate(("<s>", "<pad>", "</s>", "<unk>", *"abcdefgh"))}
+        names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+        backend = Tokenizer(models.WordLevel(words, "<unk>"))
+        PreTrainedTokenizerFast(tokenizer_object=backend, **names).save_pretrained("short")
+        record = json.dumps({"document": "a", "summary": "b"})
+        Path("train.jsonl").write_text(f"{record}\n{record}\n")
+        blocks = re.findall(r"^```python\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        given = {}
+        for mark, name in EXAMPLES.items():
+            (block,) = (block for block in blocks if mark in block)
+            for theirs, ours in TINY.items():
+                block = block.replace(theirs, ours)
+            exec(compile(block, name, "exec"), given)
+        assert {"summarizer", "encoder.onnx"} <= {path.name for path in Path().iterdir()}
+        os.chdir(document.parent)
+
+
+def read_a_sentencepiece_model() -> None:
+    """Open the tokenizer of a folder that has ``sentencepiece.bpe.model`` alone, as XLM-R's first ones had."""
+    with tempfile.TemporaryDirectory() as folder:
+        XLMRobertaConfig(vocab_size=40).save_pretrained(folder)
+        path = Path(folder, "sentencepiece.bpe")
+        text = iter(["the thing in the other thing"] * 20)
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=text, model_prefix=str(path), vocab_size=24, hard_vocab_limit=False, minloglevel=2
+        )
+        Path(f"{path}.vocab").unlink()
+        assert len(AutoTokenizer.from_pretrained(folder)("the thing")["input_ids"]) > 2
+
+
+def main(document: str) -> int:
     """The command line."""
     home = Path(fairseq_poolingformer.__file__).resolve().parent
     assert Path(sysconfig.get_path("purelib")).resolve() in home.parents, f"{home} is not the installed package"
     count = import_everything()
     run_models()
+    run_documented_examples(Path(document).resolve())
+    read_a_sentencepiece_model()
     ask_for_help()
     print(f"Python {sys.version.split()[0]}, torch {torch.__version__}: {count} modules, commands and models work")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -3,10 +3,9 @@
 #
 #   run_scripts/test_kernels.sh [KEY=value …]
 #
-# cases: the kernels' tests, forward and backward, each access checked, and programs that race. mutations: faults made on
-# purpose, and what finds them. stages: whether each pass of the compiler keeps what a kernel computes, in hours. Run
-# again, the script does only what is missing; a changed kernel is run anew. Needs Linux, Python 3.12 or 3.13, and as
-# PyTorch comes with CUDA on Linux, several GB. No step measures time, or runs what becomes of the kernels below
+# cases: the kernels' tests, forward and backward, each access checked, and programs that race. stages: whether each pass
+# of the compiler keeps what a kernel computes, in hours. Run again, the script does only what is missing; a changed
+# kernel is run anew. Needs Linux, Python 3.12 or 3.13, and as PyTorch comes with CUDA on Linux, several GB. No step measures time, or runs what becomes of the kernels below
 # Triton's own languages: LLVM's code, ptxas and shared memory are a GPU's.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
@@ -16,7 +15,7 @@ set -euo pipefail
 
 options=(
   "out=$root/runs/kernels" # the folder of all results
-  "steps=cases,mutations,stages" # what to do
+  "steps=cases,stages" # what to do
   "minutes=1e9" # of each step; a later call continues
   "capabilities=90,80,100" # the compute capabilities whose stages are compared: 90 is 9.0
   "venv=$root/.venv-kernels" # the virtual environment, made if it is not there
@@ -27,7 +26,7 @@ options=(
 parse_options "$@"
 require_number minutes
 for step in ${steps//,/ }; do
-  [[ ,cases,mutations,stages, == *,$step,* ]] || fail "steps= must be some of cases,mutations,stages; got $step"
+  [[ ,cases,stages, == *,$step,* ]] || fail "steps= must be some of cases,stages; got $step"
 done
 IFS=, read -ra targets <<<"$capabilities"
 venv=$(absolute "$venv")
@@ -44,10 +43,8 @@ export PYTHONPATH=$root OMP_NUM_THREADS=1 TRITON_CACHE_DIR=$out/compiled
 cd "$root"
 status=0
 for step in ${steps//,/ }; do
-  command=("$venv/bin/python" "$here/$step.py" "$out")
-  [[ $step == mutations ]] || command+=(--minutes "$minutes")
+  command=("$venv/bin/python" "$here/$step.py" "$out" --minutes "$minutes")
   [[ $step != stages ]] || command+=(--capabilities "${targets[@]}")
   run "${command[@]}" || status=$? # the other steps are of use all the same
 done
-run "$venv/bin/python" "$here/report.py" "$out"
 exit "$status"

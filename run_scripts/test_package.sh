@@ -4,8 +4,8 @@
 #   run_scripts/test_package.sh [KEY=value …]
 #
 # First with torch alone: the attention, its page's examples, and the sentences of commands that need more. Then with the
-# extra huggingface and pytest, without fairseq: pip check, imports, the help of every command, tiny models and the
-# attention's tests. PyTorch comes from where pip finds it; on Linux that is a build with CUDA, of several GB for each
+# extras huggingface and onnx, and pytest, without fairseq: pip check, imports, the help of every command, tiny models,
+# the training and the export of docs/huggingface.md, and the attention's tests. PyTorch comes from where pip finds it; on Linux that is a build with CUDA, of several GB for each
 # Python, unless torch_index= names the index of CPU builds.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
@@ -63,7 +63,7 @@ for name in README.md LICENSE CITATION.cff CHANGELOG.md Dockerfile docs benchmar
   [[ -e $work/sdist/$name ]] || fail "the sdist lacks $name (MANIFEST.in)"
 done
 cp -r "$work/sdist/tests" "$work/sdist/pyproject.toml" "$work/sdist/run_scripts/package_check.py" "$work/sdist/run_scripts/alone_check.py" \
-  "$work/sdist/docs/attention.md" "$work/"
+  "$work/sdist/docs/attention.md" "$work/sdist/docs/huggingface.md" "$work/"
 
 for python in "${interpreters[@]}"; do
   "$python" --version
@@ -75,11 +75,11 @@ for python in "${interpreters[@]}"; do
     cd "$work" # where the package is not
     "$work/venv/bin/python" alone_check.py attention.md
   )
-  "${pip[@]}" "$(echo "$out"/fairseq_poolingformer-*.whl)[huggingface]" "$torch" pytest hypothesis
+  "${pip[@]}" "$(echo "$out"/fairseq_poolingformer-*.whl)[huggingface,onnx]" "$torch" pytest hypothesis
   "$work/venv/bin/python" -m pip check
   (
     cd "$work" # where the package is not, only its tests
-    "$work/venv/bin/python" package_check.py
+    "$work/venv/bin/python" package_check.py huggingface.md
     "$work/venv/bin/python" -m pytest -q -p no:cacheprovider ${tests:+${tests//,/ }} </dev/null
   )
   rm -rf "$work/venv"

@@ -177,8 +177,7 @@ def commands() -> dict[str, Callable[[Path, Path], Any]]:
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq_cli import train, validate
 
-    from fairseq_poolingformer.char_lm import sample_lm
-    from fairseq_poolingformer.cli import convert, show, summarize
+    from fairseq_poolingformer.cli import convert, sample_lm, show, summarize
     from fairseq_poolingformer.models import PoolingformerBART
     from tests.models import tiny_bart
 

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import transformers
+from packaging.requirements import Requirement
 
 from fairseq_poolingformer.extras import EXTRAS, MissingLibraryError, needing
 from tests.test_package import setup_arguments
@@ -34,6 +36,22 @@ def test_the_extras_are_those_of_setup_py(monkeypatch):
         for extra, requirements in given["extras_require"].items()
     }
     assert {extra: names[extra] for extra in EXTRAS} == {extra: set(EXTRAS[extra]) for extra in EXTRAS}
+
+
+def test_the_extras_bring_what_the_examples_for_transformers_import(monkeypatch):
+    """Trainer needs accelerate, which no example imports; later releases of transformers have not been tried."""
+    given = setup_arguments(monkeypatch)["extras_require"]
+    found = {requirement.name: requirement for requirement in map(Requirement, given["huggingface"] + given["onnx"])}
+    assert {"accelerate", "protobuf", "onnxscript"} <= set(found)
+    assert transformers.__version__ in found["transformers"].specifier
+    assert not {"5.4", "6.0"} & set(found["transformers"].specifier.filter(["5.4", "6.0"]))
+    document = (ROOT / "docs" / "huggingface.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", document, flags=re.DOTALL | re.MULTILINE)
+    nodes = [node for block in blocks for node in ast.walk(ast.parse(block))]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    others = {name.partition(".")[0] for name in imported} - {*sys.stdlib_module_names, *found, "torch"}
+    assert all(f"pip install {name.replace('_', '-')}" in document for name in others - {"fairseq_poolingformer"})
 
 
 def test_every_library_is_in_an_extra():
@@ -76,9 +94,8 @@ COMMANDS = {
     "show paper.txt": "text",
     "predict folder --path model.pt": "text",
     "predict-qa folder --path model.pt": "text",
-    "score predictions.json --gold gold.json": "scoring",
     "score --task coreference predictions --gold gold": "scoring",
-    "score-qa predictions.json --gold gold.json": "scoring",
+    "score --task question_answering predictions.json --gold gold.json": "scoring",
     "eval-mlm folder --path model.pt": "text",
     "eval-lm folder --path model.pt": "text",
     "sample-lm folder": "text",

@@ -15,37 +15,21 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = "fairseq_poolingformer"
 
-# each layer may import those before it; a module belongs to the first layer that names it, then to its package's
+# each folder, and each file beside them, may import those before it
+RANKS = (
+    *("extras", "patching", "command", "checkpoint_reader", "attention", "settings", "levels", "text", "weights"),
+    *("patches", "training", "models", "tasks", "huggingface", "show", "char_lm", "preprocess", "cli"),
+)
+UPWARDS = {  # folders that know one above them
+    ("patches", "tasks"),  # the registry, which says what a data folder is for
+}
+# of the folders that load without fairseq, the modules that face it
 FAIRSEQ_SIDE = (
     *("tasks.*.task", "tasks.*.loss", "tasks.shared.base_task"),
     *(f"tasks.summarization.{name}" for name in ("scorer", "dataset", "sharing")),
 )
-LAYERS = [
-    ("extras",),
-    ("checkpoint_reader.*",),
-    ("attention.*",),
-    ("settings", "levels"),
-    ("text.*",),
-    ("cli.command",),
-    ("tasks.*",),  # without the modules of a task that face fairseq
-    ("weights.*",),
-    ("patches.*",),
-    ("training.*",),
-    ("models.*",),
-    FAIRSEQ_SIDE,
-    ("huggingface.*",),
-    ("show.*",),
-    ("doctor.*",),
-    ("cli.options", "cli.models"),
-    ("char_lm.*",),
-    ("preprocess.*",),
-    ("cli.*", "finetune.*"),
-    ("registration",),  # names the modules that it imports
-]
-WITHOUT_FAIRSEQ = {"checkpoint_reader", "settings", "levels", "attention", "text", "weights", "huggingface", "tasks"}
-WITHOUT_FAIRSEQ |= {"extras", "preprocess"}
-# what preprocess may use of the plugin
-BELOW_PREPROCESS = {"extras", "checkpoint_reader", "settings", "attention", "text", "tasks", "cli"}
+WITHOUT_FAIRSEQ = {"extras", "patching", "command", "checkpoint_reader", "settings", "levels", "attention", "text"}
+WITHOUT_FAIRSEQ |= {"weights", "huggingface", "tasks", "preprocess"}
 
 
 def modules() -> dict[str, Path]:
@@ -80,35 +64,28 @@ def package(name: str) -> str:
     return name.split(".")[1] if name.startswith(f"{PLUGIN}.") else name.split(".")[0]
 
 
-def faces_fairseq(name: str) -> bool:
-    return any(fnmatch(name.removeprefix(f"{PLUGIN}."), pattern) for pattern in FAIRSEQ_SIDE)
-
-
-def layer(name: str) -> int:
+def needs_fairseq(name: str) -> bool:
     own = name.removeprefix(f"{PLUGIN}.")
-    exact = [n for n, names in enumerate(LAYERS) if own in names]
-    patterns = [FAIRSEQ_SIDE, *(names for names in LAYERS if names is not FAIRSEQ_SIDE)]
-    found = next((names for names in patterns if any(fnmatch(f"{own}.", f"{p}.") for p in names)), None)
-    assert exact or found, f"{name} has no place in the layers"
-    return exact[0] if exact else LAYERS.index(found)
+    if own == "models.division":
+        return False  # models of transformers are divided, too
+    return package(name) not in WITHOUT_FAIRSEQ or any(fnmatch(own, pattern) for pattern in FAIRSEQ_SIDE)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [name for name in MODULES if name != f"{PLUGIN}.__init__"])
 def test_imports_only_what_is_below(name):
     own = package(name)
     for imported in imports(name):
-        assert package(imported) != "tests", f"{name} imports {imported}"
-        if name == f"{PLUGIN}.__init__" or imported == PLUGIN:
-            continue  # register() is the one import that goes up
-        if own in WITHOUT_FAIRSEQ and not faces_fairseq(name):
-            assert imported.split(".")[0] != "fairseq", f"{name} imports {imported}"
-        if not imported.startswith((f"{PLUGIN}.", "preprocess")):
-            continue
-        if own == "preprocess":
-            assert package(imported) in {"preprocess", *BELOW_PREPROCESS}, f"{name} imports {imported}"
-        else:
+        above = package(imported)
+        assert above != "tests", f"{name} imports {imported}"
+        if imported == PLUGIN:
+            continue  # whose register() is the one import that goes up
+        if imported.startswith((f"{PLUGIN}.", "preprocess")):
+            is_below = RANKS.index(above) <= RANKS.index(own) or (own, above) in UPWARDS
+            assert is_below, f"{name} imports {imported}, which is above it"
             found = as_module(imported) or imported
-            assert layer(found) <= layer(name), f"{name} imports {imported}, which is above it"
+            assert needs_fairseq(name) or not needs_fairseq(found), f"{name} imports {imported}, which needs fairseq"
+        elif package(imported) == "fairseq":
+            assert needs_fairseq(name) or own == "command", f"{name} imports {imported}"
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.startswith(("preprocess.", PLUGIN))])

@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from fairseq_poolingformer.attention.patterns import UNLIMITED
-from fairseq_poolingformer.patches.long_jobs.changed_options import EACH_LAYER, MEANING, QUIET
+from fairseq_poolingformer.patches.long_jobs.changed_options import EACH_LAYER, MEANING
 from fairseq_poolingformer.settings import (
     DEFAULTS,
     PAPER_LAYERS,
@@ -141,7 +141,6 @@ def test_checkpoints_and_cards_know_the_settings():
         *("separate_global_projections", "relative_attention", "max_relative_positions"),
     }
     assert {"window_size", "pooled_window_size", "dilation"} == EACH_LAYER
-    assert QUIET & set(TABLE) == {"attention_backend", "pooled_init", "position_init"}
     assert list(LEVEL_TWO) == ["pooled_layers", "pooled_window_size", "pool_kernel_size", "pool_stride", "pool_type"]
     assert list(VARIANTS) == ["pool_mix", "pool_share_weights", "separate_global_projections"]
 

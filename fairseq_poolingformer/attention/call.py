@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
-from fairseq_poolingformer.attention.patterns import Pooling, Window
+from fairseq_poolingformer.attention.patterns import Pooling, Window, require_kind
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -145,7 +145,8 @@ class Call:
         Raises:
             ValueError: an argument is out of range.
         """
-        scale = query.size(-1) ** -0.5 if scale is None else scale
+        require_kind(Tensor, query=query, key=key, value=value)
+        scale = max(1, query.size(-1)) ** -0.5 if scale is None else scale
         tokens, terms = GlobalTokens.of(global_mask), tuple(score_terms)
         call = cls(query, key, value, scale, global_tokens=tokens, score_terms=terms, **arguments)
         call._check_tensors()
@@ -154,6 +155,7 @@ class Call:
 
     def _check_tensors(self) -> None:
         query, key, value = self.query, self.key, self.value
+        require_kind(Tensor, True, key_padding_mask=self.key_padding_mask)
         for name, x in (("query", query), ("key", key), ("value", value)):
             if x.dim() != 4:
                 raise ValueError(f"{name} must be (B, H, length, D), got shape {tuple(x.shape)}")
@@ -168,8 +170,11 @@ class Call:
                 f"key and value must be (B, H, S, D) = ({batch}, {heads}, S, {head_dim}) like query, "
                 f"got key {tuple(key.shape)}, value {tuple(value.shape)}"
             )
-        if queries < 1 or keys < 1:
-            raise ValueError(f"query and key must have at least one position, got {queries} and {keys}")
+        if queries < 1 or keys < 1 or head_dim < 1:  # min() would put lengths in order in exported graphs
+            raise ValueError(
+                f"query and key must have at least one position and one channel, got {queries} and {keys} positions "
+                f"of {head_dim} channels"
+            )
         for name, mask in (("global_mask", self.global_mask), ("key_padding_mask", self.key_padding_mask)):
             if mask is not None and (mask.shape != (batch, keys) or mask.dtype != torch.bool):
                 raise ValueError(f"{name} must be {(batch, keys)} bool, got {tuple(mask.shape)} {mask.dtype}")
@@ -177,6 +182,10 @@ class Call:
                 raise ValueError(f"{name} is on {mask.device}, query is on {query.device}")
 
     def _check_pattern(self) -> None:
+        require_kind(Window, window=self.window)
+        require_kind(Pooling, True, pooling=self.pooling)
+        for term in self.score_terms:
+            require_kind(ScoreTerm, score_terms=term)
         if self.pooling is not None and self.global_mask is not None:
             raise ValueError("global_mask marks tokens, but the keys are pooled; leave it out with pooling")
         dilations = self.window.head_dilations(self.query.size(1))

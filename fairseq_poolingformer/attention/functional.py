@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends import BACKENDS, STAND_INS, traced
+from fairseq_poolingformer.attention.backends import BACKENDS, traced
 from fairseq_poolingformer.attention.call import Call, ScoreTerm
 from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
@@ -114,7 +114,7 @@ def fastest_backend(call: Call, self_check: bool) -> tuple[str, tuple[str, ...]]
     refusals: list[str] = []
     failed = False
     for name, module in BACKENDS.items():
-        if name in STAND_INS and not (failed or _wants_stand_ins(call.query.device)):
+        if name == "flex" and not (failed or _triton_never_runs_on(call.query.device)):
             continue
         reason = module.why_not(call)
         if reason is None and self_check and (reason := _failure(call, name)):
@@ -137,7 +137,7 @@ def _warn_once(name: str, failure: str) -> None:
     logger.warning("attention backend %s is left out: %s; please report it with `poolingformer doctor`", name, failure)
 
 
-def _wants_stand_ins(device: torch.device) -> bool:
+def _triton_never_runs_on(device: torch.device) -> bool:
     """Whether a device is a GPU on which Triton's kernels can run no call at all."""
     triton = BACKENDS.get("triton")  # which models of remote code do not have
     return device.type == "cuda" and triton is not None and triton.why_not_on(device) is not None

@@ -28,6 +28,8 @@ class GlobalTokens:
     @classmethod
     def of(cls, mask: Tensor | GlobalTokens | None) -> GlobalTokens | None:
         """The global tokens of a mask; a GlobalTokens, or None, is returned as it is."""
+        if not isinstance(mask, GlobalTokens | Tensor | None):
+            raise ValueError(f"global_mask must be a Tensor or a GlobalTokens, got {type(mask).__name__}")
         return cls(mask) if isinstance(mask, Tensor) else mask
 
     @cached_property

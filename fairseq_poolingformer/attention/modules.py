@@ -39,7 +39,7 @@ class TwoLevelAttention(nn.Module):
         separate_global_projections: global tokens attend with projections of their own (Longformer §3.1).
         scale: level one's α; 1/sqrt(D) by default, which level two always has.
         bias: the projections have one.
-        dropout: probability of dropping an attention weight in training.
+        dropout: probability of dropping an attention weight in training, and where ``retain_dropout`` is set.
         backend: see :func:`~fairseq_poolingformer.attention.band_attention`.
         self_check: as the operator's.
         batch_first: inputs are (B, T, C) instead of (T, B, C).
@@ -82,6 +82,7 @@ class TwoLevelAttention(nn.Module):
         self.pool_type, self.ldconv_heads, self.mix = pool_type, ldconv_heads, mix
         self.scale, self.dropout, self.backend, self.batch_first = scale, dropout, backend, batch_first
         self.self_check = self_check
+        self.retain_dropout = False
 
         def linear() -> nn.Linear:
             return nn.Linear(embed_dim, embed_dim, bias=bias)
@@ -137,12 +138,20 @@ class TwoLevelAttention(nn.Module):
             if global_mask is not None or key_padding_mask is not None:
                 raise ValueError("global_mask and key_padding_mask belong to the shard; give them to Shard.of")
             return shard.attend(self, x, score_terms, rotary)
-        dropout_p = self.dropout if self.training else 0.0
-        y = self._level_one(x, GlobalTokens.of(global_mask), key_padding_mask, score_terms, dropout_p, rotary)
+        dropout_p, query = self.dropout_p, turned(self._split(self.q_proj(x)), rotary)
+        y = self._level_one(x, query, GlobalTokens.of(global_mask), key_padding_mask, score_terms, dropout_p, rotary)
         if self.pooling is None:
             return self.out_proj(self._merge(y))
-        z = self._attend_to_pooled(x if self.mix else self._merge(y), key_padding_mask, dropout_p, rotary)
+        source = x if self.mix else self._merge(y)
+        if not self.mix or self.pooled_q_proj is not None:  # else both levels have the same queries
+            query = turned(self._split(self._pooled_projections()[0](source)), rotary)
+        z = self._attend_to_pooled(source, query, key_padding_mask, dropout_p, rotary)
         return self.out_proj(self._merge(y + z))
+
+    @property
+    def dropout_p(self) -> float:
+        """The probability of dropping an attention weight now."""
+        return self.dropout if self.training or self.retain_dropout else 0.0
 
     def weights(
         self,
@@ -156,8 +165,8 @@ class TwoLevelAttention(nn.Module):
         """The attention weights of both levels in banded form, without dropout; arguments as :meth:`forward`'s."""
         global_tokens = GlobalTokens.of(global_mask)
         masks = {"global_mask": global_tokens, "key_padding_mask": key_padding_mask}
-        query, key = (turned(self._split(projection(x)), rotary) for projection in (self.q_proj, self.k_proj))
-        one = band_weights(query, key, window=self.window, score_terms=score_terms, scale=self.scale, **masks)
+        query_of_one, key = (turned(self._split(projection(x)), rotary) for projection in (self.q_proj, self.k_proj))
+        one = band_weights(query_of_one, key, window=self.window, score_terms=score_terms, scale=self.scale, **masks)
         if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
             query = self._global_query(x, global_tokens, rotary)
             key = turned(self._split(self.global_k_proj(x)), rotary)
@@ -168,7 +177,7 @@ class TwoLevelAttention(nn.Module):
         if self.pooling is None:
             return LevelWeights(one, None)
         masks_of_one = (global_tokens, key_padding_mask, score_terms, 0.0, rotary)
-        source = x if self.mix else self._merge(self._level_one(x, *masks_of_one))
+        source = x if self.mix else self._merge(self._level_one(x, query_of_one, *masks_of_one))
         q_proj, k_proj, _ = self._pooled_projections()
         query = turned(self._split(q_proj(source)), rotary)
         pooled_keys, pooled_padding = self._pool(source, k_proj, self.pooled_k_pool_weight, key_padding_mask)
@@ -179,6 +188,7 @@ class TwoLevelAttention(nn.Module):
     def _level_one(
         self,
         x: Tensor,
+        query: Tensor,
         global_tokens: GlobalTokens | None,
         padding_mask: Tensor | None,
         score_terms: tuple[ScoreTerm, ...],
@@ -187,7 +197,6 @@ class TwoLevelAttention(nn.Module):
     ) -> Tensor:
         """Level one's Y (eq. 3–4, 12–13), (B, H, T, D)."""
         self.check_score_terms(score_terms)
-        query = turned(self._split(self.q_proj(x)), rotary)
         key, value = turned(self._split(self.k_proj(x)), rotary), self._split(self.v_proj(x))
         y = band_attention(
             query,
@@ -228,13 +237,12 @@ class TwoLevelAttention(nn.Module):
         return self.pooled_q_proj, self.pooled_k_proj, self.pooled_v_proj
 
     def _attend_to_pooled(
-        self, x: Tensor, padding_mask: Tensor | None, dropout_p: float, rotary: Rotary | None
+        self, x: Tensor, query: Tensor, padding_mask: Tensor | None, dropout_p: float, rotary: Rotary | None
     ) -> Tensor:
-        """Level two's Z (eq. 5–8), (B, H, T, D), from the input of its projections Q̃, K̃, Ṽ."""
-        q_proj, k_proj, v_proj = self._pooled_projections()
+        """Level two's Z (eq. 5–8), (B, H, T, D), from its queries and the input of its projections K̃, Ṽ."""
+        _, k_proj, v_proj = self._pooled_projections()
         pooled_keys, pooled_padding = self._pool(x, k_proj, self.pooled_k_pool_weight, padding_mask)
         pooled_values, _ = self._pool(x, v_proj, self.pooled_v_pool_weight, padding_mask)
-        query = turned(self._split(q_proj(x)), rotary)
         return band_attention(
             query,
             turned(pooled_keys, rotary, query.size(2)),

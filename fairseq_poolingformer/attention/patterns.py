@@ -8,13 +8,20 @@ import torch
 from torch import Tensor
 
 ALIGNMENTS = ("grid", "query")
-BACKEND_NAMES = ("triton", "varlen", "flex", "block", "reference", "sdpa")  # in order; attention/backends has them
+BACKEND_NAMES = ("triton", "flex", "block", "reference", "sdpa")  # in order; attention/backends has them
 UNLIMITED = 2**40  # taps on one side; more than any sequence has
 
 
 def _check_int(name: str, value: object, minimum: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
         raise ValueError(f"{name} must be an integer >= {minimum}, got {value!r}")
+
+
+def require_kind(kind: type, optional: bool = False, /, **arguments: object) -> None:
+    """Raise ``ValueError`` for arguments that are of another kind; None may stand for optional ones."""
+    for name, value in arguments.items():
+        if not isinstance(value, kind) and not (optional and value is None):
+            raise ValueError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
-from fairseq_poolingformer.attention.patterns import Pooling
+from fairseq_poolingformer.attention.patterns import Pooling, require_kind
 
 POOL_TYPES = ("ldconv", "mean-ldconv", "mean", "max")
 
@@ -80,13 +80,17 @@ def pool_keys(
 def _check(
     x: Tensor, pooling: Pooling, kind: str, padding_mask: Tensor | None, weight: Tensor | None, bias: Tensor | None
 ) -> None:
+    require_kind(Tensor, x=x)
+    require_kind(Tensor, True, padding_mask=padding_mask, weight=weight, bias=bias)
+    require_kind(Pooling, pooling=pooling)
     if x.dim() != 4:
         raise ValueError(f"x must be (B, H, S, D), got shape {tuple(x.shape)}")
     if kind not in POOL_TYPES:
         raise ValueError(f"kind must be one of {POOL_TYPES}, got {kind!r}")
     batch, heads, tokens, head_dim = x.shape
-    if padding_mask is not None and padding_mask.shape != (batch, tokens):
-        raise ValueError(f"padding_mask must be {(batch, tokens)}, got {tuple(padding_mask.shape)}")
+    if padding_mask is not None and (padding_mask.shape != (batch, tokens) or padding_mask.dtype != torch.bool):
+        got = f"{tuple(padding_mask.shape)} {padding_mask.dtype}"
+        raise ValueError(f"padding_mask must be {(batch, tokens)} bool, got {got}")
     if kind in ("mean", "max"):
         if weight is not None or bias is not None:
             raise ValueError(f"weight and bias belong to the ldconv kinds; leave them out with kind={kind!r}")

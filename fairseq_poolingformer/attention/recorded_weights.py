@@ -28,7 +28,9 @@ def recorded_weights(
         call.
     """
 
-    def record(module: TwoLevelAttention, *args: Any, **kwargs: Any) -> Any:
+    def record(module: TwoLevelAttention, *args: Any, shard: Any = None, **kwargs: Any) -> Any:
+        if shard is not None:
+            raise ValueError("the weights of a document over several processes are not recorded: run it in one process")
         with torch.no_grad():
             return keep(module.weights(*args, **kwargs))
 

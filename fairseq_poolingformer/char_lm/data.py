@@ -239,11 +239,11 @@ def load_text(folder: Path, split: str, leave_out: int | None = None) -> TextStr
         ValueError: it is another kind of data folder, or damaged.
     """
     data = DataFolder(folder, BYTES)
-    dictionary, prefix = data.dictionary(), data.array(split)
+    dictionary = data.dictionary()
     if tuple(read_symbols(dictionary)) != BYTE_SYMBOLS:
         raise ValueError(
             f"{dictionary}: not the dictionary of bytes, which --task char_lm reads; make the folder with "
             f"{BYTES.made_with}"
         )
     data.corpus()  # written last: without it, splits may be of different texts
-    return TextStream(prefix, leave_out)
+    return TextStream(data.array(split), leave_out)

@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any
 
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_poolingformer.attention.patterns import BACKEND_NAMES
+from fairseq_poolingformer.char_lm.decoder import CausalDecoder
+from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.models.pretrained import as_namespace
 from fairseq_poolingformer.settings import set_defaults
 
 
@@ -39,11 +41,14 @@ class CharLanguageModel(FairseqLanguageModel):
 
         Raises:
             ValueError: flags are out of range, or do not go together.
+            UsageError: a task of fairseq would leave out what makes the model.
         """
-        if OmegaConf.is_config(args):
-            OmegaConf.set_struct(args, False)
-        from fairseq_poolingformer.char_lm.decoder import CausalDecoder  # with all that is needed to build one
-
+        args = as_namespace(cls, args)
+        if (args.memory_length or args.max_span) and type(task).__module__.startswith("fairseq."):
+            raise UsageError(
+                "a model with a memory or with spans needs --task char_lm, which carries the one and counts the "
+                f"others' loss; {type(task).__name__} would train another model"
+            )
         return cls(CausalDecoder(args, task.source_dictionary))
 
     def forward(

@@ -13,6 +13,7 @@ from fairseq.tasks import register_task
 from omegaconf import II
 
 from fairseq_poolingformer.char_lm.data import CarriedMemory, TextBlocks, TextStream, byte_dictionary, load_text
+from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask
 
 logger = logging.getLogger(__name__)
@@ -187,9 +188,16 @@ class CharLMTask(OneDictionaryTask):
             )
         return rows
 
+    def build_generator(self, *args: Any, **kwargs: Any) -> None:
+        """Stop ``fairseq-generate``, which translates, and knows no memory."""
+        raise UsageError(
+            "fairseq-generate cannot continue texts of --task char_lm: use poolingformer-sample-lm, or "
+            "poolingformer-eval-lm for the loss of a text"
+        )
+
     def eval_lm_dataloader(self, *args: Any, **kwargs: Any) -> None:
         """Stop ``fairseq-eval-lm``, which knows neither the memory nor the context of these models."""
-        raise SystemExit(
+        raise UsageError(
             "fairseq-eval-lm cannot evaluate --task char_lm: it gives models no memory. "
             "Use poolingformer-eval-lm DATA --path CHECKPOINT --subset SPLIT"
         )

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.checkpoint_reader.checkpoints import OPTIMIZER, load
-from fairseq_poolingformer.cli.command import UsageError, load_fairseq, natural, positive, run_command
+from fairseq_poolingformer.command import UsageError, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.patches.long_jobs import companions
 from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite
-from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.text.whole_file import require_writable, whole_file
 
 _EPILOG = """\
 examples:
@@ -126,7 +126,6 @@ def save(state: dict[str, Any], output: Path) -> None:
         state: What to save.
         output: The file.
     """
-    output.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(output) as unfinished:
         torch.save(state, unfinished)
 
@@ -173,6 +172,8 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("--checkpoint-upper-bound needs --num-epoch-checkpoints or --num-update-checkpoints")
     if count is not None and len(args.inputs) != 1:
         raise UsageError("with a number of checkpoints, --inputs is one folder")
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    require_writable(args.output)
     load_fairseq()
     paths = args.inputs
     if count is not None:

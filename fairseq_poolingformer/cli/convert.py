@@ -10,10 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.char_lm import from_adaptive_span as adaptive_span
-from fairseq_poolingformer.char_lm import from_transformer_xl as transformer_xl
 from fairseq_poolingformer.cli import from_short
-from fairseq_poolingformer.cli.command import load_fairseq, run_command
+from fairseq_poolingformer.command import load_fairseq, run_command
 from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite
 from fairseq_poolingformer.weights import (
     ConversionError,
@@ -33,8 +31,6 @@ examples:
   poolingformer-convert to-fairseq facebook-bart-large bart.large
   poolingformer-convert to-huggingface run/checkpoint_best.pt summarizer
   poolingformer-convert from-short facebook/bart-base long-bart --max-tokens 16384 --pooled-layers 3-5
-  poolingformer-convert from-adaptive-span enwik8.pt data-bin/enwik8 converted
-  poolingformer-convert from-transformer-xl state.pt data-bin/enwik8 converted
 """
 
 
@@ -138,11 +134,6 @@ def to_huggingface(options: argparse.Namespace) -> None:
                 gpt2 = gpt2_bpe.read_gpt2_files(tokenizer)
                 vocab = gpt2_bpe.to_huggingface_vocab(gpt2, rows)
                 gpt2_bpe.write_huggingface_tokenizer(folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length)
-        if model_type.startswith("poolingformer-"):
-            from fairseq_poolingformer.huggingface import remote_code  # which needs transformers
-
-            config["auto_map"] = remote_code.auto_map(model_type, config["architectures"][0])
-            remote_code.write(folder, model_type, config["architectures"][0])
         files.write_json(folder / "config.json", config)
         files.write_huggingface_weights(folder, converted.state)
         family = conversion.FAMILIES[model_type]
@@ -167,7 +158,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = top.add_subparsers(required=True, metavar="to-fairseq|to-huggingface|from-short|from-adaptive-span")
+    commands = top.add_subparsers(required=True, metavar="to-fairseq|to-huggingface|from-short")
 
     fairseq = commands.add_parser("to-fairseq", help="Hugging Face folder -> fairseq checkpoint")
     fairseq.set_defaults(convert=to_fairseq)
@@ -209,8 +200,6 @@ def make_parser() -> argparse.ArgumentParser:
         "trained on)",
     )
     from_short.add_command(commands)
-    adaptive_span.add_command(commands)
-    transformer_xl.add_command(commands)
     for command in (fairseq, huggingface):
         command.add_argument(
             "--drop-heads", action="store_true", help="leave out classification and question-answering heads"
@@ -225,6 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> None:
     """Convert in the direction that was asked for."""
+    files.require_new_folder(args.output)
     args.convert(args)
 
 

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from fairseq_poolingformer.cli.command import UsageError, natural, positive, run_command
 from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import add_device_options
+from fairseq_poolingformer.command import UsageError, natural, positive, run_command
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.text.masking import NONE, nearest_repetitions
 from fairseq_poolingformer.text.table import aligned

@@ -63,7 +63,9 @@ def run(options: argparse.Namespace) -> None:
     from fairseq_poolingformer import huggingface  # first, since it says what to install
 
     # isort: split
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoConfig
+
+    from fairseq_poolingformer.huggingface.short_models import longest_input
 
     try:
         config = AutoConfig.from_pretrained(options.source)
@@ -73,14 +75,14 @@ def run(options: argparse.Namespace) -> None:
         unused = layout.first_position if layout else 0  # positions that the configuration counts beside the tokens'
         settings = _settings(options, model_class.config_class, config, unused)
         model = model_class.from_short(options.source, **settings)
-        longest = model.config.max_position_embeddings - unused
-        tokenizer = AutoTokenizer.from_pretrained(options.source, model_max_length=longest)
+        if model.tokenizer is None:
+            raise ConversionError(f"{options.source} has no tokenizer that can be read, which the warning above names")
     except OSError as error:  # transformers' sentences name the folder and what it lacks
         raise ConversionError(str(error)) from error
     with files.new_folder(options.output) as folder:
         model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
     kept = {name: getattr(model.config, name) for name in ("window_size", "pooled_layers")}
+    longest = longest_input(model)
     print(
         f"wrote {options.output}: {model_class.__name__} for {longest} tokens, window_size {kept['window_size']}, "
         f"pooled_layers {kept['pooled_layers']}"
@@ -97,21 +99,21 @@ def class_name(config: Any, head: str | None) -> tuple[str, str]:
     Raises:
         ConversionError: there is no such class.
     """
-    from fairseq_poolingformer.huggingface.remote_code import CLASSES
-    from fairseq_poolingformer.huggingface.short_models import SHORT, why_not
+    from fairseq_poolingformer.huggingface.families import family_of
+    from fairseq_poolingformer.huggingface.short_models import why_not
 
     kind, given = config.model_type, (config.architectures or [""])[0]
-    own = next((own for own, starts in SHORT.items() if kind in starts), None)
-    if own is None:
+    family = family_of(kind)
+    if family is None or kind not in family.short:
         raise ConversionError(why_not(kind))
-    start, _, ends = CLASSES[own]
-    generating = ends.get("AutoModelForSeq2SeqLM")
-    if head is not None and HEADS[head] not in ends.values():
-        named = [name for name, end in HEADS.items() if end in ends.values()]
+    start, ends = f"Poolingformer{family.name}", family.ends
+    generating = next((end for end in ("ForConditionalGeneration", "MTModel") if end in ends), None)
+    if head is not None and HEADS[head] not in ends:
+        named = [name for name, end in HEADS.items() if end in ends]
         raise ConversionError(f"--head {head}: a {kind} becomes a model that generates, or one for {', '.join(named)}")
     if head is not None:
         return start, HEADS[head]
-    end = next((end for end in ends.values() if end != "Model" and given.endswith(end)), generating or "Model")
+    end = next((end for end in ends if end != "Model" and given.endswith(end)), generating or "Model")
     if not generating and not given.endswith(end):
         raise ConversionError(f"the model is a {given or 'model of unknown kind'}: say with --head what to make of it")
     return start, end

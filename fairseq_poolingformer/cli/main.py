@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_poolingformer import __version__
-from fairseq_poolingformer.cli.command import output_for_a_while, run_command, saying_what_is_missing
+from fairseq_poolingformer.command import output_for_a_while, run_command, saying_what_is_missing
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import corpora
 
 # each command is also installed as poolingformer-COMMAND
 COMMANDS = {
-    "finetune": ("fairseq_poolingformer.cli.finetune", "fine-tune a model on data as they are, and evaluate it"),
+    "finetune": (
+        "fairseq_poolingformer.cli.finetune.command",
+        "fine-tune a model on data as they are, and evaluate it",
+    ),
     "preprocess": ("fairseq_poolingformer.preprocess.__main__", "make a data folder from a raw corpus"),
     "convert": ("fairseq_poolingformer.cli.convert", "convert checkpoints between Hugging Face and fairseq"),
     "summarize": ("fairseq_poolingformer.cli.summarize", "summarize text files"),
@@ -26,17 +29,15 @@ COMMANDS = {
     "predict": ("fairseq_poolingformer.cli.predict", "predict a data folder of any downstream task"),
     "score": ("fairseq_poolingformer.cli.score", "score summaries or predictions as the official scripts do"),
     "eval-mlm": ("fairseq_poolingformer.cli.eval_mlm", "evaluate masked language models, by distance"),
-    "eval-lm": ("fairseq_poolingformer.char_lm.eval_lm", "evaluate a character language model"),
-    "sample-lm": ("fairseq_poolingformer.char_lm.sample_lm", "let a character language model write"),
-    "doctor": ("fairseq_poolingformer.cli.doctor", "report on this machine: versions, backends, self-checks, times"),
+    "eval-lm": ("fairseq_poolingformer.cli.eval_lm", "evaluate a character language model"),
+    "sample-lm": ("fairseq_poolingformer.cli.sample_lm", "let a character language model write"),
+    "doctor": ("fairseq_poolingformer.cli.doctor", "report on this machine: versions, backends, self-checks"),
     "average-checkpoints": ("fairseq_poolingformer.cli.average_checkpoints", "average the parameters of checkpoints"),
     "completion": ("fairseq_poolingformer.cli.main", "print a shell's completion of all this"),
 }
 # former names, which stay for one version: module and function
 FORMER = {
     "predict-qa": ("fairseq_poolingformer.cli.predict_qa", "main"),
-    "score-qa": ("fairseq_poolingformer.cli.score", "main_of_questions"),
-    "score-task": ("fairseq_poolingformer.cli.score", "main_of_tasks"),
 }
 LIBRARIES = ("torch", "triton", "fairseq", "fairseq-fixed", "transformers", "sentencepiece", "numpy")
 SHELLS = ("bash", "zsh", "tcsh")

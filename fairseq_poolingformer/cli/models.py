@@ -10,10 +10,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from fairseq_poolingformer.cli.command import load_fairseq
+from fairseq_poolingformer.checkpoint_reader.errors import MissingCheckpointError
 from fairseq_poolingformer.cli.options import DTYPES
-from fairseq_poolingformer.patches.fixes.mistakes import require_checkpoint
-from fairseq_poolingformer.tasks import registry
+from fairseq_poolingformer.command import load_fairseq
 
 
 def checkpoint_of(path: Path) -> Path:
@@ -24,8 +23,22 @@ def checkpoint_of(path: Path) -> Path:
     """
     if (path / "model.pt").is_file():
         path /= "model.pt"
-    require_checkpoint(path)
+    _require_checkpoint(path)
     return path
+
+
+def _require_checkpoint(path: Path) -> None:
+    """Raise MissingCheckpointError, with what to give, where there is no such file."""
+    if path.is_dir():
+        names = sorted(file.name for file in path.glob("*.pt"))
+        remedy = f"give a file of it: {', '.join(names)}" if names else "there is no .pt file in it"
+        if (path / "config.json").is_file() and not names:
+            remedy = "convert a Hugging Face folder with poolingformer-convert to-fairseq"
+        raise MissingCheckpointError(f"{path}: a folder, not a checkpoint; {remedy}")
+    if not path.exists():
+        hub = "" if path.suffix or path.is_absolute() else "; a model of the Hugging Face Hub is downloaded first, and "
+        remedy = f"{hub}converted with poolingformer-convert to-fairseq" if hub else ""
+        raise MissingCheckpointError(f"{path}: no such checkpoint{remedy}")
 
 
 def load_models(
@@ -46,7 +59,7 @@ def load_models(
         ValueError: one is a checkpoint of another task.
     """
     paths = [str(checkpoint_of(Path(path))) for path in paths]
-    load_fairseq(None if task is None else (task,))
+    load_fairseq()
     from fairseq import checkpoint_utils
     from fairseq.tasks import TASK_REGISTRY
 
@@ -58,8 +71,6 @@ def load_models(
         with explained(path), without_optimizer():
             state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
         trained = getattr(getattr(state.get("cfg"), "task", None), "_name", None)
-        if trained in registry.tasks():
-            registry.tasks()[trained].register()
         known = isinstance(trained, str) and trained in TASK_REGISTRY  # fairseq itself refuses an unknown task
         if task is not None and known and not issubclass(TASK_REGISTRY[trained], TASK_REGISTRY[task]):
             raise ValueError(f"{path}: a checkpoint of --task {trained}; give one of --task {task}")

@@ -4,7 +4,7 @@ import argparse
 
 import torch
 
-from fairseq_poolingformer.cli.command import UsageError, natural, positive
+from fairseq_poolingformer.command import UsageError, natural, positive
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 

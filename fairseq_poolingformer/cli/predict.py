@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.cli.command import (
+from fairseq_poolingformer.cli.models import load_models, read_batches
+from fairseq_poolingformer.cli.options import add_device_options
+from fairseq_poolingformer.command import (
     add_user_dir,
     natural,
     positive,
@@ -20,9 +22,8 @@ from fairseq_poolingformer.cli.command import (
     saying_what_is_missing,
     take_user_dir,
 )
-from fairseq_poolingformer.cli.models import load_models, read_batches
-from fairseq_poolingformer.cli.options import add_device_options
 from fairseq_poolingformer.tasks import registry
+from fairseq_poolingformer.text.whole_file import require_writable
 
 _EPILOG = """\
 examples:
@@ -47,6 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _task_of(folder: Path) -> registry.Task | None:
     """The task of a finished data folder; None of anything else."""
+    if not (folder / "corpus.json").is_file():  # a pipe would never end
+        return None
     try:
         return registry.of_kind(json.loads((folder / "corpus.json").read_text(encoding="utf-8")).get("kind"))
     except (OSError, ValueError, AttributeError):
@@ -82,8 +85,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> None:
     """Write the predictions of a split."""
-    if not args.output.parent.is_dir():
-        raise FileNotFoundError(f"{args.output.parent}: no such folder to write {args.output.name} into")
+    require_writable(args.output)
     if not args.data.is_dir():
         raise FileNotFoundError(f"{args.data}: no such folder")
     found = _task_of(args.data)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairseq_poolingformer.cli.command import UsageError, natural, positive, run_command
 from fairseq_poolingformer.cli.models import load_models, read_batches
 from fairseq_poolingformer.cli.options import add_device_options, add_shard_options, check_shard, shard
+from fairseq_poolingformer.command import UsageError, natural, positive, run_command
 from fairseq_poolingformer.tasks.question_answering.examples import SegmentLimits
 from fairseq_poolingformer.tasks.question_answering.head import BestAnswers, best_answers, mean_log_probabilities
 from fairseq_poolingformer.tasks.question_answering.labels import count_longer, read_answers

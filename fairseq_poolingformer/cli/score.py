@@ -1,9 +1,8 @@
-"""``poolingformer-score``: the official figures of predictions of every kind, which the file itself tells apart."""
+"""``poolingformer-score``: the official figures of predictions of every task."""
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from inspect import signature
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
-from fairseq_poolingformer.cli.command import (
+from fairseq_poolingformer.command import (
     UsageError,
     add_gold,
     add_of_examples,
@@ -27,10 +26,6 @@ from fairseq_poolingformer.tasks.presets import PRESETS, SUITES
 from fairseq_poolingformer.text.whole_file import write_lines
 
 SQUAD, OF_PRESETS = "squad", "fairseq_poolingformer.tasks.presets"
-BEGINNING = 2**16  # bytes of a file that tell its form
-NAMING_FILES = {"--gold": None} | dict.fromkeys(
-    ("--references", "--documents", "--json", "--output", "--na-prob-file"), 1
-)  # option -> how many
 _EPILOG = """\
 tasks and figures:
 {figures}
@@ -39,44 +34,50 @@ A task may have options of its own: poolingformer-score --task NAME --help
 
 examples:
   poolingformer-score gen.out --gold data-bin/arxiv/test.summary.txt
-  poolingformer-score predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz
-  poolingformer-score predictions.json --gold qangaroo_v1.1/wikihop/dev.json
-  poolingformer-score predictions.json --gold dev-v2.0.json --na-prob-file na_prob.json
+  poolingformer-score --task question_answering predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz
+  poolingformer-score --task wikihop predictions.json --gold qangaroo_v1.1/wikihop/dev.json
+  poolingformer-score --task squad predictions.json --gold dev-v2.0.json --na-prob-file na_prob.json
   poolingformer-score --task qmsum predictions.json --gold QMSum/data/ALL/jsonl/test.jsonl
   poolingformer-score --task scrolls submission.csv --gold scrolls/*.zip
 """
 
 
-def main(arguments: Sequence[str] | None = None, task: str | None = None, prog: str = "poolingformer-score") -> int:
-    """Run the command and return its exit status; ``task`` is that of ``--task``."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    prog, arguments = "poolingformer-score", take_user_dir(sys.argv[1:] if arguments is None else arguments)
     own = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
-    own.add_argument("--task", default=task)
-    found, rest = own.parse_known_args(take_user_dir(sys.argv[1:] if arguments is None else arguments))
-    if found.task is None and {"-h", "--help"} & set(rest):
-        return run_command(make_parser(prog), run, rest)
+    own.add_argument("--task")
+    own.add_argument("--gold", "--references", nargs="+", default=[])
+    found, _ = own.parse_known_args(arguments)
+    task = found.task or next(filter(None, map(_task_of_folder, found.gold)), None)
+    if task is None and {"-h", "--help"} & set(arguments):
+        return run_command(make_parser(prog), run, arguments)
     try:
+        if task is None:
+            raise UsageError("whose predictions are these? give --task NAME; --help lists the tasks")
         with needing("scoring"):
-            scores = _scores_of(found.task) if found.task else _recognized(rest)
+            scores = _scores_of(task)
     except UsageError as error:
         own.error(str(error))
     except (ValueError, OSError) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
     if hasattr(scores, "run"):
-        return run_command(scores.make_parser(prog), scores.run, [_spaced(argument) for argument in rest])
-    return run_command(make_parser(prog), lambda args: run(args, scores), rest)
+        parser = scores.make_parser(prog)
+        parser.add_argument("--task", metavar="NAME", help=argparse.SUPPRESS)  # read above
+        return run_command(parser, scores.run, list(map(_spaced, arguments)))
+    return run_command(make_parser(prog), lambda args: run(args, scores), arguments)
 
 
-def main_of_questions(arguments: Sequence[str] | None = None) -> int:
-    """``poolingformer-score-qa``, the former name for Natural Questions and TyDi QA."""
-    return main(arguments, "question_answering", "poolingformer-score-qa")
-
-
-def main_of_tasks(arguments: Sequence[str] | None = None) -> int:
-    """``poolingformer-score-task KIND``, the former name for the other tasks."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    named = [] if not arguments or arguments[0].startswith("-") else ["--task", arguments[0]]
-    return main([*named, *arguments[len(named) // 2 :]], prog="poolingformer-score-task")
+def _task_of_folder(file: str) -> str | None:
+    """The task of the data folder that a file lies in; None where it lies in no such folder."""
+    corpus = Path(file).with_name("corpus.json")
+    try:
+        described = json.loads(corpus.read_text(encoding="utf-8")) if corpus.is_file() else {}
+        task = registry.of_kind(described.get("kind")) or registry.corpora().get(described.get("corpus"))
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+    return task.name if task else None
 
 
 def _spaced(argument: str) -> str:
@@ -103,7 +104,11 @@ def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
     )
     add_gold(parser, "the released files with the answers")
     add_of_examples(parser)
-    parser.add_argument("--task", metavar="NAME", help="whose predictions these are (default: the file tells)")
+    parser.add_argument(
+        "--task",
+        metavar="NAME",
+        help="whose predictions these are (default: the task of the data folder that --gold lies in)",
+    )
     add_user_dir(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, unrounded")
     return parser
@@ -142,60 +147,6 @@ def _scores_of(name: str) -> ModuleType | SimpleNamespace:
     if name not in known:
         raise UsageError(f"--task {name}: no such task; choose one of {', '.join([*known, SQUAD, *SUITES, *PRESETS])}")
     return known[name].module("scores")
-
-
-def _recognized(arguments: Sequence[str]) -> ModuleType:
-    """The scores of the task whose predictions the arguments name.
-
-    Raises:
-        FileNotFoundError: a file that is named is not there, or none is named.
-        ValueError: it is of no task's form, or of several tasks'.
-    """
-    options, files, others = _files(arguments)
-    for missing in (name for name in options.get("--gold", ()) if not Path(name).is_file()):
-        raise FileNotFoundError(f"--gold {missing}: no such file")
-    gold, predictions = (_beginning(names[0]) if names else "" for names in (options.get("--gold"), files))
-    known = {task.name: task.module("scores") for task in registry.tasks().values() if task.figures}
-    known[SQUAD] = import_module(f"{OF_PRESETS}.{SQUAD}")
-    fitting = [name for name, scores in known.items() if scores.recognizes(predictions, gold, options)]
-    if len(fitting) == 1:
-        return known[fitting[0]]
-    if fitting:
-        raise ValueError(f"{files[0]}: may be of {' or '.join(fitting)}; give --task with one of them")
-    if not files:
-        is_there = f"{others[0]} is not a file" if others else "none is named"
-        raise FileNotFoundError(f"give the file of predictions ({is_there}); poolingformer-score --help has examples")
-    forms = "; ".join(f"{name}: {scores.FORM}" for name, scores in known.items())
-    raise ValueError(f"{files[0]}: not recognized; name the task with --task. The forms are {forms}")
-
-
-def _files(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """The values that follow each option; of all that can be the predictions, the files, and what is not a file."""
-    options: dict[str, list[str]] = {}
-    files: list[str] = []
-    others: list[str] = []
-    name = ""
-    for argument in arguments:
-        if argument.startswith("--"):
-            name, _, value = argument.partition("=")
-            options.setdefault(name, []).extend([value] if value else [])
-            continue
-        values = options.setdefault(name, [])
-        most = NAMING_FILES.get(name, 0)
-        if most is None or len(values) < most:
-            values.append(argument)
-        else:
-            (files if Path(argument).is_file() else others).append(argument)
-    return options, files, others
-
-
-def _beginning(file: str) -> str:
-    """The first characters of a file, which may be compressed; "" of a folder and of what cannot be read."""
-    try:
-        with (gzip.open if file.endswith(".gz") else open)(file, "rb") as content:
-            return content.read(BEGINNING).decode("utf-8-sig", errors="replace")
-    except (OSError, EOFError):
-        return ""
 
 
 if __name__ == "__main__":

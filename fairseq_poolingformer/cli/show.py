@@ -10,11 +10,11 @@ from typing import Any
 
 from fairseq_poolingformer.checkpoint_reader.checkpoints import BEYOND_SETTINGS, load
 from fairseq_poolingformer.checkpoint_reader.option_schema import entry
-from fairseq_poolingformer.cli.command import UsageError, finite, load_fairseq, positive, run_command
 from fairseq_poolingformer.cli.convert import write_fairseq
 from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.cli.summarize import find_data_folder, load_hub, load_reader, read_text
+from fairseq_poolingformer.command import UsageError, finite, load_fairseq, positive, run_command
 from fairseq_poolingformer.text.data_folder import tokenizer_config
 from fairseq_poolingformer.text.whole_file import whole_file
 from fairseq_poolingformer.weights.files import read_config
@@ -118,10 +118,11 @@ def _load_folder(folder: Path, data_folder: Path | None) -> tuple[Any, Any]:
     from transformers import AutoTokenizer
 
     from fairseq_poolingformer import huggingface
-    from fairseq_poolingformer.huggingface.remote_code import CLASSES
+    from fairseq_poolingformer.huggingface.families import FAMILIES
 
-    start, _, ends = CLASSES[own]
-    model_class = getattr(huggingface, start + ends.get("AutoModelForSeq2SeqLM", "Model"))
+    family = FAMILIES[own]
+    end = next((end for end in ("ForConditionalGeneration", "MTModel") if end in family.ends), "Model")
+    model_class = getattr(huggingface, f"Poolingformer{family.name}{end}")
     model = model_class.from_pretrained(folder, local_files_only=True)
     return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
 

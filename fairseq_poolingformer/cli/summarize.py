@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,12 @@ import torch
 
 from fairseq_poolingformer.attention.sharding import Ranks
 from fairseq_poolingformer.checkpoint_reader.checkpoints import BEYOND_SETTINGS, load
-from fairseq_poolingformer.cli.command import UsageError, finite, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
+from fairseq_poolingformer.command import UsageError, finite, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.patches.distribution import contexts
 from fairseq_poolingformer.patches.distribution.processes import torchrun_device, under_torchrun
 from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
-from fairseq_poolingformer.patches.long_jobs.heartbeat import DEFAULT_LIMIT
 from fairseq_poolingformer.patches.untrusted_files.own_options import data_folder, recorded_data
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.tasks.summarization import PAIRS
@@ -77,10 +75,10 @@ def _summarize(args: argparse.Namespace, documents: list[Any], ranks: Ranks | No
     hub = hub.to(device=args.device, dtype=DTYPES[args.precision]).eval()
     if not is_first:
         logging.disable(logging.WARNING)
-    if ranks is not None or args.chunk_tokens:
+    if ranks is not None:
         from fairseq_poolingformer.models.division import Division, divide
 
-        divide(hub.model, Division(ranks, args.chunk_tokens))
+        divide(hub.model, Division(ranks))
         hub.task.ranks = ranks
     for first in range(0, len(documents), args.batch_size):
         batch = documents[first : first + args.batch_size]
@@ -118,8 +116,7 @@ def processes_of_torchrun(device: str) -> contextlib.AbstractContextManager[Rank
     number = torchrun_device(on_cpu)
     if not on_cpu:
         torch.cuda.set_device(number)
-    limit = {"timeout": timedelta(seconds=DEFAULT_LIMIT)}
-    return contexts.joined(size, limit, on_cpu, rank=rank, world_size=size)
+    return contexts.joined(size, on_cpu, rank=rank, world_size=size)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -162,13 +159,6 @@ def make_parser() -> argparse.ArgumentParser:
         help="the fewest, counted in the same way (default: %(default)s)",
     )
     add("--no-repeat-ngram-size", type=natural, default=0, metavar="N", help="never repeat N tokens (default: off)")
-    add(
-        "--chunk-tokens",
-        type=positive,
-        metavar="N",
-        help="compute documents of more than N tokens N at a time, with the arrays of all tokens in the host's memory, "
-        "or in files on a CPU (in TMPDIR); default: all at once",
-    )
     add("--batch-size", type=positive, default=1, metavar="N", help="documents at a time (default: %(default)s)")
     add_device_options(parser)
     return parser

@@ -1,183 +1,53 @@
 """Poolingformers for transformers: its own encoders with two-level attention.
 
 Importing this registers the models with ``AutoConfig`` and ``AutoModel…``, and ``attn_implementation="band"`` for
-windows of any of transformers' models (:mod:`.band`), and ``pipeline("summarization")`` and others that transformers no
-longer has (:mod:`.pipelines`). It needs transformers 5.5 and no fairseq.
+windows of any of transformers' models (:mod:`.band`). It needs transformers 5.5 and no fairseq. The classes are those
+of :data:`.families.FAMILIES` and :data:`.families.HEADS`, such as ``PoolingformerBartForConditionalGeneration``.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from fairseq_poolingformer.extras import needing
 
-with needing("huggingface"):
-    import transformers
+with needing("huggingface"):  # first what says which transformers the others need
+    from fairseq_poolingformer.huggingface import configuration  # noqa: F401
 
-# first, since it says which transformers the others need
-from fairseq_poolingformer.huggingface.configuration import (
-    PoolingformerBartConfig,
-    PoolingformerBertConfig,
-    PoolingformerDistilBertConfig,
-    PoolingformerElectraConfig,
-    PoolingformerMarianConfig,
-    PoolingformerMBartConfig,
-    PoolingformerModernBertConfig,
-    PoolingformerMPNetConfig,
-    PoolingformerPegasusConfig,
-    PoolingformerRobertaConfig,
-    PoolingformerT5Config,
-)
-
-# isort: split
-from fairseq_poolingformer.huggingface import band, pipelines
-from fairseq_poolingformer.huggingface.bart import (
-    PoolingformerBartForConditionalGeneration,
-    PoolingformerBartForQuestionAnswering,
-    PoolingformerBartForSequenceClassification,
-    PoolingformerBartModel,
-    PoolingformerMBartForConditionalGeneration,
-    PoolingformerMBartForQuestionAnswering,
-    PoolingformerMBartForSequenceClassification,
-    PoolingformerMBartModel,
-)
+from fairseq_poolingformer.huggingface import band, classes
 from fairseq_poolingformer.huggingface.embeddings import embed_passages
-from fairseq_poolingformer.huggingface.families import (
-    PoolingformerBertForMaskedLM,
-    PoolingformerBertForMultipleChoice,
-    PoolingformerBertForQuestionAnswering,
-    PoolingformerBertForSequenceClassification,
-    PoolingformerBertForTokenClassification,
-    PoolingformerBertModel,
-    PoolingformerDistilBertForMaskedLM,
-    PoolingformerDistilBertForMultipleChoice,
-    PoolingformerDistilBertForQuestionAnswering,
-    PoolingformerDistilBertForSequenceClassification,
-    PoolingformerDistilBertForTokenClassification,
-    PoolingformerDistilBertModel,
-    PoolingformerElectraForMaskedLM,
-    PoolingformerElectraForMultipleChoice,
-    PoolingformerElectraForQuestionAnswering,
-    PoolingformerElectraForSequenceClassification,
-    PoolingformerElectraForTokenClassification,
-    PoolingformerElectraModel,
-)
-from fairseq_poolingformer.huggingface.modernbert import (
-    PoolingformerModernBertForMaskedLM,
-    PoolingformerModernBertForMultipleChoice,
-    PoolingformerModernBertForQuestionAnswering,
-    PoolingformerModernBertForSequenceClassification,
-    PoolingformerModernBertForTokenClassification,
-    PoolingformerModernBertModel,
-)
-from fairseq_poolingformer.huggingface.mpnet import (
-    PoolingformerMPNetForMaskedLM,
-    PoolingformerMPNetForMultipleChoice,
-    PoolingformerMPNetForQuestionAnswering,
-    PoolingformerMPNetForSequenceClassification,
-    PoolingformerMPNetForTokenClassification,
-    PoolingformerMPNetModel,
-)
+from fairseq_poolingformer.huggingface.families import FAMILIES
+from fairseq_poolingformer.huggingface.in_one_call import answer, summarize
 from fairseq_poolingformer.huggingface.parallel import context_parallel
-from fairseq_poolingformer.huggingface.remote_code import CLASSES, auto_map
-from fairseq_poolingformer.huggingface.roberta import (
-    PoolingformerRobertaForMaskedLM,
-    PoolingformerRobertaForMultipleChoice,
-    PoolingformerRobertaForQuestionAnswering,
-    PoolingformerRobertaForSequenceClassification,
-    PoolingformerRobertaForTokenClassification,
-    PoolingformerRobertaModel,
-)
-from fairseq_poolingformer.huggingface.sinusoidal import (
-    PoolingformerMarianModel,
-    PoolingformerMarianMTModel,
-    PoolingformerPegasusForConditionalGeneration,
-    PoolingformerPegasusModel,
-)
-from fairseq_poolingformer.huggingface.t5 import (
-    PoolingformerT5EncoderModel,
-    PoolingformerT5ForConditionalGeneration,
-    PoolingformerT5Model,
-)
-from fairseq_poolingformer.huggingface.task_heads import (
-    PoolingformerRobertaForCoreference,
-    PoolingformerRobertaForHotpotqa,
-    PoolingformerRobertaForNaturalQuestions,
-    PoolingformerRobertaForWikihop,
-)
 
-__all__ = [
-    "PoolingformerBartConfig",
-    "PoolingformerBartForConditionalGeneration",
-    "PoolingformerBartForQuestionAnswering",
-    "PoolingformerBartForSequenceClassification",
-    "PoolingformerBartModel",
-    "PoolingformerBertConfig",
-    "PoolingformerBertForMaskedLM",
-    "PoolingformerBertForMultipleChoice",
-    "PoolingformerBertForQuestionAnswering",
-    "PoolingformerBertForSequenceClassification",
-    "PoolingformerBertForTokenClassification",
-    "PoolingformerBertModel",
-    "PoolingformerDistilBertConfig",
-    "PoolingformerDistilBertForMaskedLM",
-    "PoolingformerDistilBertForMultipleChoice",
-    "PoolingformerDistilBertForQuestionAnswering",
-    "PoolingformerDistilBertForSequenceClassification",
-    "PoolingformerDistilBertForTokenClassification",
-    "PoolingformerDistilBertModel",
-    "PoolingformerElectraConfig",
-    "PoolingformerElectraForMaskedLM",
-    "PoolingformerElectraForMultipleChoice",
-    "PoolingformerElectraForQuestionAnswering",
-    "PoolingformerElectraForSequenceClassification",
-    "PoolingformerElectraForTokenClassification",
-    "PoolingformerElectraModel",
-    "PoolingformerMBartConfig",
-    "PoolingformerMBartForConditionalGeneration",
-    "PoolingformerMBartForQuestionAnswering",
-    "PoolingformerMBartForSequenceClassification",
-    "PoolingformerMBartModel",
-    "PoolingformerMPNetConfig",
-    "PoolingformerMPNetForMaskedLM",
-    "PoolingformerMPNetForMultipleChoice",
-    "PoolingformerMPNetForQuestionAnswering",
-    "PoolingformerMPNetForSequenceClassification",
-    "PoolingformerMPNetForTokenClassification",
-    "PoolingformerMPNetModel",
-    "PoolingformerMarianConfig",
-    "PoolingformerMarianMTModel",
-    "PoolingformerMarianModel",
-    "PoolingformerModernBertConfig",
-    "PoolingformerModernBertForMaskedLM",
-    "PoolingformerModernBertForMultipleChoice",
-    "PoolingformerModernBertForQuestionAnswering",
-    "PoolingformerModernBertForSequenceClassification",
-    "PoolingformerModernBertForTokenClassification",
-    "PoolingformerModernBertModel",
-    "PoolingformerPegasusConfig",
-    "PoolingformerPegasusForConditionalGeneration",
-    "PoolingformerPegasusModel",
-    "PoolingformerRobertaConfig",
-    "PoolingformerRobertaForCoreference",
-    "PoolingformerRobertaForHotpotqa",
-    "PoolingformerRobertaForMaskedLM",
-    "PoolingformerRobertaForMultipleChoice",
-    "PoolingformerRobertaForNaturalQuestions",
-    "PoolingformerRobertaForQuestionAnswering",
-    "PoolingformerRobertaForSequenceClassification",
-    "PoolingformerRobertaForTokenClassification",
-    "PoolingformerRobertaForWikihop",
-    "PoolingformerRobertaModel",
-    "PoolingformerT5Config",
-    "PoolingformerT5EncoderModel",
-    "PoolingformerT5ForConditionalGeneration",
-    "PoolingformerT5Model",
-    "band",
-    "context_parallel",
-    "embed_passages",
-    "pipelines",
-]
+_made = [f"Poolingformer{family.name}{end}" for family in FAMILIES.values() for end in ("Config", *family.ends)]
+globals().update({name: getattr(classes, name) for name in _made})
+__all__ = ["answer", "band", "context_parallel", "embed_passages", "summarize", *_made]
 
-for model_type, (start, *_) in CLASSES.items():
-    config = globals()[f"{start}Config"]
-    transformers.AutoConfig.register(model_type, config, exist_ok=True)
-    for auto, reference in auto_map(model_type).items():
-        if auto != "AutoConfig":
-            getattr(transformers, auto).register(config, globals()[reference.split(".")[1]], exist_ok=True)
+if TYPE_CHECKING:  # the same names for editors, which do not run the above; a test compares them
+    _class: Any = None
+    # fmt: off
+    PoolingformerBartConfig = PoolingformerBartModel = PoolingformerBartForConditionalGeneration = \
+        PoolingformerBartForSequenceClassification = PoolingformerBartForQuestionAnswering = _class
+    PoolingformerMBartConfig = PoolingformerMBartModel = PoolingformerMBartForConditionalGeneration = \
+        PoolingformerMBartForSequenceClassification = PoolingformerMBartForQuestionAnswering = _class
+    PoolingformerPegasusConfig = PoolingformerPegasusModel = PoolingformerPegasusForConditionalGeneration = _class
+    PoolingformerMarianConfig = PoolingformerMarianModel = PoolingformerMarianMTModel = _class
+    PoolingformerT5Config = PoolingformerT5Model = PoolingformerT5EncoderModel = \
+        PoolingformerT5ForConditionalGeneration = _class
+    PoolingformerRobertaConfig = PoolingformerRobertaModel = PoolingformerRobertaForMaskedLM = \
+        PoolingformerRobertaForSequenceClassification = PoolingformerRobertaForTokenClassification = \
+        PoolingformerRobertaForQuestionAnswering = PoolingformerRobertaForMultipleChoice = _class
+    PoolingformerBertConfig = PoolingformerBertModel = PoolingformerBertForMaskedLM = \
+        PoolingformerBertForSequenceClassification = PoolingformerBertForTokenClassification = \
+        PoolingformerBertForQuestionAnswering = PoolingformerBertForMultipleChoice = _class
+    PoolingformerElectraConfig = PoolingformerElectraModel = PoolingformerElectraForMaskedLM = \
+        PoolingformerElectraForSequenceClassification = PoolingformerElectraForTokenClassification = \
+        PoolingformerElectraForQuestionAnswering = PoolingformerElectraForMultipleChoice = _class
+    PoolingformerDistilBertConfig = PoolingformerDistilBertModel = PoolingformerDistilBertForMaskedLM = \
+        PoolingformerDistilBertForSequenceClassification = PoolingformerDistilBertForTokenClassification = \
+        PoolingformerDistilBertForQuestionAnswering = PoolingformerDistilBertForMultipleChoice = _class
+    PoolingformerMPNetConfig = PoolingformerMPNetModel = PoolingformerMPNetForMaskedLM = \
+        PoolingformerMPNetForSequenceClassification = PoolingformerMPNetForTokenClassification = \
+        PoolingformerMPNetForQuestionAnswering = PoolingformerMPNetForMultipleChoice = _class
+    PoolingformerModernBertConfig = PoolingformerModernBertModel = PoolingformerModernBertForMaskedLM = \
+        PoolingformerModernBertForSequenceClassification = PoolingformerModernBertForTokenClassification = \
+        PoolingformerModernBertForQuestionAnswering = PoolingformerModernBertForMultipleChoice = _class

@@ -9,12 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
+from transformers.utils import logging
 
 from fairseq_poolingformer.attention import GlobalTokens, LevelWeights, TwoLevelAttention
 from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.global_tokens import FirstTokens
 from fairseq_poolingformer.levels import attention_arguments
 from fairseq_poolingformer.settings import TwoLevels
+
+logger = logging.get_logger(__name__)
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 BERT_NAMES = ("query", "key", "value", "")
@@ -38,14 +41,7 @@ def planes(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:
 
 
 class EncoderSelfAttention(TwoLevelAttention):
-    """Two-level attention that transformers' layers call as their own self-attention.
-
-    Args:
-        embed_dim, num_heads, arguments: as :class:`TwoLevelAttention`'s.
-        global_tokens: how many first tokens are global, where the user does not say which are.
-        relative: the layer's :class:`RelativeProjections`; None without DeBERTa's relative positions.
-        names: of W_q, W_k, W_v and W_o in transformers' self-attention; "" for a W_o that is outside of it.
-    """
+    """Two-level attention that transformers' layers call as their own self-attention."""
 
     def __init__(
         self,
@@ -87,6 +83,8 @@ class EncoderSelfAttention(TwoLevelAttention):
         Returns:
             (B, T, C), and both levels' weights in banded form or None.
         """
+        if self.training and self.pooled_q_proj is not None and not torch.compiler.is_compiling():
+            self._warn_of_frozen_random_values()
         arguments = self._arguments(attention_mask, **kwargs)
         attended = super().forward(hidden_states, **arguments)
         return attended, super().weights(hidden_states, **arguments) if output_attentions else None
@@ -94,6 +92,17 @@ class EncoderSelfAttention(TwoLevelAttention):
     def weights(self, hidden_states: Tensor, attention_mask: Tensor, **kwargs: Any) -> LevelWeights:
         """Return both levels' weights in banded form; arguments as :meth:`forward`'s."""
         return super().weights(hidden_states, **self._arguments(attention_mask, **kwargs))
+
+    def _warn_of_frozen_random_values(self) -> None:
+        """Warn in training where nothing of level two is trained and its biases are still zero, as they start."""
+        is_trained = any(p.requires_grad for name, p in self.named_parameters() if name.startswith("pooled_"))
+        bias = self.pooled_q_proj.bias  # ModernBERT has none
+        if not is_trained and torch.is_grad_enabled() and bias is not None and not bias.any():
+            logger.warning_once(
+                "level two keeps its random values, since none of its parameters is trained: name pooled_q_proj, "
+                "pooled_k_proj and pooled_v_proj in target_modules, leave target_modules out, or make the model with "
+                'pooled_init="level-one-silent"'
+            )
 
     def _arguments(
         self,
@@ -124,7 +133,7 @@ class Layout:
     Attributes:
         layers: the path of the list of layers.
         attention: the path of the self-attention in a layer.
-        names: as :class:`EncoderSelfAttention`'s.
+        names: of W_q, W_k, W_v and W_o there; "" for a W_o that is outside of it.
         dropout: the setting that says how probably an attention weight is dropped.
         first_position: the first token's, where ``max_position_embeddings`` counts those before it.
         attention_class: of the new one.
@@ -138,12 +147,7 @@ class Layout:
     attention_class: type[EncoderSelfAttention] = EncoderSelfAttention
 
     def install(self, encoder: nn.Module, parts: Callable[[int], dict[str, Any]] = lambda layer: {}) -> None:
-        """Put two-level attention in the place of the self-attention; the parameters have the same names.
-
-        Args:
-            encoder: an encoder of transformers'.
-            parts: further arguments of the attention of a layer, by its number from 0.
-        """
+        """Put two-level attention in the place of the self-attention; the parameters have the same names."""
         config, settings = encoder.config, TwoLevels.of(encoder.config)
         parent, _, name = self.attention.rpartition(".")
         for number, layer in enumerate(encoder.get_submodule(self.layers)):

@@ -2,7 +2,9 @@
 
 Importing this registers the name. transformers' own attention without a kernel for GPUs computes a window as full
 attention with an n × n mask; ``band`` runs :func:`~fairseq_poolingformer.attention.band_attention` instead. Full
-attention and a single new token go to ``sdpa``. So does a pattern that is not a window, with a warning.
+attention and a single new token go to ``sdpa``. So does a pattern that is not a window, with a warning. What ``band``
+does not understand, it refuses: models outside of the attention interface, scores that a layer changes, masks that a
+model computes with.
 
 transformers counts a window otherwise than this package: a causal ``sliding_window`` of w shows a token itself and
 w − 1 before it, ``Window(w - 1, 0)``; a bidirectional one w on each side, ``Window(w)``.
@@ -10,26 +12,38 @@ w − 1 before it, ``Window(w - 1, 0)``; a bidirectional one w on each side, ``W
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
+import re
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial, wraps
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from torch.utils._pytree import tree_leaves
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import and_masks, causal_mask_function, packed_sequence_mask_function, sdpa_mask
+from transformers.utils import TransformersKwargs
 
 from fairseq_poolingformer.attention import Window, band_attention
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 
 NAME = "band"
+# what sdpa leaves alone, too: the mask shows the window; tokenizers, losses and kernels for GPUs give the rest
+HARMLESS = {"sliding_window", "token_type_ids", "labels", "cache_position", *TransformersKwargs.__annotations__}
 
 logger = logging.getLogger(__name__)
+
+
+def refusal(what: str, why: str) -> ValueError:
+    """What ``band`` says of a model that it does not compute."""
+    return ValueError(f"attn_implementation='band' cannot run {what}: {why}; load it with attn_implementation='eager'")
 
 
 class NotAWindowError(Exception):
@@ -155,34 +169,72 @@ def documents_of(mask_function: Callable) -> tuple[Tensor, Callable] | None:
     return parts[0].__closure__[0].cell_contents, inside["mask_function"].cell_contents
 
 
-class WindowMask(Tensor):
-    """(B, 1, 1, S) bool, False at keys that are padding, and how far each query sees.
+@dataclass(frozen=True, eq=False)
+class WindowMask:
+    """How far each query sees, and which keys are padding, in the place of a mask (B, 1, T, S) bool.
 
-    It is a tensor with four dimensions, since transformers passes these on to the layers as they are.
+    transformers passes what has four dimensions on to the layers as it is. This is no tensor: it has no n × n numbers,
+    loses nothing where it is moved or compiled, and refuses whatever is computed with it.
 
     Attributes:
-        window: how far a query sees; None in a tensor that was made of a mask.
+        window: how far a query sees.
         query_offset: position of the first query minus that of the first key.
-        key_padding_mask: (B, S) bool, True at padding; None without any.
+        num_queries: T.
+        is_token: (B, S) bool, False at padding.
         documents: (B, T) the document of each token in packed rows; None where a row is one document.
+        model: the type of the model.
+        dense: makes ``sdpa``'s mask of the same pattern.
     """
 
-    window: Window | None = None
-    query_offset: int = 0
-    key_padding_mask: Tensor | None = None
+    window: Window
+    query_offset: int
+    num_queries: int
+    is_token: Tensor
     documents: Tensor | None = None
+    model: str = "this model"
+    dense: Callable[[], Tensor | None] = lambda: None
 
-    @classmethod
-    def of(cls, window: Window, query_offset: int, is_token: Tensor, documents: Tensor | None = None) -> WindowMask:
-        """The mask; ``is_token`` is (B, S) bool."""
-        mask = is_token[:, None, None].as_subclass(cls)
-        mask.window, mask.query_offset, mask.documents = window, query_offset, documents
-        mask.key_padding_mask = None if is_token.all() else ~is_token
-        return mask
+    dtype = torch.bool
+    ndim = 4
+    device = property(lambda self: self.is_token.device)
+    padding = cached_property(lambda self: None if self.is_token.all() else ~self.is_token)
+    shape = property(lambda self: torch.Size((len(self.is_token), 1, self.num_queries, self.is_token.size(1))))
+
+    def dim(self) -> int:
+        """Four."""
+        return self.ndim
+
+    def size(self, dim: int | None = None) -> Any:
+        """(B, 1, T, S), or one of them."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def to(self, *args: Any, **kwargs: Any) -> WindowMask:
+        """The mask on another device; a window has no dtype."""
+        device = torch._C._nn._parse_to(*args, **kwargs)[0]
+        documents = None if self.documents is None else self.documents.to(device)
+        return replace(self, is_token=self.is_token.to(device), documents=documents)
 
     def contiguous(self, *_: Any, **__: Any) -> WindowMask:
         """Itself, where transformers prepares it for a cache."""
         return self
+
+    def _computed(self, *_: Any, **__: Any) -> Any:
+        raise refusal(self.model, "it computes with the mask of a window outside of the attention interface")
+
+    __getitem__ = __bool__ = __eq__ = __ne__ = __invert__ = __neg__ = _computed
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _computed
+    __and__ = __rand__ = __or__ = __ror__ = __lt__ = __le__ = __gt__ = __ge__ = _computed
+    __hash__ = object.__hash__
+
+    @classmethod
+    def __torch_function__(cls, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """What torch calls where one of its functions is given the mask."""
+        masks = (leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, cls))
+        raise refusal(next(masks, cls).model, f"it computes {func.__name__} of the mask of a window")
+
+    def __getattr__(self, name: str) -> Any:
+        """What Python calls for a tensor's other methods."""
+        raise AttributeError(str(refusal(self.model, f"it computes {name} of the mask of a window")))
 
 
 @torch.compiler.disable
@@ -201,33 +253,42 @@ def window_mask(
     """transformers' mask function for ``band``.
 
     Returns:
-        ``sdpa``'s mask, None or (B, 1, T, S), for a single query, for full attention that needs no mask, and for
-        patterns that are not windows; (B, 1, 1, S) for full attention in both directions; else a :class:`WindowMask`.
+        A :class:`WindowMask` for a window that hides keys, and for packed rows; (B, 1, T, S) without numbers of its own
+        for padding in full attention in both directions; else ``sdpa``'s mask, None or (B, 1, T, S): for full causal
+        attention, a single query, and patterns that are not windows.
     """
-    if q_length > 1 and isinstance(q_offset, int):  # a tensor is for compiled code
-        documents, inside = documents_of(mask_function) or (None, mask_function)
-        window, offset = window_of(inside), q_offset - kv_offset
-        is_plain = documents is None and attention_mask is None and offset == 0 and q_length == kv_length
-        is_full = window in (Window(UNLIMITED), Window(UNLIMITED, 0))
-        if window is not None and not (is_plain and is_full):
-            if attention_mask is None:
-                is_token = torch.ones(batch_size, kv_length, dtype=torch.bool, device=device)
-            else:
-                is_token = attention_mask[:, kv_offset : kv_offset + kv_length]
-                is_token = F.pad(is_token, (0, kv_length - is_token.size(1)))
-            if documents is None and window == Window(UNLIMITED):
-                return is_token[:, None, None]
-            return WindowMask.of(window, offset, is_token, documents)
-        if window is None and local_size is not None:
-            _warn_once(getattr(kwargs.get("config"), "model_type", "this model"))
-    sizes = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "device": device}
-    places = {"q_offset": q_offset, "kv_offset": kv_offset, "local_size": local_size}
-    return sdpa_mask(**sizes, **places, mask_function=mask_function, attention_mask=attention_mask, **kwargs)
+    sizes: dict[str, Any] = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "device": device}
+    places: dict[str, Any] = {"q_offset": q_offset, "kv_offset": kv_offset, "local_size": local_size}
+    dense = partial(sdpa_mask, **sizes, **places, mask_function=mask_function, attention_mask=attention_mask, **kwargs)
+    if isinstance(attention_mask, WindowMask):  # of a model around this one
+        return attention_mask
+    if q_length == 1 or not isinstance(q_offset, int):  # a tensor is for compiled code
+        return dense()
+    config = kwargs.get("config")
+    model = getattr(config, "model_type", "this model")
+    documents, inside = documents_of(mask_function) or (None, mask_function)
+    window = window_of(inside)
+    if window is None:
+        if local_size is not None or (config and getattr(config.get_text_config(), "sliding_window", None)):
+            _warn_once(model)
+        return dense()
+    offset, right = q_offset - kv_offset, UNLIMITED if window.right is None else window.right
+    sees_first = window.left >= offset + q_length - 1
+    sees_last = right >= kv_length - 1 - offset
+    if documents is None and sees_first and (right == 0 or (sees_last and attention_mask is None)):
+        return dense()
+    is_token = torch.ones(batch_size, kv_length, dtype=torch.bool, device=device)
+    if attention_mask is not None:  # the keys' part of it: a cache holds the last ones of a window only
+        given = attention_mask[:, kv_offset : kv_offset + kv_length]
+        is_token = F.pad(given, (0, kv_length - given.size(1)))  # what a cache of a fixed length has not filled
+    if documents is None and sees_first and sees_last:
+        return is_token[:, None, None].expand(-1, -1, q_length, -1)
+    return WindowMask(window, offset, q_length, is_token, documents, model, dense)
 
 
 @cache
 def _warn_once(model: str) -> None:
-    logger.warning("%s: the mask of a layer with a window shows more than a window, so sdpa computes the layer", model)
+    logger.warning("%s: the masks show more than windows, so sdpa computes the layers with n × n masks", model)
 
 
 def band_attention_forward(
@@ -238,8 +299,10 @@ def band_attention_forward(
     attention_mask: Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    softcap: float | None = None,
     s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    is_causal: bool | None = None,
+    output_attentions: bool = False,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention function for ``band``.
@@ -248,112 +311,136 @@ def band_attention_forward(
         module: the layer's attention.
         query: (B, H, T, D).
         key, value: (B, H / G, S, D): each of their heads serves G neighbouring heads of the queries.
-        attention_mask: what :func:`window_mask` gave.
+        attention_mask: what :func:`window_mask` gave, or any mask of the caller's.
+        dropout: probability of dropping a weight.
+        scaling: α; 1/sqrt(D) by default.
         s_aux: (H,) the scores of attention sinks, one a head, which take weight and give nothing.
+        position_bias: (1 or B, H, T, S), added to the scores; since it is n × n itself, ``sdpa`` computes it.
+        is_causal: whether a layer without a mask is; None for the module's own.
+        output_attentions: warned of, as ``sdpa`` does: there are no weights.
+        kwargs: what changes no scores.
 
     Returns:
         (B, T, H, D), and no weights.
 
     Raises:
-        ValueError: the layer caps its scores.
+        ValueError: the layer hands over what ``band`` does not understand.
     """
-    if softcap is not None:
-        raise ValueError(
-            "attn_implementation='band' does not cap scores: load the model with attn_implementation='eager', or with "
-            "attn_logit_softcapping=None, which changes what it computes"
-        )
-    if isinstance(attention_mask, WindowMask):
-        if attention_mask.window is None:
-            raise ValueError(
-                f"{type(module).__name__} changes its mask: load the model with attn_implementation='sdpa'"
-            )
-    elif s_aux is None:
-        arguments = {"dropout": dropout, "scaling": scaling, **kwargs}
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **arguments)
-    elif attention_mask is None:  # of a causal layer without a window
-        is_token = torch.ones(key.size(0), key.size(2), dtype=torch.bool, device=key.device)
-        attention_mask = WindowMask.of(Window(UNLIMITED, 0), key.size(2) - query.size(2), is_token)
-    scale = query.size(-1) ** -0.5 if scaling is None else scaling
+    layer = type(module).__name__
+    for name, given in kwargs.items():
+        if given is not None and name not in HARMLESS and not isinstance(given, (bool, str)):
+            raise refusal(layer, f"it hands over {name!r}, which may change its scores")
+    if s_aux is not None and position_bias is not None:
+        raise refusal(layer, "it adds a bias to its scores beside sinks")
+    if output_attentions:
+        _warn_of_weights_once()
+    mask: Any = attention_mask
+    lengths = (query.size(2), key.size(2))
+    if isinstance(mask, WindowMask):
+        if mask.shape[2:] != lengths:
+            raise refusal(layer, f"it has {lengths} queries and keys, and its mask is for {tuple(mask.shape[2:])}")
+        if position_bias is not None:
+            mask = mask.dense()
+    if s_aux is None and not isinstance(mask, WindowMask):
+        arguments: dict[str, Any] = {"scaling": scaling, "is_causal": is_causal, "position_bias": position_bias}
+        return sdpa_attention_forward(module, query, key, value, mask, dropout, **arguments)
+    if mask is None:  # which transformers leaves out where sdpa needs none
+        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        window = Window.unlimited(causal=is_causal and lengths[0] > 1)
+        is_token = torch.ones(key.size(0), lengths[1], dtype=torch.bool, device=key.device)
+        mask = WindowMask(window, 0, lengths[0], is_token)
     groups = query.size(1) // key.size(1)
-    parts = []
-    for group in range(groups):  # so that no key is copied
-        of_group = query[:, group::groups], key, value
-        if s_aux is None:
-            part = _attend(*of_group, attention_mask, dropout, scale)
-        else:
-            part = _attend_with_sinks(*of_group, s_aux[group::groups], attention_mask, dropout, scale)
-        parts.append(part.transpose(1, 2))
-    return torch.stack(parts, 3).flatten(2, 3), None
+    key, value = repeat_kv(key, groups), repeat_kv(value, groups)
+    attend: Callable[..., Tensor] = _attend_in_window if isinstance(mask, WindowMask) else _attend_with_sinks
+    scale = query.size(-1) ** -0.5 if scaling is None else scaling
+    return attend(query, key, value, mask, s_aux, dropout, scale).transpose(1, 2).contiguous(), None
 
 
-def _attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout_p: float, scale: float, sinks: int = 0
+def _attend_in_window(
+    query: Tensor, key: Tensor, value: Tensor, mask: WindowMask, sinks: Tensor | None, dropout_p: float, scale: float
 ) -> Tensor:
-    """A head of queries for each head of keys, the first ``sinks`` of which every query sees."""
-    if not isinstance(mask, WindowMask):
-        return F.scaled_dot_product_attention(query, key, value, mask, dropout_p, scale=scale)
+    """(B, H, T, width of a value)."""
+    width, widest = value.size(-1), max(query.size(-1), value.size(-1))
+    if width != query.size(-1):  # the operator takes heads of one width
+        query, key, value = (F.pad(x, (0, widest - x.size(-1))) for x in (query, key, value))
     arguments: dict[str, Any] = {"window": mask.window, "dropout_p": dropout_p, "scale": scale}
-    if mask.documents is not None:
-        return _attend_in_documents(query, key, value, mask.documents, sinks, arguments)
-    hidden = mask.key_padding_mask
-    return band_attention(
-        query,
-        key,
-        value,
-        global_mask=_first_keys(key, sinks),
-        key_padding_mask=hidden if hidden is None else F.pad(hidden, (sinks, 0)),
-        query_offset=mask.query_offset + sinks,
-        **arguments,
-    )
+    arguments["query_offset"] = mask.query_offset
 
+    def attend(*tensors: Tensor, hidden: Tensor | None = None) -> Tensor:
+        if sinks is None:
+            return band_attention(*tensors, key_padding_mask=hidden, **arguments)
+        # a sink adds exp(sink) to the denominator exp(lse), and nothing to the numerator
+        attended, lse = band_attention(*tensors, key_padding_mask=hidden, return_lse=True, **arguments)
+        return attended * (lse - sinks[:, None]).sigmoid()[..., None].to(attended.dtype)
 
-def _first_keys(key: Tensor, count: int) -> Tensor | None:
-    if not count:
-        return None
-    return (torch.arange(key.size(2), device=key.device) < count).expand(key.size(0), -1)
-
-
-def _attend_in_documents(
-    query: Tensor, key: Tensor, value: Tensor, documents: Tensor, sinks: int, arguments: dict[str, Any]
-) -> Tensor:
-    """Each document of packed rows by itself."""
+    if mask.documents is None:
+        return attend(query, key, value, hidden=mask.padding)[..., :width]
     rows = []
-    for row, counts in enumerate(torch.unique_consecutive(of_row, return_counts=True)[1] for of_row in documents):
-        parts, first = [], 0
-        for count in counts.tolist():
-            keys, values = (
-                torch.cat([x[row : row + 1, :, :sinks], x[row : row + 1, :, sinks + first : sinks + first + count]], 2)
-                for x in (key, value)
-            )
-            queries = query[row : row + 1, :, first : first + count]
-            is_sink = _first_keys(keys, sinks)
-            parts.append(band_attention(queries, keys, values, global_mask=is_sink, query_offset=sinks, **arguments))
-            first += count
-        rows.append(torch.cat(parts, 2))
-    return torch.cat(rows)
+    for row, documents in enumerate(mask.documents):  # each by itself, as if it stood alone
+        lengths = torch.unique_consecutive(documents, return_counts=True)[1].tolist()
+        parts = zip(*(x[row : row + 1].split(lengths, 2) for x in (query, key, value)), strict=True)
+        rows.append(torch.cat([attend(*part) for part in parts], 2))
+    return torch.cat(rows)[..., :width]
 
 
 def _attend_with_sinks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    sinks: Tensor,
-    mask: Tensor,
-    dropout_p: float,
-    scale: float,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sinks: Tensor, dropout_p: float, scale: float
 ) -> Tensor:
-    """A sink is a key that every query sees, whose value is zero.
+    """``sdpa`` with any mask, which does not give its denominators: a sink is one more key, whose value is zero.
 
     Its score is the same for all queries: they have a 1 in one more dimension, where the sink's key has its score.
     """
-    head_dim = query.size(-1)
+    sink = F.pad((sinks / scale).to(key.dtype).view(1, -1, 1, 1), (query.size(-1), 0)).expand(key.size(0), -1, -1, -1)
     query = torch.cat([query, torch.ones_like(query[..., :1])], -1)
-    sink = F.pad((sinks / scale).to(key.dtype).view(1, -1, 1, 1), (head_dim, 0)).expand(key.size(0), -1, -1, -1)
-    key, value = torch.cat([sink, F.pad(key, (0, 1))], 2), F.pad(value, (0, 1, 1, 0))
-    if not isinstance(mask, WindowMask):
-        mask = F.pad(mask, (1, 0), value=mask.dtype == torch.bool)
-    return _attend(query, key, value, mask, dropout_p, scale, sinks=1)[..., :head_dim]
+    key, value = torch.cat([sink, F.pad(key, (0, 1))], 2), F.pad(value, (0, 0, 1, 0))
+    mask = F.pad(mask, (1, 0), value=mask.dtype == torch.bool)
+    return F.scaled_dot_product_attention(query, key, value, mask, dropout_p, scale=scale)
 
 
+@cache
+def _warn_of_weights_once() -> None:
+    logger.warning(
+        "'band' gives no weights: load the model with attn_implementation='eager' for output_attentions=True"
+    )
+
+
+@cache
+def _is_outside(model_class: Any) -> bool:
+    """Whether an attention of a class of models is not behind transformers' attention interface.
+
+    transformers has no flag for it, and reads its sources for ``set_attn_implementation``; so does this, for a class
+    and those that it is made of.
+    """
+    if not (model_class._supports_sdpa or model_class._supports_attention_backend):
+        return True
+    for base in model_class.__mro__:
+        if not issubclass(base, PreTrainedModel) or base is PreTrainedModel:
+            continue
+        try:
+            source = inspect.getsource(sys.modules[base.__module__])
+        except (KeyError, OSError, TypeError):  # of a notebook: those that it is made of say it
+            continue
+        has_attention = re.search(r"^class \w*Attention\w*\(nn\.Module\):", source, re.MULTILINE)
+        by_name = re.search(r"_CLASSES\[(self\.)?(config\.)?_?attn_implementation\]", source)  # KeyError: 'band'
+        if by_name or (has_attention and "ALL_ATTENTION_FUNCTIONS" not in source):
+            return True
+    return False
+
+
+_implementation_of = PreTrainedModel.get_correct_attn_implementation
+
+
+@wraps(_implementation_of)
+def _checked(self: PreTrainedModel, requested_attention: str | None, *args: Any, **kwargs: Any) -> str:
+    """Refuse models that would take the name, and then add a mask of True and False to their scores."""
+    model_class: Any = type(self)
+    if requested_attention == NAME and _is_outside(model_class):
+        raise refusal(
+            model_class.__name__, "its attention is not, or not all, behind transformers' attention interface"
+        )
+    return _implementation_of(self, requested_attention, *args, **kwargs)
+
+
+PreTrainedModel.get_correct_attn_implementation = _checked  # type: ignore[method-assign]
 AttentionInterface.register(NAME, band_attention_forward)
 AttentionMaskInterface.register(NAME, window_mask)

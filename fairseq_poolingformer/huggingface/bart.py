@@ -1,4 +1,4 @@
-"""Poolingformer-BART and Poolingformer-mBART for transformers."""
+"""Encoders with decoders for transformers: BART, mBART, and in part Pegasus, Marian and T5."""
 
 from __future__ import annotations
 
@@ -6,29 +6,20 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    BartForConditionalGeneration,
-    BartForQuestionAnswering,
-    BartForSequenceClassification,
-    BartModel,
-    Cache,
-    MBartForConditionalGeneration,
-    MBartForQuestionAnswering,
-    MBartForSequenceClassification,
-    MBartModel,
-    PreTrainedConfig,
-    PreTrainedModel,
+from transformers import Cache, PreTrainedConfig
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqQuestionAnsweringModelOutput,
+    Seq2SeqSequenceClassifierOutput,
 )
-from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
-from transformers.models.bart.modeling_bart import BartDecoder, BartEncoder, BartLearnedPositionalEmbedding
-from transformers.models.mbart.modeling_mbart import MBartDecoder, MBartEncoder
-from transformers.utils import ModelOutput, can_return_tuple
+from transformers.models.bart.modeling_bart import BartLearnedPositionalEmbedding
+from transformers.utils import can_return_tuple
 
 from fairseq_poolingformer.huggingface.attention import PROJECTIONS, Layout
-from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
-from fairseq_poolingformer.huggingface.configuration import PoolingformerBartConfig, PoolingformerMBartConfig
-from fairseq_poolingformer.huggingface.encoders import Head, TwoLevelEncoder, with_parts
-from fairseq_poolingformer.huggingface.packaged import Packaged
+from fairseq_poolingformer.huggingface.base import share_of_mean
+from fairseq_poolingformer.huggingface.encoders import Head, TwoLevelEncoder, WithParts
 from fairseq_poolingformer.huggingface.padding import Rows, encode
 from fairseq_poolingformer.levels import at_random_offsets
 
@@ -87,25 +78,11 @@ class Seq2SeqEncoder(TwoLevelEncoder):
         )
 
 
-class PoolingformerBartEncoder(Seq2SeqEncoder, BartEncoder):
-    """BART's encoder with two-level attention."""
-
-    config_class = PoolingformerBartConfig
-
-
-class PoolingformerMBartEncoder(Seq2SeqEncoder, MBartEncoder):
-    """mBART's encoder with two-level attention."""
-
-    config_class = PoolingformerMBartConfig
-
-
-class Seq2SeqDecoder(TwoLevelModel):
-    """A decoder of transformers' with a number of positions of its own; ``parts`` as :func:`with_parts`'."""
-
-    parts: ClassVar[tuple[type, ...]] = ()
+class Seq2SeqDecoder(WithParts):
+    """A decoder of transformers' with a number of positions of its own."""
 
     def __init__(self, config: PreTrainedConfig) -> None:
-        with_parts(super().__init__, *self.parts)(config)
+        super().__init__(config)
         self.max_target_positions = config.max_decoder_position_embeddings
         self.embed_positions = type(self.embed_positions)(self.max_target_positions, config.d_model)
         self.post_init()
@@ -135,51 +112,17 @@ class Seq2SeqDecoder(TwoLevelModel):
         return super().forward(input_ids, past_key_values=past_key_values, inputs_embeds=inputs_embeds, **kwargs)
 
 
-class PoolingformerBartDecoder(Seq2SeqDecoder, BartDecoder):
-    """BART's decoder."""
-
-    config_class = PoolingformerBartConfig
-
-
-class PoolingformerMBartDecoder(Seq2SeqDecoder, MBartDecoder):
-    """mBART's decoder."""
-
-    config_class = PoolingformerMBartConfig
-
-
-class Seq2SeqModel(Packaged, TwoLevelModel):
+class Seq2SeqModel(WithParts):
     """Encoder and decoder with their own numbers of positions."""
-
-    encoder_class: type[Seq2SeqEncoder]
-    decoder_class: type[Seq2SeqDecoder]
 
     def __init__(self, config: PreTrainedConfig) -> None:
         checkpointing = getattr(config, "gradient_checkpointing", False)  # which the first part would take for itself
-        PreTrainedModel.__init__(self, config)  # transformers' own class would build a BART first
-        encoder = self.encoder_class(config)
-        tokens = encoder.embed_tokens
-        self.shared = type(tokens)(*tokens.weight.shape, tokens.padding_idx, embed_scale=tokens.embed_scale)
-        self.encoder, self.decoder = encoder, self.decoder_class(config)
-        self.post_init()
+        super().__init__(config)
         if checkpointing:
             self.gradient_checkpointing_enable()
 
 
-class PoolingformerBartModel(Seq2SeqModel, BartModel):
-    """BART whose encoder has two-level attention, and whose encoder and decoder have their own numbers of positions."""
-
-    config_class = PoolingformerBartConfig
-    encoder_class, decoder_class = PoolingformerBartEncoder, PoolingformerBartDecoder
-
-
-class PoolingformerMBartModel(Seq2SeqModel, MBartModel):
-    """mBART with two-level attention, changed as :class:`PoolingformerBartModel` is."""
-
-    config_class = PoolingformerMBartConfig
-    encoder_class, decoder_class = PoolingformerMBartEncoder, PoolingformerMBartDecoder
-
-
-class Seq2SeqHead(Packaged, Head):
+class Seq2SeqHead(Head):
     """A model with a head around :class:`Seq2SeqModel`.
 
     Attributes:
@@ -201,7 +144,7 @@ class Seq2SeqHead(Packaged, Head):
         global_attention_mask: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
-    ) -> ModelOutput:
+    ) -> Seq2SeqLMOutput | Seq2SeqSequenceClassifierOutput | Seq2SeqQuestionAnsweringModelOutput:
         """Compute BART's forward pass; ``global_attention_mask`` as the encoder's.
 
         Trainer passes on only the inputs that the signature names. ``num_items_in_batch`` as :func:`share_of_mean`'s.
@@ -231,10 +174,14 @@ class Seq2SeqHead(Packaged, Head):
         return output
 
 
-class Seq2SeqSpanHead(Seq2SeqHead):
-    """A head whose labels are ``start_positions`` and ``end_positions``."""
+class Seq2SeqReader(Seq2SeqHead):
+    """A head for classes, whose decoder reads the text once more, with full attention."""
 
     decoder_reads_input = True
+
+
+class Seq2SeqSpanHead(Seq2SeqReader):
+    """The same for spans, whose labels are ``start_positions`` and ``end_positions``."""
 
     @property
     def max_tokens(self) -> int:
@@ -249,51 +196,7 @@ class Seq2SeqSpanHead(Seq2SeqHead):
         end_positions: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
         **kwargs: Any,
-    ) -> ModelOutput:
+    ) -> Seq2SeqQuestionAnsweringModelOutput:
         """Compute BART's forward pass."""
         kwargs |= {"start_positions": start_positions, "end_positions": end_positions}
         return super().forward(input_ids, attention_mask, global_attention_mask=global_attention_mask, **kwargs)
-
-
-class PoolingformerBartForConditionalGeneration(Seq2SeqHead, BartForConditionalGeneration):
-    """Poolingformer-BART that generates text, such as summaries."""
-
-    config_class = PoolingformerBartConfig
-    base_class = PoolingformerBartModel
-
-
-class PoolingformerBartForSequenceClassification(Seq2SeqHead, BartForSequenceClassification):
-    """Poolingformer-BART that gives a class to a text, which its decoder reads once more, with full attention."""
-
-    config_class = PoolingformerBartConfig
-    base_class = PoolingformerBartModel
-    decoder_reads_input = True
-
-
-class PoolingformerBartForQuestionAnswering(Seq2SeqSpanHead, BartForQuestionAnswering):
-    """Poolingformer-BART that finds spans in a text, which its decoder reads once more, with full attention."""
-
-    config_class = PoolingformerBartConfig
-    base_class = PoolingformerBartModel
-
-
-class PoolingformerMBartForConditionalGeneration(Seq2SeqHead, MBartForConditionalGeneration):
-    """Poolingformer-mBART that generates text in many languages."""
-
-    config_class = PoolingformerMBartConfig
-    base_class = PoolingformerMBartModel
-
-
-class PoolingformerMBartForSequenceClassification(Seq2SeqHead, MBartForSequenceClassification):
-    """Poolingformer-mBART that gives a class to a text, which its decoder reads once more, with full attention."""
-
-    config_class = PoolingformerMBartConfig
-    base_class = PoolingformerMBartModel
-    decoder_reads_input = True
-
-
-class PoolingformerMBartForQuestionAnswering(Seq2SeqSpanHead, MBartForQuestionAnswering):
-    """Poolingformer-mBART that finds spans in a text, which its decoder reads once more, with full attention."""
-
-    config_class = PoolingformerMBartConfig
-    base_class = PoolingformerMBartModel

@@ -58,11 +58,7 @@ class TwoLevelModel:
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> PreTrainedModel:
-        """Load as transformers does, and compare the weights with their digests, where they have any.
-
-        Raises:
-            ValueError: a tensor is not the one that was written.
-        """
+        """Load as transformers does, and compare the weights with their digests, where they have any."""
         loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         if pretrained_model_name_or_path is not None and (
             folder := _folder_of(pretrained_model_name_or_path, **kwargs)

@@ -24,12 +24,7 @@ SETTINGS = (
 
 
 def source_of(name: str, local_files_only: bool) -> dict[str, str]:
-    """Return ``base_model`` and ``license`` of the model that a long one is made of, as far as they are known.
-
-    Args:
-        name: a folder or the name of a model on the Hub.
-        local_files_only: do not ask the Hub for the model's card.
-    """
+    """Return ``base_model`` and ``license`` of the model that a long one is made of, as far as they are known."""
     found = {"base_model": name} if HUB_NAME.fullmatch(name) and not Path(name).exists() else {}
     path = None
     if name:

@@ -7,9 +7,16 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutput
-from transformers.utils import ModelOutput, can_return_tuple
+from transformers import PreTrainedConfig
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    MaskedLMOutput,
+    MultipleChoiceModelOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.utils import can_return_tuple
 
 from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention, Layout
 from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
@@ -46,11 +53,7 @@ class TwoLevelEncoder(TwoLevelModel):
 
 
 class TextEncoder(TwoLevelEncoder):
-    """The same for encoders that are models by themselves: BERT's kin.
-
-    Raises:
-        ValueError: the configuration asks for a decoder.
-    """
+    """The same for encoders that are models by themselves: BERT's kin."""
 
     def __init__(self, config: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
         if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
@@ -114,19 +117,23 @@ class TextEncoder(TwoLevelEncoder):
         return self._of_part(super().forward)(**inputs, **kwargs)
 
 
-class Head(TwoLevelModel):
+class WithParts(TwoLevelModel):
+    """Comes before transformers' own model, whose parts it replaces; ``parts`` as :func:`with_parts`'."""
+
+    parts: ClassVar[tuple[type, ...]] = ()
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        with_parts(super().__init__, *self.parts)(config)
+
+
+class Head(WithParts):
     """Comes before transformers' own model with a head among a class's bases.
 
     Attributes:
-        base_class: the model that gets the head.
         reads_first_token: the head reads the first token, so that left padding moves to the right before it.
     """
 
-    base_class: ClassVar[type[PreTrainedModel]]
     reads_first_token: ClassVar = False
-
-    def __init__(self, config: PreTrainedConfig) -> None:
-        with_parts(super().__init__, self.base_class)(config)
 
     def _prepared(
         self, ids: Tensor | None, mask: Tensor | None, types: Any, positions: Any, embeds: Any, global_mask: Any
@@ -155,8 +162,9 @@ class LabelHead(Head):
         global_attention_mask: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
-    ) -> ModelOutput:
-        """Compute the forward pass of transformers' class. Trainer passes on only the inputs that the signature names.
+    ) -> SequenceClassifierOutput | TokenClassifierOutput | MaskedLMOutput | MultipleChoiceModelOutput:
+        """Compute the forward pass of transformers' class. Trainer passes on only the inputs that the signature names,
+        and sentence-transformers reads the names of the outputs there.
 
         Args:
             labels: as transformers' class has them.
@@ -172,7 +180,13 @@ class LabelHead(Head):
         return output
 
 
-class ChoiceHead(LabelHead):
+class TextHead(LabelHead):
+    """A head for classes of texts."""
+
+    reads_first_token = True
+
+
+class ChoiceHead(TextHead):
     """A head for multiple choice, whose inputs are (B, choices, T)."""
 
     def _prepared(self, ids: Tensor | None, *inputs: Tensor | None) -> dict[str, Tensor | None]:
@@ -196,7 +210,7 @@ class SpanHead(Head):
         end_positions: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
         **kwargs: Any,
-    ) -> ModelOutput:
+    ) -> QuestionAnsweringModelOutput:
         """Compute the forward pass of transformers' class."""
         inputs = self._prepared(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, global_attention_mask

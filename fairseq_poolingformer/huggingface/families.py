@@ -1,144 +1,203 @@
-"""Poolingformers of BERT's kin for transformers: a layout and transformers' own classes make a family."""
+"""The families of transformers' models that have two levels here: a row of FAMILIES is a family, HEADS what they do.
+
+``classes.py`` makes the classes of a row.
+"""
 
 from __future__ import annotations
 
-from transformers import (
-    BertForMaskedLM,
-    BertForMultipleChoice,
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-    BertModel,
-    DistilBertForMaskedLM,
-    DistilBertForMultipleChoice,
-    DistilBertForQuestionAnswering,
-    DistilBertForSequenceClassification,
-    DistilBertForTokenClassification,
-    DistilBertModel,
-    ElectraForMaskedLM,
-    ElectraForMultipleChoice,
-    ElectraForQuestionAnswering,
-    ElectraForSequenceClassification,
-    ElectraForTokenClassification,
-    ElectraModel,
-)
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from fairseq_poolingformer.huggingface.attention import BERT_NAMES, Layout
-from fairseq_poolingformer.huggingface.base import TwoLevelModel
+import transformers
+
+from fairseq_poolingformer.huggingface.attention import BERT_NAMES, PROJECTIONS, Layout
+from fairseq_poolingformer.huggingface.bart import Seq2SeqEncoder, Seq2SeqHead, Seq2SeqReader, Seq2SeqSpanHead
 from fairseq_poolingformer.huggingface.configuration import (
-    PoolingformerBertConfig,
-    PoolingformerDistilBertConfig,
-    PoolingformerElectraConfig,
+    AbsoluteSettings,
+    BothLabels,
+    DecoderSettings,
+    InputLength,
+    RotarySettings,
 )
-from fairseq_poolingformer.huggingface.encoders import ChoiceHead, LabelHead, SpanHead, TextEncoder
-from fairseq_poolingformer.huggingface.packaged import Packaged
+from fairseq_poolingformer.huggingface.encoders import ChoiceHead, LabelHead, SpanHead, TextEncoder, TextHead
+from fairseq_poolingformer.huggingface.modernbert import (
+    ModernBertChoiceHead,
+    ModernBertEncoder,
+    ModernBertSelfAttention,
+)
+from fairseq_poolingformer.huggingface.mpnet import MPNetAttention, MPNetHead, TwoLevelMPNet, TwoLevelMPNetEncoder
+from fairseq_poolingformer.huggingface.roberta import RelativeEncoder
+from fairseq_poolingformer.huggingface.sinusoidal import ComputedEncoder
+from fairseq_poolingformer.huggingface.t5 import TwoLevelT5Stack
+from fairseq_poolingformer.settings import PAPER_LAYERS, RelativeSettings
+from fairseq_poolingformer.weights.loading import OFFSET
+from fairseq_poolingformer.weights.names import ENCODER, NAMES, Names
 
 
-class _Bert(Packaged, TwoLevelModel):
-    config_class = PoolingformerBertConfig
+@dataclass(frozen=True)
+class Head:
+    """What the classes with one end of the name do.
+
+    Attributes:
+        does: the end of "Poolingformer-BERT …".
+        encoder: what comes before transformers' own class in families of encoders; None where they have none such.
+        decoder: the same in families that have a decoder, too.
+        auto: transformers' Auto class.
+    """
+
+    does: str
+    encoder: type | None = None
+    decoder: type | None = None
+    auto: str = ""
 
 
-class PoolingformerBertModel(_Bert, TextEncoder, BertModel):
-    """BERT's encoder with two-level attention."""
-
-    layout = Layout("encoder.layer", "attention.self", BERT_NAMES, "attention_probs_dropout_prob")
-
-
-class _BertHead(_Bert):
-    base_class = PoolingformerBertModel
-
-
-class PoolingformerBertForMaskedLM(_BertHead, LabelHead, BertForMaskedLM):
-    """Poolingformer-BERT that fills in masked tokens."""
-
-
-class PoolingformerBertForSequenceClassification(_BertHead, LabelHead, BertForSequenceClassification):
-    """Poolingformer-BERT that gives a class to a text."""
+HEADS = {  # the end of a class's name ->
+    "Model": Head("without a head", object, object, "AutoModel"),
+    "EncoderModel": Head("of which there is the encoder alone", None, object, "AutoModelForTextEncoding"),
+    "ForConditionalGeneration": Head("that writes, such as summaries", None, Seq2SeqHead, "AutoModelForSeq2SeqLM"),
+    "MTModel": Head("that translates", None, Seq2SeqHead, "AutoModelForSeq2SeqLM"),
+    "ForMaskedLM": Head("that fills in masked tokens", LabelHead),
+    "ForSequenceClassification": Head("that gives a class to a text", TextHead, Seq2SeqReader),
+    "ForTokenClassification": Head("that gives a class to each token", LabelHead),
+    "ForQuestionAnswering": Head("that finds spans", SpanHead, Seq2SeqSpanHead),
+    "ForMultipleChoice": Head("that chooses one of several texts", ChoiceHead),
+}
 
 
-class PoolingformerBertForTokenClassification(_BertHead, LabelHead, BertForTokenClassification):
-    """Poolingformer-BERT that gives a class to each token."""
+POSITIONS = {"max_position_embeddings": 4096}  # of most families
+AFTER_PADDING = {"max_position_embeddings": POSITIONS["max_position_embeddings"] + OFFSET}  # which counts two more
 
 
-class PoolingformerBertForQuestionAnswering(_BertHead, SpanHead, BertForQuestionAnswering):
-    """Poolingformer-BERT that finds spans."""
+@dataclass(frozen=True)
+class Family:
+    """A family of transformers' models.
+
+    Attributes:
+        name: begins transformers' names of its classes, after which ours and the ``model_type`` are named.
+        layout: where its encoder has the self-attention.
+        defaults: of its configuration, where they are not transformers' or those of the two levels.
+        config: what its configuration has beside the settings of the two levels.
+        also: ``model_type`` of other short models that become one -> the beginning of their classes' names.
+        encoder: comes before transformers' own encoder.
+        around: comes before the classes with a head; ``heads``: by their ends, where it is not what HEADS has.
+        parts: of the encoder, as :func:`~.encoders.with_parts`'.
+        lacks: ends of names that transformers has, and no class here.
+    """
+
+    name: str
+    layout: Layout
+    defaults: Mapping[str, Any] = field(default_factory=lambda: POSITIONS)
+    config: tuple[type, ...] = ()
+    also: Mapping[str, str] = field(default_factory=dict)
+    encoder: type = TextEncoder
+    around: tuple[type, ...] = ()
+    heads: Mapping[str, type] = field(default_factory=dict)
+    parts: tuple[type, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+    @property
+    def model_type(self) -> str:
+        """The ``model_type`` of its configuration here."""
+        return f"poolingformer-{self.name.lower()}"
+
+    @property
+    def short(self) -> dict[str, str]:
+        """The ``model_type`` of the short models that become one -> the beginning of their classes' names."""
+        return {self.name.lower(): self.name, **self.also}
+
+    @property
+    def has_decoder(self) -> bool:
+        """Whether its models have a decoder beside the encoder."""
+        return self.encoder is not TextEncoder and not issubclass(self.encoder, TextEncoder)
+
+    @property
+    def ends(self) -> dict[str, type]:
+        """The ends of its classes' names -> what comes before transformers' own."""
+        found = {end: head.decoder if self.has_decoder else head.encoder for end, head in HEADS.items()}
+        theirs = {end: base for end, base in found.items() if base and hasattr(transformers, self.name + end)}
+        return {end: self.heads.get(end, base) for end, base in theirs.items() if end not in self.lacks}
+
+    @property
+    def names(self) -> Names:
+        """The names of its parameters beside this project's own; those that are not here are the same on both sides."""
+        letters = zip(self.layout.names, ("q", "k", "v", "out"), strict=True)
+        theirs, ours = f"{self.layout.layers}.#.{self.layout.attention}", "encoder.layers.#.self_attn"
+        if self.has_decoder:
+            theirs, lines = f"encoder.{theirs}", []
+        else:
+            ours = f"{ENCODER}.layers.#.self_attn"
+            lines = [("embeddings.position_embeddings.weight", f"{ENCODER}.embed_positions.weight")]
+        lines += [(f"{theirs}.{name}.*", f"{ours}.{letter}_proj.*") for name, letter in letters if name]
+        offset = OFFSET if self.encoder is Seq2SeqEncoder else self.layout.first_position
+        return Names(*lines, (f"{theirs}.*", f"{ours}.*"), offset=offset)
 
 
-class PoolingformerBertForMultipleChoice(_BertHead, ChoiceHead, BertForMultipleChoice):
-    """Poolingformer-BERT that chooses one of several texts."""
+_BERT = Layout("encoder.layer", "attention.self", BERT_NAMES, "attention_probs_dropout_prob")
+_ROBERTA = replace(_BERT, first_position=OFFSET)
+_MPNET = replace(_ROBERTA, attention="attention.attn", names=("q", "k", "v", "o"), attention_class=MPNetAttention)
+_BART = {"layout": Seq2SeqEncoder.layout, "config": (DecoderSettings,), "encoder": Seq2SeqEncoder}
+FAMILIES = {
+    family.model_type: family
+    for family in (
+        Family("Bart", **{**_BART, "config": (BothLabels, DecoderSettings)}, also={"led": "LED"}),
+        Family("MBart", **_BART),
+        Family("Pegasus", **{**_BART, "encoder": ComputedEncoder}),
+        Family("Marian", **{**_BART, "encoder": ComputedEncoder}),
+        Family(
+            "T5",
+            TwoLevelT5Stack.layout,
+            {"pooled_layers": "3-5"},
+            (InputLength,),
+            also={"mt5": "MT5"},
+            encoder=TwoLevelT5Stack,
+            lacks=("ForSequenceClassification", "ForQuestionAnswering"),
+        ),
+        Family(
+            "Roberta",
+            _ROBERTA,
+            {
+                **AFTER_PADDING,
+                "type_vocab_size": 1,
+                "layer_norm_eps": 1e-5,
+                "pooled_layers": PAPER_LAYERS["roberta_base"],
+            },
+            (AbsoluteSettings, RelativeSettings),
+            also={"xlm-roberta": "XLMRoberta", "camembert": "Camembert", "longformer": "Longformer"},
+            encoder=RelativeEncoder,
+        ),
+        Family("Bert", _BERT),
+        Family("Electra", _BERT),
+        Family(
+            "DistilBert",
+            Layout("transformer.layer", "attention", ("q_lin", "k_lin", "v_lin", "out_lin"), "attention_dropout"),
+            {**POSITIONS, "pooled_layers": "3-5"},
+        ),
+        Family(
+            "MPNet",
+            _MPNET,
+            AFTER_PADDING,
+            encoder=TwoLevelMPNet,
+            around=(MPNetHead,),
+            parts=(TwoLevelMPNetEncoder,),
+        ),
+        Family(
+            "ModernBert",
+            Layout("layers", "attn", PROJECTIONS, "attention_dropout", attention_class=ModernBertSelfAttention),
+            {},
+            (RotarySettings,),
+            encoder=ModernBertEncoder,
+            heads={"ForMultipleChoice": ModernBertChoiceHead},
+        ),
+    )
+}
 
 
-class _Electra(Packaged, TwoLevelModel):
-    config_class = PoolingformerElectraConfig
+def family_of(kind: str | None) -> Family | None:
+    """Return the family that short models of a ``model_type`` become, or that has it."""
+    return FAMILIES.get(kind) or next((family for family in FAMILIES.values() if kind in family.short), None)
 
 
-class PoolingformerElectraModel(_Electra, TextEncoder, ElectraModel):
-    """ELECTRA's encoder with two-level attention."""
-
-    layout = Layout("encoder.layer", "attention.self", BERT_NAMES, "attention_probs_dropout_prob")
-
-
-class _ElectraHead(_Electra):
-    base_class = PoolingformerElectraModel
-
-
-class PoolingformerElectraForMaskedLM(_ElectraHead, LabelHead, ElectraForMaskedLM):
-    """Poolingformer-ELECTRA that fills in masked tokens."""
-
-
-class PoolingformerElectraForSequenceClassification(_ElectraHead, LabelHead, ElectraForSequenceClassification):
-    """Poolingformer-ELECTRA that gives a class to a text."""
-
-    reads_first_token = True
-
-
-class PoolingformerElectraForTokenClassification(_ElectraHead, LabelHead, ElectraForTokenClassification):
-    """Poolingformer-ELECTRA that gives a class to each token."""
-
-
-class PoolingformerElectraForQuestionAnswering(_ElectraHead, SpanHead, ElectraForQuestionAnswering):
-    """Poolingformer-ELECTRA that finds spans."""
-
-
-class PoolingformerElectraForMultipleChoice(_ElectraHead, ChoiceHead, ElectraForMultipleChoice):
-    """Poolingformer-ELECTRA that chooses one of several texts."""
-
-    reads_first_token = True
-
-
-class _DistilBert(Packaged, TwoLevelModel):
-    config_class = PoolingformerDistilBertConfig
-
-
-class PoolingformerDistilBertModel(_DistilBert, TextEncoder, DistilBertModel):
-    """DistilBERT's encoder with two-level attention."""
-
-    layout = Layout("transformer.layer", "attention", ("q_lin", "k_lin", "v_lin", "out_lin"), "attention_dropout")
-
-
-class _DistilBertHead(_DistilBert):
-    base_class = PoolingformerDistilBertModel
-
-
-class PoolingformerDistilBertForMaskedLM(_DistilBertHead, LabelHead, DistilBertForMaskedLM):
-    """Poolingformer-DistilBERT that fills in masked tokens."""
-
-
-class PoolingformerDistilBertForSequenceClassification(_DistilBertHead, LabelHead, DistilBertForSequenceClassification):
-    """Poolingformer-DistilBERT that gives a class to a text."""
-
-    reads_first_token = True
-
-
-class PoolingformerDistilBertForTokenClassification(_DistilBertHead, LabelHead, DistilBertForTokenClassification):
-    """Poolingformer-DistilBERT that gives a class to each token."""
-
-
-class PoolingformerDistilBertForQuestionAnswering(_DistilBertHead, SpanHead, DistilBertForQuestionAnswering):
-    """Poolingformer-DistilBERT that finds spans."""
-
-
-class PoolingformerDistilBertForMultipleChoice(_DistilBertHead, ChoiceHead, DistilBertForMultipleChoice):
-    """Poolingformer-DistilBERT that chooses one of several texts."""
-
-    reads_first_token = True
+def names_of(kind: str) -> Names:
+    """Return the names of the parameters in models of a ``model_type``."""
+    return NAMES[kind] if kind in NAMES else family_of(kind).names

@@ -8,25 +8,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    ModernBertForMaskedLM,
-    ModernBertForMultipleChoice,
-    ModernBertForQuestionAnswering,
-    ModernBertForSequenceClassification,
-    ModernBertForTokenClassification,
-    ModernBertModel,
-)
+from transformers import PreTrainedConfig
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.modernbert.modeling_modernbert import ModernBertRotaryEmbedding
 
 from fairseq_poolingformer.attention import LevelWeights, Pooling
 from fairseq_poolingformer.attention.rotary import Rotary, pool_positions
-from fairseq_poolingformer.huggingface.attention import PROJECTIONS, EncoderSelfAttention, Layout
-from fairseq_poolingformer.huggingface.base import TwoLevelModel
-from fairseq_poolingformer.huggingface.configuration import PoolingformerModernBertConfig
-from fairseq_poolingformer.huggingface.encoders import ChoiceHead, LabelHead, SpanHead, TextEncoder
-from fairseq_poolingformer.huggingface.packaged import Packaged
+from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
+from fairseq_poolingformer.huggingface.encoders import ChoiceHead, TextEncoder
 from fairseq_poolingformer.settings import DEFAULTS
 
 ROPE_TYPES = ("default", "linear", "ntk", "yarn")
@@ -37,12 +27,6 @@ class ModernBertSelfAttention(EncoderSelfAttention):
     """Two-level attention in place of ``ModernBertAttention``, whose ``Wqkv`` is three projections here.
 
     Layers without full attention have no global tokens, as in ModernBERT.
-
-    Args:
-        has_global_tokens: the layer has full attention in ModernBERT.
-        dropout: of the weights and of the output.
-        separate_global_projections: as :class:`TwoLevelAttention`'s, where the layer has global tokens.
-        args, arguments: as :class:`EncoderSelfAttention`'s.
     """
 
     def __init__(
@@ -63,13 +47,7 @@ class ModernBertSelfAttention(EncoderSelfAttention):
         return self.out_drop(attended), weights
 
     def _arguments(self, masks: Tensor, position_embeddings: tuple[Tensor, Tensor], **unused: Any) -> dict[str, Any]:
-        """Return the arguments of :class:`TwoLevelAttention`'s methods.
-
-        Args:
-            masks: those of :func:`planes`.
-            position_embeddings: cos and sin of the tokens, then of the pools, (B or 1, T + P, D).
-            unused: others that transformers gives.
-        """
+        """Add ``position_embeddings``: cos and sin of the tokens, then of the pools, (B or 1, T + P, D)."""
         arguments = super()._arguments(masks) | {"rotary": Rotary(*position_embeddings)}
         return arguments if self.has_global_tokens else arguments | {"global_mask": None}
 
@@ -85,12 +63,8 @@ class RotaryPositions(ModernBertRotaryEmbedding):
         return super()._apply(moved_alone, recurse)
 
 
-def rotary_config(config: PoolingformerModernBertConfig) -> PoolingformerModernBertConfig:
-    """Return the configuration of the rotary positions: the model's, with what ``rope_type`` makes of full attention.
-
-    Raises:
-        ValueError: ``rope_type`` is unknown, or cannot be had.
-    """
+def rotary_config(config: PreTrainedConfig) -> PreTrainedConfig:
+    """Return the configuration of the rotary positions: with what ``rope_type`` makes of full attention."""
     kind, original = config.rope_type, config.original_max_position_embeddings
     if kind not in ROPE_TYPES:
         raise ValueError(
@@ -122,10 +96,14 @@ def rotary_config(config: PoolingformerModernBertConfig) -> PoolingformerModernB
     return scaled
 
 
-class _ModernBert(Packaged, TwoLevelModel):
-    """What every model in this module has before transformers' own class."""
+class ModernBertEncoder(TextEncoder):
+    """ModernBERT's encoder, in which the layers of full attention have two levels."""
 
-    config_class = PoolingformerModernBertConfig
+    def __init__(self, config: PreTrainedConfig) -> None:
+        if given := [name for name in LEARNED_POSITIONS if getattr(config, name) != DEFAULTS[name]]:
+            raise ValueError(f"{given[0]} is about learned positions, and this model has rotary ones: leave it out")
+        config.complete()
+        super().__init__(config)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -141,23 +119,7 @@ class _ModernBert(Packaged, TwoLevelModel):
                     if linear.bias is not None:  # which transformers 5.5 leaves as it is
                         init.zeros_(linear.bias)
 
-
-class PoolingformerModernBertModel(_ModernBert, TextEncoder, ModernBertModel):
-    """ModernBERT's encoder, in which the layers of full attention have two levels.
-
-    Raises:
-        ValueError: a setting is out of range, or is about learned positions.
-    """
-
-    layout = Layout("layers", "attn", PROJECTIONS, "attention_dropout", attention_class=ModernBertSelfAttention)
-
-    def __init__(self, config: PoolingformerModernBertConfig) -> None:
-        if given := [name for name in LEARNED_POSITIONS if getattr(config, name) != DEFAULTS[name]]:
-            raise ValueError(f"{given[0]} is about learned positions, and this model has rotary ones: leave it out")
-        config.complete()
-        super().__init__(config)
-
-    def _install(self, config: PoolingformerModernBertConfig) -> None:
+    def _install(self, config: PreTrainedConfig) -> None:
         full = [kind == "full_attention" for kind in config.layer_types]
         self.layout.install(self, lambda layer: {"bias": config.attention_bias, "has_global_tokens": full[layer]})
         self.rotary_emb = RotaryPositions(config=rotary_config(config))
@@ -193,34 +155,12 @@ class PoolingformerModernBertModel(_ModernBert, TextEncoder, ModernBertModel):
         return torch.cat([positions.float().expand(pools.size(0), -1), pools], dim=1)
 
 
-class _ModernBertHead(_ModernBert):
-    base_class = PoolingformerModernBertModel
-
-
-class PoolingformerModernBertForMaskedLM(_ModernBertHead, LabelHead, ModernBertForMaskedLM):
-    """Poolingformer-ModernBERT that fills in masked tokens."""
-
-
-class PoolingformerModernBertForSequenceClassification(_ModernBertHead, LabelHead, ModernBertForSequenceClassification):
-    """Poolingformer-ModernBERT that gives a class to a text, by its first token or the mean of all."""
-
-    reads_first_token = True
-
-
-class PoolingformerModernBertForTokenClassification(_ModernBertHead, LabelHead, ModernBertForTokenClassification):
-    """Poolingformer-ModernBERT that gives a class to each token."""
-
-
-class PoolingformerModernBertForQuestionAnswering(_ModernBertHead, SpanHead, ModernBertForQuestionAnswering):
-    """Poolingformer-ModernBERT that finds spans."""
-
-
-class PoolingformerModernBertForMultipleChoice(_ModernBertHead, ChoiceHead, ModernBertForMultipleChoice):
-    """Poolingformer-ModernBERT that chooses one of several texts."""
+class ModernBertChoiceHead(ChoiceHead):
+    """Gives transformers the mask that it needs for a mean."""
 
     def _prepared(self, *inputs: Tensor | None) -> dict[str, Tensor | None]:
         found = super()._prepared(*inputs)
-        if found["attention_mask"] is None:  # which transformers needs for a mean
+        if found["attention_mask"] is None:
             given = found["inputs_embeds"] if found["input_ids"] is None else found["input_ids"]
             found["attention_mask"] = torch.ones(given.shape[:3], dtype=torch.long, device=given.device).flatten(0, 1)
         return found

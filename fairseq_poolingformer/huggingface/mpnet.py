@@ -6,26 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    MPNetForMaskedLM,
-    MPNetForMultipleChoice,
-    MPNetForQuestionAnswering,
-    MPNetForSequenceClassification,
-    MPNetForTokenClassification,
-    MPNetModel,
-)
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from fairseq_poolingformer.attention import LevelWeights
 from fairseq_poolingformer.attention.compiler import exporting
-from fairseq_poolingformer.huggingface.attention import Layout
-from fairseq_poolingformer.huggingface.base import TwoLevelModel
-from fairseq_poolingformer.huggingface.configuration import PoolingformerMPNetConfig
-from fairseq_poolingformer.huggingface.encoders import ChoiceHead, LabelHead, SpanHead, TextEncoder
-from fairseq_poolingformer.huggingface.packaged import Packaged
+from fairseq_poolingformer.huggingface.encoders import TextEncoder
 from fairseq_poolingformer.huggingface.position_bias import BiasedSelfAttention, bias_table
-from fairseq_poolingformer.weights.loading import OFFSET
 
 MAX_DISTANCE = 128  # tokens: transformers' constant
 
@@ -58,17 +45,8 @@ class TwoLevelMPNetEncoder(MPNetEncoder):
         )
 
 
-class _MPNet(Packaged, TwoLevelModel):
-    config_class = PoolingformerMPNetConfig
-
-
-class PoolingformerMPNetModel(_MPNet, TextEncoder, MPNetModel):
+class TwoLevelMPNet(TextEncoder):
     """MPNet's encoder with two-level attention."""
-
-    layout = Layout(
-        "encoder.layer", "attention.attn", ("q", "k", "v", "o"), "attention_probs_dropout_prob", OFFSET, MPNetAttention
-    )
-    parts = (TwoLevelMPNetEncoder,)
 
     def forward(
         self,
@@ -85,8 +63,8 @@ class PoolingformerMPNetModel(_MPNet, TextEncoder, MPNetModel):
         return super().forward(input_ids, attention_mask, *args, global_attention_mask=global_attention_mask, **kwargs)
 
 
-class _MPNetHead(_MPNet):
-    base_class = PoolingformerMPNetModel
+class MPNetHead:
+    """Comes before the classes with a head."""
 
     def _prepared(self, *inputs: Tensor | None) -> dict[str, Tensor | None]:
         """Return the inputs with the global tokens in ``attention_mask``: transformers' heads hand on no other mask."""
@@ -97,25 +75,3 @@ class _MPNetHead(_MPNet):
                 raise ValueError(f"global_attention_mask is {tuple(chosen.shape)}, attention_mask {tuple(real.shape)}")
             found["attention_mask"] = (torch.ones_like(chosen) if real is None else real.long()) * (1 + chosen.bool())
         return found
-
-
-class PoolingformerMPNetForMaskedLM(_MPNetHead, LabelHead, MPNetForMaskedLM):
-    """Poolingformer-MPNet that fills in masked tokens."""
-
-
-class PoolingformerMPNetForSequenceClassification(_MPNetHead, LabelHead, MPNetForSequenceClassification):
-    """Poolingformer-MPNet that gives a class to a text."""
-
-    reads_first_token = True
-
-
-class PoolingformerMPNetForTokenClassification(_MPNetHead, LabelHead, MPNetForTokenClassification):
-    """Poolingformer-MPNet that gives a class to each token."""
-
-
-class PoolingformerMPNetForQuestionAnswering(_MPNetHead, SpanHead, MPNetForQuestionAnswering):
-    """Poolingformer-MPNet that finds spans."""
-
-
-class PoolingformerMPNetForMultipleChoice(_MPNetHead, ChoiceHead, MPNetForMultipleChoice):
-    """Poolingformer-MPNet that chooses one of several texts."""

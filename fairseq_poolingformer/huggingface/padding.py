@@ -53,13 +53,7 @@ class Rows:
         return x if x is None or self.order is None else _take(x, self.order.argsort(dim=1))
 
     def masks(self, like: Tensor, global_attention_mask: Tensor | None, global_tokens: int) -> Tensor:
-        """Return the masks of :func:`~.attention.planes`.
-
-        Args:
-            like: (B, T, …), for shape and device.
-            global_attention_mask: (B, T), 1 at global tokens, columns as given by the user; None for the first ones.
-            global_tokens: the number of these first ones.
-        """
+        """Return the masks of :func:`~.attention.planes`; without ``global_attention_mask`` the first are global."""
         if global_attention_mask is None:
             first = torch.arange(like.size(1), device=like.device) < global_tokens
             global_mask = first.expand(like.size(0), -1)
@@ -76,11 +70,7 @@ def checked_input(
     attention_mask: Tensor | None,
     global_attention_mask: Tensor | None,
 ) -> Tensor:
-    """Return the one of the two inputs that is given, (B, T) or (B, T, C).
-
-    Raises:
-        ValueError: both or neither are given, the input has no tokens, or a mask is not (B, T).
-    """
+    """Return the one of the two inputs that is given, (B, T) or (B, T, C)."""
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("give either input_ids or inputs_embeds, exactly one of the two")
     name, given, dims = ("input_ids", input_ids, 2) if inputs_embeds is None else ("inputs_embeds", inputs_embeds, 3)

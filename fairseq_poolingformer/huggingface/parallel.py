@@ -1,4 +1,4 @@
-"""One document over the processes of a group, or in chunks of one process, for transformers' models."""
+"""One document over the processes of a group, for transformers' models."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MERGED = "poolingformer_merged"  # the name of merged_attention
 
 
 @contextmanager
-def context_parallel(model: nn.Module, cp_group: Any = None, *, chunk_tokens: int | None = None) -> Iterator[None]:
+def context_parallel(model: nn.Module, cp_group: Any = None) -> Iterator[None]:
     """Divide every document among processes while forward and backward passes run.
 
     All ranks get the same whole batch. Each runs the encoder on its part of the columns; then the features of all parts
@@ -49,7 +49,6 @@ def context_parallel(model: nn.Module, cp_group: Any = None, *, chunk_tokens: in
     Args:
         model: a model of this package, or one around it, such as DDP's.
         cp_group: a group of torch.distributed or a device mesh of one dimension; None for all processes.
-        chunk_tokens: attention goes through a part in chunks of so many tokens, recomputed in the backward pass.
 
     Raises:
         ValueError: the model has no encoder of this package.
@@ -58,7 +57,7 @@ def context_parallel(model: nn.Module, cp_group: Any = None, *, chunk_tokens: in
     encoders = [m for m in model.modules() if hasattr(type(m), "layout") and not getattr(m, "is_decoder", False)]
     if not encoders:
         raise ValueError(f"{type(model).__name__} has no Poolingformer's encoder, and others cannot be divided")
-    division = Division(ranks, chunk_tokens)
+    division = Division(ranks)
     heads = [m for m in model.modules() if isinstance(m, Head)]
     decoders = [m for m in model.modules() if isinstance(m, Seq2SeqDecoder) and ranks is not None]
     shares = not any(map(_has_vocabulary, heads))

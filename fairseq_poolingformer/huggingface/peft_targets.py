@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
-COUNTERPARTS = {f"poolingformer-{kind}": kind for kind in ("bart", "roberta", "bert", "electra", "t5")}
-COUNTERPARTS |= {f"poolingformer-{kind}": "bart" for kind in ("mbart", "pegasus", "marian", "modernbert")}
 RENAMED = {"poolingformer-modernbert": {"fc1": "mlp.Wi", "fc2": "mlp.Wo", "final_layer_norm": "mlp_norm"}}
 LEVEL_TWO = {  # level two's projection -> level one's names
     "pooled_q_proj": {"q_proj", "query", "q"},
@@ -17,24 +15,30 @@ LEVEL_TWO = {  # level two's projection -> level one's names
 
 
 class PeftAsks:
-    """Comes first among a configuration's bases, since PEFT asks a configuration before it looks at its own tables."""
+    """Comes first among a configuration's bases, since PEFT asks a configuration before it looks at its own tables.
+
+    Attributes:
+        layout_names: those of the projections; where they are BART's, so are the modules.
+    """
+
+    layout_names: ClassVar[tuple[str, ...]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings, and register the models with PEFT where somebody has imported it."""
         if "peft" in sys.modules:
-            register()
+            kind = self.model_type.removeprefix("poolingformer-")
+            register(self.model_type, "bart" if "q_proj" in self.layout_names else kind)
         return super().to_dict()
 
 
 @cache
-def register() -> None:
-    """Add this package's models to PEFT's tables: method -> ``model_type`` -> names of modules."""
+def register(own: str, counterpart: str) -> None:
+    """Add a ``model_type`` of this package to PEFT's tables: method -> ``model_type`` -> names of modules."""
     from peft.utils import constants
 
     for name, table in vars(constants).items():
         if not (name.startswith("TRANSFORMERS_MODELS_TO_") and name.endswith("_MODULES_MAPPING")):
             continue
-        for own, counterpart in COUNTERPARTS.items():
-            if modules := [RENAMED.get(own, {}).get(name, name) for name in table.get(counterpart, ())]:
-                pooled = [second for second, first in LEVEL_TWO.items() if first & set(modules)]
-                table[own] = [*modules, *pooled]
+        if modules := [RENAMED.get(own, {}).get(name, name) for name in table.get(counterpart, ())]:
+            pooled = [second for second, first in LEVEL_TWO.items() if first & set(modules)]
+            table[own] = [*modules, *pooled]

@@ -6,32 +6,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    RobertaForMaskedLM,
-    RobertaForMultipleChoice,
-    RobertaForQuestionAnswering,
-    RobertaForSequenceClassification,
-    RobertaForTokenClassification,
-    RobertaModel,
-)
+from transformers import PreTrainedConfig
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from fairseq_poolingformer.attention.relative_projections import CoarsePositions
-from fairseq_poolingformer.huggingface.attention import BERT_NAMES, Layout
-from fairseq_poolingformer.huggingface.base import TwoLevelModel
-from fairseq_poolingformer.huggingface.configuration import PoolingformerRobertaConfig
-from fairseq_poolingformer.huggingface.encoders import ChoiceHead, LabelHead, SpanHead, TextEncoder
-from fairseq_poolingformer.huggingface.packaged import Packaged
+from fairseq_poolingformer.huggingface.encoders import TextEncoder
 from fairseq_poolingformer.levels import check_offsets, relative_projections, relative_tables
 from fairseq_poolingformer.settings import TwoLevels
-from fairseq_poolingformer.weights.loading import OFFSET
-
-
-class _Roberta(Packaged, TwoLevelModel):
-    """What every model in this module has before transformers' own class."""
-
-    config_class = PoolingformerRobertaConfig
 
 
 class NoPositions(nn.Module):
@@ -42,16 +24,10 @@ class NoPositions(nn.Module):
         return 0.0
 
 
-class PoolingformerRobertaModel(_Roberta, TextEncoder, RobertaModel):
-    """RoBERTa's encoder with two-level attention, and with DeBERTa's relative positions where they are asked for.
+class RelativeEncoder(TextEncoder):
+    """RoBERTa's encoder with two-level attention, and with DeBERTa's relative positions where they are asked for."""
 
-    Raises:
-        ValueError: the configuration has neither absolute nor relative positions, or asks for a decoder.
-    """
-
-    layout = Layout("encoder.layer", "attention.self", BERT_NAMES, "attention_probs_dropout_prob", OFFSET)
-
-    def _install(self, config: PoolingformerRobertaConfig) -> None:
+    def _install(self, config: PreTrainedConfig) -> None:
         settings, sizes = TwoLevels.of(config), (config.hidden_size, config.num_attention_heads)
         rest = (config.num_hidden_layers, *sizes, config.hidden_dropout_prob, self.max_tokens)
         self.layout.install(self, lambda layer: {"relative": relative_projections(settings, layer, *rest)})
@@ -77,29 +53,3 @@ class PoolingformerRobertaModel(_Roberta, TextEncoder, RobertaModel):
         found = {name: getattr(self.encoder, name) for name in ("relative_positions", "global_relative_positions")}
         tables = {name: table.weight for name, table in found.items() if table is not None}
         return super()._encode(*args, **tables, **kwargs)
-
-
-class _RobertaHead(_Roberta):
-    base_class = PoolingformerRobertaModel
-
-
-class PoolingformerRobertaForMaskedLM(_RobertaHead, LabelHead, RobertaForMaskedLM):
-    """Poolingformer-RoBERTa with its head for masked language modelling."""
-
-
-class PoolingformerRobertaForSequenceClassification(_RobertaHead, LabelHead, RobertaForSequenceClassification):
-    """Poolingformer-RoBERTa with transformers' head for classes, which looks at the first token."""
-
-    reads_first_token = True
-
-
-class PoolingformerRobertaForTokenClassification(_RobertaHead, LabelHead, RobertaForTokenClassification):
-    """Poolingformer-RoBERTa with transformers' head for a class of each token."""
-
-
-class PoolingformerRobertaForQuestionAnswering(_RobertaHead, SpanHead, RobertaForQuestionAnswering):
-    """Poolingformer-RoBERTa with transformers' head for spans."""
-
-
-class PoolingformerRobertaForMultipleChoice(_RobertaHead, ChoiceHead, RobertaForMultipleChoice):
-    """Poolingformer-RoBERTa with transformers' head for one of several texts."""

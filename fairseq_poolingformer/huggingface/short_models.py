@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-import transformers
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from fairseq_poolingformer.huggingface import card
+from fairseq_poolingformer.huggingface.families import FAMILIES, family_of, names_of
 from fairseq_poolingformer.settings import upper_half
 from fairseq_poolingformer.weights import State, tensor_digests
 from fairseq_poolingformer.weights.loading import fit, one_sided, split_projections, with_unused_rows
-from fairseq_poolingformer.weights.names import NAMES
 
 logger = logging.getLogger(__name__)
 
@@ -26,25 +25,9 @@ POSITIONS = "embed_positions.weight"
 POOLER = "pooler."  # transformers alone has one; where the short model lacks it, it keeps its random values
 NOT_COPIED = (  # settings of the short model that say nothing about the long one
     *("model_type", "architectures", "transformers_version", "dtype", "torch_dtype", "max_position_embeddings"),
-    "source",
+    *("source", "auto_map"),
 )
 LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
-SHORT = {  # model_type -> those of the short models that become one -> the start of their classes' names
-    "poolingformer-bart": {"bart": "Bart", "led": "LED"},
-    "poolingformer-mbart": {"mbart": "MBart"},
-    "poolingformer-roberta": {
-        **{"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"},
-        "longformer": "Longformer",
-    },
-    "poolingformer-bert": {"bert": "Bert"},
-    "poolingformer-electra": {"electra": "Electra"},
-    "poolingformer-distilbert": {"distilbert": "DistilBert"},
-    "poolingformer-mpnet": {"mpnet": "MPNet"},
-    "poolingformer-modernbert": {"modernbert": "ModernBert"},
-    "poolingformer-pegasus": {"pegasus": "Pegasus"},
-    "poolingformer-marian": {"marian": "Marian"},
-    "poolingformer-t5": {"t5": "T5", "mt5": "MT5"},
-}
 REFUSED = {  # model_type -> why no long model is made of it
     "albert": "its layers share their parameters, and level two is in some of them",
     "big_bird": "it has windows of its own, beside random keys that ours do not have",
@@ -71,18 +54,12 @@ class FromShort:
 
     Attributes:
         short_classes: the ``model_type`` of each short model that it takes -> transformers' class of the same kind.
+        tokenizer: of a model made by :meth:`from_short`, which ``save_pretrained`` writes beside it: the short model's
+            for the long one's length; None where there is none.
     """
 
     short_classes: ClassVar[dict[str, type[PreTrainedModel]]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Find the short classes of a class whose name ends as that of its base in transformers does."""
-        super().__init_subclass__(**kwargs)
-        starts = SHORT.get(getattr(getattr(cls, "config_class", None), "model_type", None), {})
-        end = cls.__name__.removeprefix("Poolingformer").removeprefix(next(iter(starts.values()), ""))
-        found = {kind: getattr(transformers, start + end, None) for kind, start in starts.items()}
-        if "short_classes" not in vars(cls) and any(base in cls.__mro__ for base in found.values()):
-            cls.short_classes = {kind: theirs for kind, theirs in found.items() if theirs is not None}
+    tokenizer: PreTrainedTokenizerBase | None = None
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> PreTrainedModel:
@@ -132,13 +109,16 @@ class FromShort:
 
         Returns:
             The model, in eval mode, on the short one's device and with its ``attn_implementation``, which the decoder's
-            attention uses.
+            attention uses; its ``tokenizer`` is the short one's, with the long model's ``model_max_length``.
 
         Raises:
             ValueError: the short model is of another kind or has adapters, a loaded one has labels other than those of
                 ``settings``, or a setting is unknown.
         """
         labels = {name: settings.pop(name) for name in LABELS if name in settings}
+        wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+        if dtype not in (None, "auto") and not isinstance(wanted, torch.dtype):
+            raise ValueError(f'dtype is {dtype!r}, and must be "auto" or one of torch\'s, such as "bfloat16"')
         if unknown := sorted(set(settings) - {field.name for field in fields(cls.config_class)}):
             raise ValueError(
                 f"{cls.config_class.__name__} has no setting {', '.join(unknown)}; arguments of from_pretrained are "
@@ -159,10 +139,11 @@ class FromShort:
         if getattr(cls, "decoder_reads_input", False) and "max_decoder_position_embeddings" not in settings:
             longest = merged.get("max_position_embeddings", cls.config_class.max_position_embeddings)
             merged["max_decoder_position_embeddings"] = longest
+        _check_length(merged.get("max_position_embeddings"), short.config)
         config = cls.config_class(**merged)
         config.source = card.source_of(short.name_or_path if loaded else str(model), local_files_only=loaded)
         config._attn_implementation = short.config._attn_implementation
-        dtype = short.dtype if dtype in (None, "auto") else getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        dtype = short.dtype if dtype in (None, "auto") else wanted
         long = cls(config).to(short.device, dtype).eval()
         for name, module in long.named_modules() if dtype == torch.float16 else ():
             if name.rpartition(".")[2] in long._keep_in_fp32_modules:  # T5's, whose activations overflow
@@ -176,23 +157,55 @@ class FromShort:
         _load(long, short)
         if short.can_generate():
             long.generation_config = copy.deepcopy(short.generation_config)
+        if place := short.name_or_path if loaded else str(model):
+            long.tokenizer = _tokenizer(place, longest_input(long), local_files_only=loaded)
         return long
 
     @classmethod
     def _short_class(cls, kind: str | None) -> type[PreTrainedModel]:
         if kind not in cls.short_classes:
-            known = next((own for own, starts in SHORT.items() if kind in starts), None)
             takes = f"the short model is a {kind}; {cls.__name__} takes {' or '.join(cls.short_classes) or 'none'}"
-            raise ValueError(takes if known else why_not(kind))
+            raise ValueError(takes if family_of(kind) else why_not(kind))
         return cls.short_classes[kind]
+
+
+def longest_input(model: PreTrainedModel) -> int:
+    """Return how many tokens a long model reads; RoBERTa's configuration counts two more."""
+    layout = getattr(model.base_model, "layout", None)
+    return model.config.max_position_embeddings - (layout.first_position if layout else 0)
+
+
+def _tokenizer(place: str, longest: int, local_files_only: bool) -> PreTrainedTokenizerBase | None:
+    """Return the tokenizer of a short model's folder or name for a longer one; None, and a warning, without any."""
+    try:
+        found = AutoTokenizer.from_pretrained(place, model_max_length=longest, local_files_only=local_files_only)
+        if len(found) > len(found.all_special_ids):  # transformers makes one without words where there are no files
+            return found
+        why = "it has no words"
+    except (OSError, ValueError, ImportError) as error:  # no files, files of another kind, a library that is missing
+        why = str(error)
+    logger.warning("%s: its tokenizer is not kept beside the long model, since it cannot be read: %s", place, why)
+    return None
 
 
 def why_not(kind: str | None) -> str:
     """Return the sentence that says why no long model is made of models of this ``model_type``."""
-    known = [kind for starts in SHORT.values() for kind in starts]
+    known = [kind for family in FAMILIES.values() for kind in family.short]
     return (
         f"models of type {kind} are not made long: {REFUSED.get(kind, 'those that are have type ' + ', '.join(known))}"
     )
+
+
+def _check_length(longest: Any, config: PreTrainedConfig) -> None:
+    """Raise ``ValueError`` where the long model would read nothing, or cut the short one's table of positions."""
+    lengths = ("max_encoder_position_embeddings", "max_position_embeddings")
+    tables = () if config.model_type in ROTARY else lengths  # rotary positions have none that could be cut
+    least = next((getattr(config, name) for name in tables if hasattr(config, name)), 1)
+    if longest is not None and not (type(longest) is int and longest >= max(1, least)):
+        raise ValueError(
+            f"max_position_embeddings is {longest!r}, and must be a whole number of {least} or more, so that none of "
+            "the short model's positions is lost; leave it out for the default"
+        )
 
 
 def _check_labels(config: PreTrainedConfig, labels: dict[str, Any]) -> None:
@@ -203,23 +216,14 @@ def _check_labels(config: PreTrainedConfig, labels: dict[str, Any]) -> None:
 
 
 def _model_type(folder: Any, **kwargs: Any) -> str | None:
-    """Return the ``model_type`` in a folder's or a hub model's ``config.json``; ``kwargs`` as ``from_pretrained``'s.
-
-    Raises:
-        ValueError: of :func:`check_sizes`.
-    """
+    """Return the ``model_type`` in a folder's or a hub model's ``config.json``; ``kwargs`` as ``from_pretrained``'s."""
     config = PreTrainedConfig.get_config_dict(folder, **kwargs)[0]
     check_sizes(folder, config, kwargs.get("subfolder", ""))
     return config.get("model_type")
 
 
 def check_sizes(folder: Any, config: dict[str, Any], subfolder: str = "") -> None:
-    """Check the sizes in a model's settings, which lie in a folder, or on a hub.
-
-    Raises:
-        ValueError: one is not a whole number, or beyond reason or the weights, so that building the model might never
-            end.
-    """
+    """Check the sizes in a model's settings, which lie in a folder, or on a hub."""
     for name, value in config.items():
         most = next((most for pattern, most in LARGEST if re.fullmatch(pattern, name)), None)
         if most is not None and value is not None and not (type(value) is int and 0 <= value <= most):
@@ -274,7 +278,7 @@ def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str
 
 def _own_names(model: PreTrainedModel) -> dict[str, str]:
     """Return the names of a model's parameters -> this project's own."""
-    names, prefix = NAMES[model.config.model_type], f"{model.base_model_prefix}."
+    names, prefix = names_of(model.config.model_type), f"{model.base_model_prefix}."
     return {name: names.own(name.removeprefix(prefix)) for name in model.state_dict()}
 
 
@@ -293,7 +297,7 @@ def _load(long: PreTrainedModel, short: PreTrainedModel) -> None:
     fit(
         own,
         state,
-        NAMES[short.config.model_type].offset,
+        names_of(short.config.model_type).offset,
         pooled_init=config.pooled_init,
         position_init=config.position_init,
         new=(POOLER,),

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, T5EncoderModel, T5ForConditionalGeneration, T5Model
+from transformers import PreTrainedConfig
 from transformers import initialization as init
-from transformers.modeling_outputs import BaseModelOutput
-from transformers.models.t5.modeling_t5 import T5Attention, T5Stack
-from transformers.utils import ModelOutput, can_return_tuple
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
+from transformers.models.t5.modeling_t5 import T5Attention
+from transformers.utils import can_return_tuple
 
 from fairseq_poolingformer.attention import LevelWeights
 from fairseq_poolingformer.huggingface.attention import Layout
-from fairseq_poolingformer.huggingface.bart import Seq2SeqHead
 from fairseq_poolingformer.huggingface.base import TwoLevelModel
-from fairseq_poolingformer.huggingface.configuration import PoolingformerT5Config
-from fairseq_poolingformer.huggingface.encoders import Head, with_parts
-from fairseq_poolingformer.huggingface.packaged import Packaged
 from fairseq_poolingformer.huggingface.padding import encode
 from fairseq_poolingformer.huggingface.position_bias import BiasedSelfAttention, bias_table
 
 
 class T5SelfAttention(BiasedSelfAttention):
-    """In place of the encoder's ``T5Attention``: its projections have no biases, and level one's scores no scale.
-
-    Args:
-        embed_dim: C.
-        num_heads: H.
-        config: the model's; H·``d_kv`` may be another width than C.
-        has_scores: this layer has the scores by distance.
-        arguments: as :class:`EncoderSelfAttention`'s.
-
-    Raises:
-        ValueError: level two is to read what is as wide as C, and the heads are not.
-    """
+    """In place of the encoder's ``T5Attention``: its projections have no biases, and level one's scores no scale."""
 
     def __init__(
         self, embed_dim: int, num_heads: int, *, config: PreTrainedConfig, has_scores: bool, **arguments: Any
@@ -64,15 +49,7 @@ class T5SelfAttention(BiasedSelfAttention):
         output_attentions: bool = False,
         **unused: Any,
     ) -> tuple[Tensor, Tensor, LevelWeights | None]:
-        """Attend, as :meth:`EncoderSelfAttention.forward` does.
-
-        Args:
-            position_bias: the table of :func:`bias_table`; None in the layer that has it.
-            hidden_states, mask, output_attentions, unused: as there.
-
-        Returns:
-            (B, T, C), ``position_bias`` for the other layers, and both levels' weights or None.
-        """
+        """Attend; ``position_bias`` is the table of :func:`bias_table`, which the first layer makes for the others."""
         table = self._table(position_bias)
         attended, weights = super().forward(hidden_states, mask, output_attentions, position_bias=table)
         return attended, table, weights
@@ -91,13 +68,12 @@ class T5SelfAttention(BiasedSelfAttention):
         return bias_table(scores, lambda relative: bucket(relative, **self.buckets), farthest)
 
 
-class TwoLevelT5Stack(TwoLevelModel, T5Stack):
-    """T5's encoder with two-level attention, or its decoder."""
+class TwoLevelT5Stack(TwoLevelModel):
+    """Comes before transformers' own stack: T5's encoder with two-level attention, or its decoder."""
 
-    config_class = PoolingformerT5Config
     layout = Layout("block", "layer.0.SelfAttention", ("q", "k", "v", "o"), "dropout_rate", 0, T5SelfAttention)
 
-    def __init__(self, config: PoolingformerT5Config) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config)
         if not config.is_decoder:
             self.layout.install(self, lambda layer: {"config": config, "has_scores": layer == 0})
@@ -123,7 +99,7 @@ class TwoLevelT5Stack(TwoLevelModel, T5Stack):
         inputs_embeds: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
         **kwargs: Any,
-    ) -> ModelOutput:
+    ) -> BaseModelOutput | BaseModelOutputWithPastAndCrossAttentions:
         """Compute T5's forward pass; ``global_attention_mask``, (B, T), is the encoder's."""
         inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds}
         if self.is_decoder:
@@ -138,28 +114,3 @@ class TwoLevelT5Stack(TwoLevelModel, T5Stack):
             **self.with_defaults(kwargs),
         )
         return BaseModelOutput(found.last_hidden_state, found.hidden_states, found.attentions)  # as T5 takes it again
-
-
-class _T5(Packaged, TwoLevelModel):
-    config_class = PoolingformerT5Config
-    parts: ClassVar = (TwoLevelT5Stack,)
-
-    def __init__(self, config: PoolingformerT5Config) -> None:
-        with_parts(super().__init__, *self.parts)(config)
-
-
-class PoolingformerT5Model(_T5, T5Model):
-    """T5 with two-level attention in the encoder."""
-
-
-class PoolingformerT5EncoderModel(_T5, T5EncoderModel):
-    """T5's encoder with two-level attention."""
-
-
-class PoolingformerT5ForConditionalGeneration(Seq2SeqHead, T5ForConditionalGeneration):
-    """Poolingformer-T5 that generates text."""
-
-    config_class = PoolingformerT5Config
-
-    def __init__(self, config: PoolingformerT5Config) -> None:
-        with_parts(super(Head, self).__init__, TwoLevelT5Stack)(config)  # which has no model inside

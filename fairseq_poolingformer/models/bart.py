@@ -16,7 +16,12 @@ from torch import Tensor
 from fairseq_poolingformer.models.decoder import PoolingformerDecoder
 from fairseq_poolingformer.models.encoder import PoolingformerEncoder
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface
-from fairseq_poolingformer.models.pretrained import Architecture, LoadsCheckpoints, register_architectures
+from fairseq_poolingformer.models.pretrained import (
+    Architecture,
+    LoadsCheckpoints,
+    as_namespace,
+    register_architectures,
+)
 from fairseq_poolingformer.settings import PAPER_LAYERS, TwoLevelFlags
 
 
@@ -46,6 +51,11 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
     @classmethod
     def hub_interface(cls, loaded: Mapping[str, Any], data_folder: Path) -> PoolingformerHubInterface:
         return PoolingformerHubInterface(loaded["args"], loaded["task"], loaded["models"][0])
+
+    @classmethod
+    def build_model(cls, args, task) -> PoolingformerBART:
+        """Build the model from flags, or from a configuration of hydra's."""
+        return super().build_model(as_namespace(cls, args), task)
 
     @classmethod
     def build_encoder(cls, args, src_dict, embed_tokens) -> PoolingformerEncoder:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from fairseq.models.transformer import TransformerDecoderBase
-from fairseq.modules import MultiheadAttention
+from fairseq.modules import FairseqDropout, MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import DropoutAt, Window, band_attention
 from fairseq_poolingformer.attention.dropout import dropout_seed
 from fairseq_poolingformer.models.encoder import wrapped
+from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite_output
 
 
 def _split(x: Tensor, num_heads: int) -> Tensor:
@@ -21,8 +21,9 @@ def _split(x: Tensor, num_heads: int) -> Tensor:
     return x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
 
 
-def _in_chunks(shard: Any) -> bool:
-    return shard is not None and shard.place_of_chunks is not None
+def _dropout_p(dropout: FairseqDropout) -> float:
+    """The probability of dropping a weight now: in training, and with ``--retain-dropout``."""
+    return dropout.p if dropout.training or dropout.apply_during_inference else 0.0
 
 
 class CausalSelfAttention(MultiheadAttention):
@@ -50,7 +51,7 @@ class CausalSelfAttention(MultiheadAttention):
             *(_split(project(query), self.num_heads) for project in (self.q_proj, self.k_proj, self.v_proj)),
             window=Window.unlimited(causal=attn_mask is not None),
             key_padding_mask=key_padding_mask,
-            dropout_p=self.dropout_module.p if self.training else 0.0,
+            dropout_p=_dropout_p(self.dropout_module),
         )
         return self.out_proj(attended.permute(2, 0, 1, 3).flatten(2)), None
 
@@ -62,8 +63,7 @@ class CrossAttention(MultiheadAttention):
     values of a long source once, not five times. Attention weights are not returned, and ``--print-alignment`` and
     ``--replace-unk`` do not work; :meth:`weights` computes them for people who want to look at them.
 
-    Where ranks share the source, each attends to its own part; outputs and logarithms of all are merged. So are those
-    of chunks, whose keys and values are there one chunk at a time; generation keeps all in arrays off the device.
+    Where ranks share the source, each attends to its own part; outputs and logarithms of all are merged.
     """
 
     def forward(
@@ -89,33 +89,25 @@ class CrossAttention(MultiheadAttention):
         """
         length, rows, channels = query.shape
         shard = None if isinstance(key_padding_mask, Tensor) else key_padding_mask
-        source = self._source(key, key_padding_mask if shard is None else shard.padding, incremental_state, shard)
+        source = self._source(key, key_padding_mask if shard is None else shard.padding, incremental_state)
         keys, values, padding = source["keys"], source["values"], source["padding"]
         batch = keys.size(1)
         source["beams"] = beams = rows // batch
         q = self.q_proj(query).view(length, batch, beams, self.num_heads, self.head_dim)
-        dropout_p = self.dropout_module.p if self.training else 0.0
+        dropout_p = _dropout_p(self.dropout_module)
         q = q.permute(1, 3, 2, 0, 4).flatten(2, 3)
         divided = shard is not None and shard.ranks is not None
         seed = dropout_seed() if shard is not None and dropout_p else None
-        if _in_chunks(shard):
-            from fairseq_poolingformer.attention.sharding.queries import attend_to_chunks  # few trainings need it
-
-            sources, project = self._chunks_of(keys, values, shard)
-            out, lse = attend_to_chunks(shard, q, sources, project, padding=padding, dropout_p=dropout_p, seed=seed)
-            out = out.to(query.dtype)  # as on ranks whose part is one chunk
-            attended = (out, lse) if divided else out
-        else:
-            attended = band_attention(
-                q,
-                _split(keys, self.num_heads),
-                _split(values, self.num_heads),
-                window=Window.unlimited(),
-                key_padding_mask=padding,
-                dropout_p=dropout_p,
-                dropout_at=None if seed is None else DropoutAt(seed, key=shard.part.start),
-                return_lse=divided,
-            )
+        attended = band_attention(
+            q,
+            _split(keys, self.num_heads),
+            _split(values, self.num_heads),
+            window=Window.unlimited(),
+            key_padding_mask=padding,
+            dropout_p=dropout_p,
+            dropout_at=None if seed is None else DropoutAt(seed, key=shard.part.start),
+            return_lse=divided,
+        )
         if divided:
             from fairseq_poolingformer.attention.sharding import merged_over_ranks  # few trainings need it
 
@@ -138,31 +130,13 @@ class CrossAttention(MultiheadAttention):
             scores = scores.masked_fill(key_padding_mask[:, None, None], -torch.inf)
         return scores.softmax(-1)
 
-    def _chunks_of(
-        self, keys: Tensor, values: Tensor, shard: Any
-    ) -> tuple[list[Any], Callable[..., tuple[Tensor, Tensor]]]:
-        """The arrays of which chunks take rows, and a function from these to keys and values (B, H, chunk, D)."""
-        if keys is not values:
-            return [shard.source(keys, 0), shard.source(values, 0)], lambda *x: tuple(map(self._heads, x))
-        return [shard.source_of(keys, 0)], lambda x: (self._heads(self.k_proj(x)), self._heads(self.v_proj(x)))
-
-    def _heads(self, x: Tensor) -> Tensor:
-        return _split(x, self.num_heads)
-
     def _source(
-        self, key: Tensor | None, padding: Tensor | None, incremental_state: dict[str, Any] | None, shard: Any
+        self, key: Tensor | None, padding: Tensor | None, incremental_state: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Projected ``keys`` and ``values`` (S, B, C) and ``padding`` (B, S), from the state where it has them.
-
-        In chunks without a state, both are the ``key``, which each chunk projects.
-        """
+        """Projected ``keys`` and ``values`` (S, B, C) and ``padding`` (B, S), from the state where it has them."""
         saved = {} if incremental_state is None else self._get_input_buffer(incremental_state)
-        if _in_chunks(shard) and incremental_state is None:
-            return {"keys": key, "values": key, "padding": padding}
         if "keys" not in saved:
-            projections = self.k_proj, self.v_proj
-            keys, values = (shard.each_chunk(p, key, 0) if _in_chunks(shard) else p(key) for p in projections)
-            saved = {"keys": keys, "values": values, "padding": padding}
+            saved = {"keys": self.k_proj(key), "values": self.v_proj(key), "padding": padding}
             if incremental_state is not None:
                 self._set_input_buffer(incremental_state, saved)
         return saved
@@ -176,8 +150,8 @@ class CrossAttention(MultiheadAttention):
         rows = new_order.view(-1, saved["beams"])[:, 0] // saved["beams"]
         padding = saved["padding"]
         kept = {
-            "keys": saved["keys"].index_select(1, rows.to(saved["keys"].device)),
-            "values": saved["values"].index_select(1, rows.to(saved["values"].device)),
+            "keys": saved["keys"].index_select(1, rows),
+            "values": saved["values"].index_select(1, rows),
             "padding": None if padding is None else padding.index_select(0, rows),
             "beams": saved["beams"],
         }
@@ -224,6 +198,17 @@ class PoolingformerDecoder(TransformerDecoderBase):
         generators: nothing in the encoder may draw numbers for its own part alone.
         """
         if encoder_out is not None and encoder_out.get("shard"):
-            shard = encoder_out["shard"][0].with_output(encoder_out["encoder_out"][0], 0)
-            encoder_out = {**encoder_out, "encoder_padding_mask": [shard]}
-        return super().extract_features(prev_output_tokens, encoder_out, *others, **named)
+            encoder_out = {**encoder_out, "encoder_padding_mask": encoder_out["shard"]}
+        x, extra = super().extract_features(prev_output_tokens, encoder_out, *others, **named)
+        if not self.training and not x.isfinite().all():
+            for index, state in enumerate(extra["inner_states"][1:]):  # the first are the embeddings
+                require_finite_output(state, f"decoder layer {index}")
+            require_finite_output(x, "the decoder's last norm")
+        return x, extra
+
+    def output_layer(self, features: Tensor) -> Tensor:
+        """(…, V) logits of (…, C) features."""
+        logits = super().output_layer(features)
+        if not self.training:
+            require_finite_output(logits, "the decoder's output projection")
+        return logits

@@ -1,4 +1,4 @@
-"""How a batch's documents are divided among processes, and among chunks of time."""
+"""How a batch's documents are divided among processes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ class Division:
 
     Args:
         ranks: the processes; None for one alone.
-        chunk_tokens: tokens of a chunk of time; None for no chunks.
     """
 
     ranks: Any = None
-    chunk_tokens: int | None = None
 
     def __deepcopy__(self, memo: dict) -> Division:
         """The same one: copies of a model, such as that of ``--store-ema``, have the same processes."""
@@ -54,7 +52,6 @@ class Division:
             ValueError: the batch has fewer columns than there are ranks.
         """
         from fairseq_poolingformer.attention.sharding import Shard  # few trainings need it
-        from fairseq_poolingformer.attention.sharding.places import place_for
 
         rows, columns = padding_mask.shape
         return Shard.of(
@@ -63,9 +60,7 @@ class Division:
             ranks=self.ranks,
             global_mask=None if global_mask is None else self.own(global_mask),
             key_padding_mask=self.own(padding_mask) if padding_mask.any() else None,
-            chunk_tokens=self.chunk_tokens,
             device=padding_mask.device,
-            place=place_for(padding_mask.device) if self.chunk_tokens and self.ranks is None else None,
         )
 
     @property
@@ -82,8 +77,8 @@ def divide(model: nn.Module, division: Division | None) -> None:
     encoders = [module for module in model.modules() if hasattr(type(module), "division")]
     if not encoders:
         raise ValueError(
-            f"the documents of {type(model).__name__} cannot be divided among processes or chunks: leave out "
-            "--context-parallel-size and --chunk-tokens"
+            f"the documents of {type(model).__name__} cannot be divided among processes: leave out "
+            "--context-parallel-size"
         )
     for encoder in encoders:
         encoder.division = division

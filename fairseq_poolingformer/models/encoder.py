@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerEncoderBase
-from fairseq.modules import LearnedPositionalEmbedding
+from fairseq.modules import FairseqDropout, LearnedPositionalEmbedding
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.levels import attention_arguments, check_offsets, relative_projections, relative_tables
 from fairseq_poolingformer.models.division import Division
 from fairseq_poolingformer.models.positions import LearnedPositions
+from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite_output
 from fairseq_poolingformer.settings import TwoLevelFlags
 from fairseq_poolingformer.training.optimizers import POOLED
 from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear, token_dropout
@@ -47,12 +48,15 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         self.dropout_module = SeededDropout(cfg.dropout, module_name=type(self).__name__)
 
     def build_self_attention(self, embed_dim: int, cfg) -> nn.Module:
-        if cfg.quant_noise.pq > 0:
-            raise ValueError("--quant-noise-pq is not supported in Poolingformer's encoder; leave it out")
+        for kind in ("pq", "scalar"):
+            if getattr(cfg.quant_noise, kind) > 0:
+                raise ValueError(f"--quant-noise-{kind} is not supported in Poolingformer's encoder; leave it out")
         settings, place = TwoLevelFlags.of(cfg), (self.layer, cfg.encoder.layers)
         sizes = (embed_dim, cfg.encoder.attention_heads)
         relative = relative_projections(settings, *place, *sizes, cfg.dropout, cfg.max_source_positions)
         self.relative_projections: RelativeProjections | None = relative
+        if relative is not None:
+            relative.dropout = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
         attention = TwoLevelAttention(
             *sizes,
             scale=None if relative is None else relative.scale,
@@ -64,6 +68,13 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
             if name.startswith("pooled_"):
                 parameter.param_group = POOLED  # for --pooled-lr
         return attention
+
+    def make_generation_fast_(
+        self, name: str = "", retain_dropout: bool = False, retain_dropout_modules: Any = None, **unused: Any
+    ) -> None:
+        """With ``--retain-dropout`` generation keeps the attention's dropout; its module is ``TwoLevelAttention``."""
+        named = retain_dropout_modules is None or type(self.self_attn).__name__ in retain_dropout_modules
+        self.self_attn.retain_dropout = retain_dropout and named
 
     def forward(
         self,
@@ -90,29 +101,12 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         score_terms = ()
         if self.relative_projections is not None:
             score_terms = (self.relative_projections(relative_positions, global_relative_positions),)
-        if shard is not None:
-            seed = dropout_seed()
-            return shard.attend(
-                self.self_attn,
-                x,
-                score_terms,
-                before=self.self_attn_layer_norm if self.normalize_before else None,
-                after=lambda chunk, *x: self._feed_forward(*x, DropoutAt(seed, chunk.start)),
-            )
+        at = None if shard is None else DropoutAt(dropout_seed(), shard.part.start)  # the same in every division
         residual = x
         if self.normalize_before:
             x = self.self_attn_layer_norm(x)
-        x = self.self_attn(x, global_mask=global_mask, key_padding_mask=encoder_padding_mask, score_terms=score_terms)
-        return self._feed_forward(x, residual)
-
-    def _feed_forward(self, x: Tensor, residual: Tensor, at: DropoutAt | None = None) -> Tensor:
-        """What follows the attention.
-
-        Args:
-            x: (T, B, C) the attention's output.
-            residual: its input.
-            at: decides dropout in a part of a document.
-        """
+        masks = {"global_mask": global_mask, "key_padding_mask": encoder_padding_mask, "shard": shard}
+        x = self.self_attn(x, score_terms=score_terms, **masks)
         x = self.residual_connection(self._dropped(self.dropout_module, x, at, ATTENDED), residual)
         if not self.normalize_before:
             x = self.self_attn_layer_norm(x)
@@ -216,19 +210,21 @@ class PoolingformerEncoder(TransformerEncoderBase):
             x = x.transpose(0, 1)
         else:
             shard, embedding = self.division.shard(padding_mask, global_mask), None
-            if shard.place_of_chunks is not None:
-                shard.place.check(self._size_of_arrays(padding_mask.numel()))
             x = self._embed_part(src_tokens, token_embeddings, padding_mask, shard)
             padding_mask = padding_mask[:, shard.part.start : shard.part.stop]
             arguments |= {"shard": shard}
 
         states = [x] if return_all_hiddens else []
-        for layer in self.layers:
+        if not self.training:
+            require_finite_output(x, "the encoder's embeddings")
+        for index, layer in enumerate(self.layers):
             x = layer(x, **arguments)
+            if not self.training:
+                require_finite_output(x, f"encoder layer {index}")
             if return_all_hiddens:
                 states.append(x)
         if self.layer_norm is not None:
-            x = self.layer_norm(x) if shard is None else shard.each_chunk(self.layer_norm, x, dim=0)
+            x = self.layer_norm(x)
         return {
             "encoder_out": [x],
             "encoder_padding_mask": [padding_mask],
@@ -240,36 +236,21 @@ class PoolingformerEncoder(TransformerEncoderBase):
             **({} if shard is None else {"shard": [shard]}),
         }
 
-    def _size_of_arrays(self, num_tokens: int) -> int:
-        """About how many bytes the arrays of all tokens take in chunks, at the most at a time."""
-        arrays = 2.5  # a layer's input, Y, and pooled keys and values, half as many
-        if torch.is_grad_enabled():
-            recomputed = any(hasattr(layer, "precheckpoint_forward") for layer in self.layers)
-            arrays = 1.5 * arrays + len(self.layers) * (1 if recomputed else arrays)
-        return int(arrays * num_tokens) * self.embed_tokens.embedding_dim * self.embed_tokens.weight.element_size()
-
     def _embed_part(
         self, src_tokens: Tensor, token_embeddings: Tensor | None, padding_mask: Tensor, shard: Any
     ) -> Tensor:
         """:meth:`forward_embedding` of a part of whole documents, (T, B, C), with zeros at padding."""
-        seed, learned, others = dropout_seed(), None, None
+        seed, part = dropout_seed(), slice(shard.part.start, shard.part.stop)
+        x = self.embed_tokens(src_tokens[:, part]) if token_embeddings is None else token_embeddings[:, part]
+        x = self.embed_scale * x
         if isinstance(self.embed_positions, LearnedPositions):
-            learned = self.embed_positions.of_parts(src_tokens, shard.table)
+            x = x + self.embed_positions(src_tokens, part)
         elif self.embed_positions is not None:
-            others = self.embed_positions(src_tokens)
-
-        def embed(chunk: range) -> Tensor:
-            columns = slice(chunk.start, chunk.stop)
-            x = self.embed_tokens(src_tokens[:, columns]) if token_embeddings is None else token_embeddings[:, columns]
-            x = self.embed_scale * x
-            if self.embed_positions is not None:
-                x = x + (others[:, columns] if learned is None else learned(chunk))
-            if self.layernorm_embedding is not None:
-                x = self.layernorm_embedding(x)
-            x = token_dropout(self.dropout_module, x.transpose(0, 1), DropoutAt(seed, chunk.start))
-            return x.masked_fill(padding_mask[:, columns].t().unsqueeze(-1), 0.0)
-
-        return shard.by_chunk(embed, dim=0)
+            x = x + self.embed_positions(src_tokens)[:, part]
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        x = token_dropout(self.dropout_module, x.transpose(0, 1), DropoutAt(seed, part.start))
+        return x.masked_fill(padding_mask[:, part].t().unsqueeze(-1), 0.0)
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
         """Return the source as it is: :class:`~.decoder.CrossAttention` keeps and reorders its own projections.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from fairseq.modules import LearnedPositionalEmbedding
 from fairseq.utils import make_positions
@@ -31,27 +28,9 @@ class LearnedPositions(LearnedPositionalEmbedding):
         self.weight = positions.weight
         self.random_offsets = random_offsets
 
-    def forward(self, input: Tensor, *unused: object) -> Tensor:
-        """(B, T, C) the positions of (B, T) tokens; padding has the row of ``padding_idx``."""
-        return F.embedding(self._numbers(input), self.weight, self.padding_idx)
-
-    def of_parts(self, input: Tensor, table: Callable[[Tensor], Any]) -> Callable[[range], Tensor]:
-        """A function that gives the positions of neighbouring columns, (B, part, C), and any at padding.
-
-        Args:
-            input: (B, T) tokens.
-            table: makes the weight an array of which the parts take rows.
-        """
-        numbers, real, rows = self._numbers(input), input.ne(self.padding_idx), table(self.weight)
-
-        def positions(part: range) -> Tensor:
-            own, seen = numbers[:, part.start : part.stop], real[:, part.start : part.stop]
-            if not seen.any():
-                own, seen = torch.zeros_like(own), torch.ones_like(seen)
-            first, last = int(own[seen].min()), int(own[seen].max())
-            return F.embedding((own - first).clamp(0, last - first), rows.rows(range(first, last + 1)))
-
-        return positions
+    def forward(self, input: Tensor, part: slice = slice(None), *unused: object) -> Tensor:
+        """(B, T, C) the positions of (B, T) tokens, or of a part of these columns; padding's is ``padding_idx``."""
+        return F.embedding(self._numbers(input)[:, part], self.weight, self.padding_idx)
 
     def _numbers(self, input: Tensor) -> Tensor:
         """(B, T) the rows of the table."""

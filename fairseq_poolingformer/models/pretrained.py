@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fairseq import hub_utils
-from fairseq.models import register_model_architecture
+from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
+from omegaconf import OmegaConf
 from torch import Tensor
 
 import fairseq_poolingformer
+from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
 from fairseq_poolingformer.settings import TwoLevels, set_defaults
 from fairseq_poolingformer.weights.loading import adapt_state_dict
@@ -38,6 +40,32 @@ def register_architectures(model: str, architectures: Mapping[str, Architecture]
     """Register a table of ``--arch`` -> the first two arguments of :func:`set_architecture`."""
     for name, (extended, settings) in architectures.items():
         register_model_architecture(model, name)(partial(set_architecture, extended, settings))
+
+
+def as_namespace(model: type, cfg: Any) -> Any:
+    """A configuration of ``fairseq-hydra-train``, which has the flags' names, as what the same flags give.
+
+    fairseq builds its own settings from such a configuration (``TransformerConfig.from_namespace``), and leaves out
+    every name that it does not know: those of the two levels.
+
+    Args:
+        model: the class, with ``add_args``.
+        cfg: OmegaConf's, with all that the architecture sets; anything else is returned as it is.
+
+    Raises:
+        UsageError: a name that the model has no flag for.
+    """
+    if not OmegaConf.is_config(cfg):
+        return cfg
+    given = OmegaConf.to_container(cfg, resolve=True)
+    parser = argparse.ArgumentParser(add_help=False)
+    model.add_args(parser)
+    settings = argparse.Namespace()
+    ARCH_CONFIG_REGISTRY[given["_name"]](settings)
+    known = {*(action.dest for action in parser._actions), *vars(settings), "_name", "arch"}
+    if unknown := sorted(given.keys() - known):
+        raise UsageError(f"{given['_name']} has no setting {', '.join(unknown)}: give the names of its flags")
+    return argparse.Namespace(**given)
 
 
 class LoadsCheckpoints:
@@ -93,7 +121,6 @@ class LoadsCheckpoints:
             raise FileNotFoundError(
                 f"{folder} has no {cls.dictionary_file}: give the checkpoint's data folder as data_name_or_path"
             )
-        kwargs = {"chunk_tokens": 0, **kwargs}  # the training's concern, as its memory was
         loaded = hub_utils.from_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, load_checkpoint_heads=True, **kwargs
         )

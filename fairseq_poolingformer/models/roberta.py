@@ -13,7 +13,6 @@ from fairseq.models.roberta.model import RobertaEncoder, roberta_base_architectu
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.utils import safe_hasattr
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_poolingformer.models.encoder import PoolingformerEncoder
@@ -22,6 +21,7 @@ from fairseq_poolingformer.models.positions import PartlyFrozenPositions
 from fairseq_poolingformer.models.pretrained import (
     Architecture,
     LoadsCheckpoints,
+    as_namespace,
     register_architectures,
     set_architecture,
 )
@@ -92,7 +92,6 @@ class PoolingformerRobertaEncoder(RobertaEncoder):
                 tokens = src_tokens.size(1)
                 features = extra["shard"].joined(features, 0)[:tokens]
                 states = states and [extra["shard"].joined(state, 0)[:tokens] for state in states]
-        features = features.to(src_tokens.device)  # chunks leave them off it
         return features.transpose(0, 1), {"inner_states": states, **extra}
 
 
@@ -142,8 +141,7 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
     @classmethod
     def build_model(cls, args, task) -> PoolingformerRoberta:
         """Build the model with the task's dictionary, whose last symbols are the task's ``marks``, if it has some."""
-        if OmegaConf.is_config(args):
-            OmegaConf.set_struct(args, False)
+        args = as_namespace(cls, args)
         if not safe_hasattr(args, "max_positions"):
             args.max_positions = 4096
         set_architecture(*ARCHITECTURES["poolingformer_roberta_base"], args)

@@ -74,8 +74,6 @@ _TASKS = {
             corpora={
                 "arxiv_pubmed": "arXiv, PubMed, BigPatent and any other summarization corpus, in any format",
                 "facts": "made documents, five facts scattered in real prose, no download",
-                "stdlib": "the Python installation itself: sources and their docstrings, no download",
-                "rfc": "Requests for Comments and their abstracts, as Debian's doc-rfc packages install them",
             },
             figures="ROUGE",
             models="fairseq_poolingformer.models.bart",
@@ -132,12 +130,6 @@ _TASKS = {
             figures="accuracy (WikiHop, MedHop)",
         ),
         _own(
-            "section_retrieval",
-            "section_retrieval",
-            corpora={"rfc_sections": "sentences of RFCs that name a section, and the sections to choose from"},
-            figures="accuracy and mean reciprocal rank of sections",
-        ),
-        _own(
             "triviaqa",
             "triviaqa",
             corpora={
@@ -160,18 +152,6 @@ _TASKS = {
                 "coreference"
             },
             figures="MUC, B³, CEAF-φ4 and the mean of their F1 (CoNLL-2012)",
-        ),
-        _own(
-            "qasper",
-            "qasper",
-            corpora={"qasper": "questions about scientific papers with evidence: QASPER"},
-            figures="F1 of answers, of each kind of them, and of evidence (QASPER)",
-        ),
-        _own(
-            "contract_nli",
-            "contract_nli",
-            corpora={"contract_nli": "hypotheses about contracts with evidence: ContractNLI"},
-            figures="accuracy and F1 of hypotheses; mean average precision of evidence (ContractNLI)",
         ),
     )
 }

@@ -25,12 +25,14 @@ from typing import Any
 import numpy as np
 
 from fairseq_poolingformer.text import digests
+from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_entries
 from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE
 from fairseq_poolingformer.text.sequences import Sequences, blocks_path
 from fairseq_poolingformer.text.whole_file import write_lines
 
 _SPLIT = re.compile(r"[\w-]+(\.[\w-]+)*")  # becomes the beginning of files' names
 _OUTSIDE = ("", ".", "..")
+_BLOCK = 2**22  # ids compared at a time
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,24 @@ class DataFolder:
         for suffix in (".idx", ".bin"):
             check_file(self.path, self._require(Path(f"{prefix}{suffix}"), self._other_splits(split, array)))
         check_file(self.path, blocks_path(prefix))
+        if array in self.layout.ids and not _is_described(self.path, Path(f"{prefix}.bin")):
+            self._check_ids(prefix, array)
         return prefix
+
+    def _check_ids(self, prefix: Path, array: str) -> None:
+        """Check that the dictionary has each id of an array, which no digest vouches for."""
+        side = array.rpartition(".")[2]
+        paths = self.dictionary_paths()
+        path = next((one for one in paths if len(paths) > 1 and side in one.name.split(".")), paths[0])
+        if path.is_file():
+            size = len(SPECIAL_SYMBOLS) + sum(1 for _ in read_entries(path))
+            values = Sequences(prefix).values
+            blocks = (values[first : first + _BLOCK] for first in range(0, len(values), _BLOCK))
+            if (largest := max((int(block.max()) for block in blocks), default=0)) >= size:
+                raise ValueError(
+                    f"{prefix}.bin: has the token {largest}, and {path.name} has {size} symbols, so they do not belong "
+                    "together; preprocess again"
+                )
 
     def _require(self, path: Path, remedy: str) -> Path:
         if not self.path.is_dir():
@@ -208,6 +227,12 @@ def check_file(folder: Path, path: Path) -> None:
         expected = _read_corpus(folder).get("files", {}).get(path.relative_to(folder).as_posix())
         if expected is not None:
             digests.check(_require(path, "restore it from a copy, or preprocess again"), expected)
+
+
+def _is_described(folder: Path, path: Path) -> bool:
+    """Whether ``corpus.json`` has the digest of a file."""
+    is_there = (Path(folder) / "corpus.json").is_file()
+    return is_there and path.relative_to(folder).as_posix() in _read_corpus(folder).get("files", {})
 
 
 def _check_read_whole(folder: Path, path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -32,13 +31,6 @@ _FIRST_BYTES = {
     b"\x93NUMPY": ("an array of numpy", "give the text that it was made from"),
     b"version https://git-lfs": ("a Git LFS pointer", "fetch the file itself with git lfs pull"),
 }
-# an object whose first value is a string; a line of JSON with a label or an answer is another form
-_OF_STRINGS = re.compile(r'\s*\{\s*(?!"(?:id|label|probability|question_id)"\s*:)"(?:[^"\\]|\\.)*"\s*:\s*"')
-
-
-def is_object_of_strings(beginning: str) -> bool:
-    """Whether a file that begins so holds one JSON object of strings."""
-    return _OF_STRINGS.match(beginning) is not None
 
 
 def read_text_file(path: Path) -> str:
@@ -53,12 +45,20 @@ def read_text_file(path: Path) -> str:
         raise ValueError(f"{path}: not UTF-8 (byte {error.start}, {error.reason})") from None
 
 
-def read_json_file(path: Path, kind: type = dict) -> Any:
-    """Read a file that holds one JSON value.
+class _Repeated(ValueError):
+    """A key that comes twice, of which JSON readers keep the last value."""
 
-    Args:
-        path: the file, plain or ``.gz``.
-        kind: dict for an object, list for a list.
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Repeated(f"{next(name for name in names if names.count(name) > 1)!r} comes a second time; leave one")
+    return found
+
+
+def read_json_file(path: Path, kind: type = dict, unique: bool = False) -> Any:
+    """Read a file, plain or ``.gz``, that holds one JSON value of a kind; ``unique`` refuses a key that comes twice.
 
     Raises:
         ValueError: naming the file and the place, if it is damaged or holds a value of another kind.
@@ -69,13 +69,15 @@ def read_json_file(path: Path, kind: type = dict) -> Any:
             content = file.read()
         if problem := other_than_text(content[:HEAD_BYTES]):
             raise ValueError(f"{path}: {problem}")
-        value = json.loads(content.decode("utf-8-sig"))
+        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique if unique else None)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: damaged gzip file ({error})") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 (byte {error.start}, {error.reason})") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, line {error.lineno}: not JSON ({error.msg}, column {error.colno})") from None
+    except _Repeated as error:
+        raise ValueError(f"{path}: {error}") from None
     except RecursionError:
         raise ValueError(f"{path}: objects or lists are nested too deeply") from None
     if not isinstance(value, kind):

@@ -52,17 +52,6 @@ def text_of(record: dict[str, Any], key: str) -> str:
     return record[key]
 
 
-def texts_of(record: dict[str, Any], key: str) -> list[str]:
-    """Return the list of strings under a key.
-
-    Raises:
-        ValueError: the key is missing or holds something else.
-    """
-    if not all(isinstance(value, str) for value in list_of(record, key)):
-        raise ValueError(f"{key!r} must hold strings")
-    return record[key]
-
-
 def integer_of(record: dict[str, Any], key: str, default: int | None = None) -> int:
     """Return the integer under a key, or the default where the key is missing.
 

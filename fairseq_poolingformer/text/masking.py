@@ -47,13 +47,13 @@ class SymbolTable:
         alone = ~self.has_text[tokens]
         begins = self.begins_word[tokens] | alone
         begins[1:] |= alone[:-1] | self.ends_line[tokens[:-1]]
-        return np.cumsum(begins) - begins[:1]
+        return np.cumsum(begins) - begins[:1]  # from 0, whether or not the first token begins a word
 
 
 def first_halves(words: np.ndarray) -> np.ndarray:
     """(T,) bool, True at the first half, rounded up, of each word of several tokens; ``words`` (T,) ascend from 0."""
     lengths = np.bincount(words)
-    place = np.arange(len(words)) - (np.cumsum(lengths) - lengths)[words]
+    place = np.arange(len(words)) - (np.cumsum(lengths) - lengths)[words]  # less the tokens of all earlier words
     return (lengths[words] > 1) & (2 * place < lengths[words])
 
 
@@ -97,6 +97,7 @@ class RepeatedNames:
         names = _names(tokens, first, end, self.texts)
         distances = _distances(names, first, np.ones(len(first), dtype=bool))
         suitable = (end - first > 1) & (distances >= self.nearest) & (distances <= self.farthest)
+        # in random order, the last occurrence of a name stays in the dictionary: each is drawn with equal chance
         of_name = {names[number]: number for number in rng.permutation(np.flatnonzero(suitable))}
         return words[first[list(of_name.values())[:count]]]
 
@@ -162,7 +163,7 @@ class Masking:
         """
         unit = self.symbols.words(tokens) if self.whole_words else np.arange(len(tokens))
         candidates = np.unique(unit[self.symbols.has_text[tokens]])
-        count = int(self.mask_prob * len(candidates) + rng.random())
+        count = int(self.mask_prob * len(candidates) + rng.random())  # rounded by chance, right on average
         # a unit's chance decides what happens to it; it is infinite where the unit is not drawn
         chance = np.full(len(tokens), np.inf)
         chance[self._draw(tokens, unit, candidates, count, rng)] = rng.random(count)
@@ -171,6 +172,7 @@ class Masking:
             chance[first_halves(unit)] = np.inf
         seen = tokens.copy()
         is_target = chance < np.inf
+        # [0, random) random symbols, [random, random + unmasked) as they are, the rest masked
         is_random = chance < self.random_token_prob
         seen[is_target & (chance >= self._untouched_or_random)] = self.mask_index
         seen[is_random] = rng.choice(np.flatnonzero(self.symbols.has_text), int(is_random.sum()))
@@ -237,6 +239,6 @@ def _distances(names: Sequence[bytes], first: np.ndarray, is_visible: np.ndarray
 def _nearest(places: np.ndarray, place: int) -> int:
     """The distance to the nearest of some ascending places that is not ``place`` itself."""
     at = int(np.searchsorted(places, place))
-    after = places[at : at + 2]
+    after = places[at : at + 2]  # two: the first of them may be the place itself
     others = np.concatenate([places[max(0, at - 1) : at], after[after != place]])
     return int(np.abs(others - place).min()) if len(others) else NONE

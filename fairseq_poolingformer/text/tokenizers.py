@@ -5,7 +5,9 @@ neither torch nor fairseq.
 """
 
 import hashlib
-from collections.abc import Sequence
+import itertools
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +17,13 @@ from fairseq_poolingformer.text.data_folder import tokenizer_config, tokenizer_p
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, replace_lone_surrogates
 from fairseq_poolingformer.text.gpt2_bpe import GPT2Tokenizer
 from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Blanks, Tokenizer, byte_offsets
-from fairseq_poolingformer.text.unigram import SPACE, UnigramModel, is_unigram
+from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Blanks, Tokenizer
 
 __all__ = ["GPT2Tokenizer", "SentencePieceTokenizer", "Tokenizer", "fingerprint", "load_tokenizer"]
+
+
+SPACE = "\u2581"  # stands for a space in sentencepiece's pieces
+STRETCH = 2000  # characters, about
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -26,6 +31,10 @@ class SentencePieceTokenizer(Tokenizer):
 
     fairseq's four special symbols come first and replace the model's own control symbols (``<s>``, ``</s>``,
     ``<pad>``) and its unknown piece.
+
+    A text is segmented in stretches, cut at white space that no piece crosses: sentencepiece sums the scores of a whole
+    text in float32, and far into a long document a sum has too few digits left to tell two segmentations of a word
+    apart, so the same word would get other pieces there than at the beginning.
 
     Args:
         model: the model file.
@@ -50,7 +59,7 @@ class SentencePieceTokenizer(Tokenizer):
         self._index_of_piece = np.full(len(pieces), UNK)
         self._index_of_piece[self._pieces] = np.arange(len(self._pieces)) + len(SPECIAL_SYMBOLS)
         self._is_space = np.array([not processor.id_to_piece(p).strip(SPACE) for p in pieces])
-        self._unigram = UnigramModel(processor) if is_unigram(self._proto) else None
+        self._cut = _cut_of(processor, [processor.id_to_piece(piece) for piece in self._pieces])
         self._blanks = Blanks(lambda char: not processor.normalize(char).strip(f" {SPACE}"))
 
     def __len__(self) -> int:
@@ -58,11 +67,16 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode(self, text: str) -> np.ndarray:
         text = replace_lone_surrogates(text)
-        if self._unigram is None:
-            pieces = self._processor.encode(text, out_type=int)
-        else:
-            pieces, _ = self._unigram.segment(self._processor.normalize(text))
-        return self._index_of_piece[np.array(pieces, dtype=np.int64)]
+        pieces = [self._processor.encode(stretch, out_type=int) for _, stretch in self._stretches(text)]
+        return self._index_of_piece[np.array(list(itertools.chain(*pieces)), dtype=np.int64)]
+
+    def _stretches(self, text: str) -> Iterator[tuple[int, str]]:
+        """The stretches of a text and where they begin; the white space between two is in neither."""
+        begin = 0
+        while self._cut is not None and (cut := self._cut.search(text, begin + STRETCH)):
+            yield begin, text[begin : cut.start()]
+            begin = cut.end()
+        yield begin, text[begin:]
 
     def encode_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         text = replace_lone_surrogates(text)
@@ -78,15 +92,15 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _pieces_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The model's piece numbers, and the bytes of the text from which each begins and ends."""
-        if self._unigram is None:
-            mapping = self._processor.encode(text, return_type="offset_mapping", return_bytes=True)
-            starts, ends = np.array(mapping["offsets"], dtype=np.int64).reshape(-1, 2).T
-            return np.array(mapping["ids"], dtype=np.int64), starts, ends
-        normalized, chars = self._processor.normalize(text, with_offsets=True)
-        pieces, sizes = (np.array(values, dtype=np.int64) for values in self._unigram.segment(normalized))
-        ends = np.cumsum(sizes)
-        edges = byte_offsets(text)[np.array(chars, dtype=np.int64)]
-        return pieces, edges[ends - sizes], edges[ends]
+        ids, offsets, before, place = [], [], 0, 0
+        for begin, stretch in self._stretches(text):
+            before += len(text[place:begin].encode())
+            mapping = self._processor.encode(stretch, return_type="offset_mapping", return_bytes=True)
+            ids += mapping["ids"]
+            offsets.append(np.array(mapping["offsets"], dtype=np.int64).reshape(-1, 2) + before)
+            before, place = before + len(stretch.encode()), begin + len(stretch)
+        starts, ends = np.concatenate(offsets).T
+        return np.array(ids, dtype=np.int64), starts, ends
 
     def decode(self, ids: Sequence[int]) -> str:
         first = len(SPECIAL_SYMBOLS)
@@ -128,6 +142,18 @@ class SentencePieceTokenizer(Tokenizer):
         if settings:
             raise ValueError(f"{folder}: unknown settings of a sentencepiece tokenizer: {', '.join(settings)}")
         return cls(Path(folder) / cls.files[0])
+
+
+def _cut_of(processor: sentencepiece.SentencePieceProcessor, names: list[str]) -> re.Pattern | None:
+    """Where a text may be cut: at white space between two words that a model reads alone as it does side by side."""
+    read = processor.normalize
+    if any(SPACE in name.lstrip(SPACE) for name in names) or (read("a b"), read(" a ")) != (
+        read("a") + read("b"),
+        read("a"),
+    ):
+        return None
+    blanks = "".join(char for char in " \t\n\r" if read(f"a{char}b") == read("a b"))
+    return re.compile(rf"(?<=\w)[{re.escape(blanks)}]+(?=\w)")
 
 
 _KINDS = {cls.kind: cls for cls in (GPT2Tokenizer, SentencePieceTokenizer)}

@@ -6,13 +6,21 @@ A lock on a folder lets one process at a time write to it.
 import contextlib
 import errno
 import fcntl
+import functools
 import logging
 import os
+import re
+import shutil
+import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 SUFFIX = ".unfinished"
 LOCK = ".lock"
+_ENDED = ""
+_LONGEST_NAME = 255  # bytes, of most file systems
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_OF_TORCH = ("PytorchStreamWriter", "unexpected pos")  # its errors of a disk
 
 logger = logging.getLogger(__name__)
 
@@ -21,22 +29,110 @@ logger = logging.getLogger(__name__)
 def whole_file(path: Path, flush: bool = False) -> Iterator[Path]:
     """Yield a name beside the final one to write to; rename that file when the block ends without an error.
 
+    The name is this process's own, so that two processes never write into one file: the last to end wins, whole. What
+    killed processes of this machine left of the same file is removed.
+
     Args:
         path: the final name. Whatever has it before keeps it until the new file is complete.
         flush: wait until the disk has the file before it is renamed, so that not even a loss of power leaves an
             incomplete file under the final name.
+
+    Raises:
+        OSError: naming the final name, where the disk is full or the file cannot be written.
     """
-    unfinished = path.with_name(path.name + SUFFIX)
-    unfinished.unlink(missing_ok=True)  # it may be a link to a file that is in use
+    unfinished = unfinished_name(path)
+    remove_left(path.parent)
+    unfinished.unlink(missing_ok=True)  # of a process of the same number; it may be a link to a file that is in use
     try:
-        yield unfinished
-        if flush:
-            _flush(unfinished)
-        os.replace(unfinished, path)
-        if flush:
-            _flush_folder(path.parent)
+        with disk_errors(path, unfinished):
+            yield unfinished
+            if flush:
+                _flush(unfinished)
+            os.replace(unfinished, path)
+            if flush:
+                _flush_folder(path.parent)
     finally:
-        unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path, unfinished: Path) -> Iterator[None]:
+    """Let the errors of a disk name the file or folder that was to be made, in place of the unfinished one or of none.
+
+    Raises:
+        OSError: naming ``path``.
+    """
+    try:
+        yield
+    except OSError as error:
+        named = str(error.filename or "")
+        if error.errno in _DISK or named.startswith(str(unfinished)):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+    except RuntimeError as error:
+        if not any(words in str(error) for words in _OF_TORCH):
+            raise
+        raise OSError(errno.EIO, f"could not be written ({str(error).splitlines()[0][:200]})", str(path)) from error
+
+
+def unfinished_name(path: Path) -> Path:
+    """The name that this process writes a file under; it is no longer than names may be."""
+    own = f".{_host()}-{os.getpid()}{SUFFIX}"
+    return path.with_name(os.fsdecode(os.fsencode(path.name)[: _LONGEST_NAME - len(own)]) + own)
+
+
+def _host() -> str:
+    return re.sub(r"[^\w-]", "_", socket.gethostname(), flags=re.ASCII)[:32]
+
+
+@functools.lru_cache(maxsize=1024)
+def remove_left(folder: Path) -> None:
+    """Remove what processes of this machine that have ended were writing in a folder, once a process."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.name.endswith(SUFFIX) and writer_of(path) == _ENDED:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+
+
+def writer_of(unfinished: Path) -> str:
+    """Who writes an unfinished file or folder: its machine and process, or "" for one that has ended."""
+    match = re.fullmatch(rf".*\.([\w-]+)-(\d+){re.escape(SUFFIX)}", unfinished.name, re.DOTALL)
+    if match and match[1] == _host() and not _is_running(int(match[2])):
+        return _ENDED
+    return f"process {match[2]} of {match[1]}" if match else "another process"
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def require_writable(path: Path) -> None:
+    """Raise OSError, naming a file, where it cannot be written: asked before the work that it is for."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path.parent}: no such folder to write {path.name} into")
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            path.lstat()  # of a name that is too long
+        with whole_file(path.with_name(path.name[:8] + ".writable")) as unfinished:
+            unfinished.touch()
+            raise _Asked
+    except _Asked:
+        return
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+class _Asked(Exception):
+    """Ends a block without its file."""
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -1,5 +1,6 @@
 """Optimizers for fairseq: ``--optimizer fused_adamw``, torch's fused AdamW, and ``--optimizer clipped_adagrad``."""
 
+import ast
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ from omegaconf import II
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from fairseq_poolingformer.patches.fixes.command_options import parse_betas
+from fairseq_poolingformer.command import UsageError
 
 # what parameters that can have a learning rate of their own have as ``param_group``, fairseq's name for such a mark
 HEAD, POOLED = "head", "pooled"
@@ -268,3 +269,18 @@ class FairseqClippedAdagrad(FairseqOptimizer):
             "clip_norm": self.cfg.parameter_clip_norm,
             "weight_decay": self.cfg.weight_decay,
         }
+
+
+def parse_betas(betas: Any) -> tuple[float, float]:
+    """The two decay rates from an option's text or from a sequence.
+
+    Raises:
+        UsageError: they are not two numbers in [0, 1).
+    """
+    try:
+        first, second = ast.literal_eval(betas) if isinstance(betas, str) else betas
+        if 0 <= first < 1 and 0 <= second < 1:
+            return float(first), float(second)
+    except (SyntaxError, TypeError, ValueError):
+        pass
+    raise UsageError(f"--adam-betas must be two numbers in [0, 1), such as '(0.9, 0.98)'; got {betas!r}")

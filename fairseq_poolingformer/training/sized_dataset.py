@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from fairseq.data import FairseqDataset, LanguagePairDataset
+
+from fairseq_poolingformer.command import UsageError
 
 SOURCE_STEP, TARGET_STEP = 0.03, 0.10
 
@@ -79,6 +83,21 @@ class SizedDataset(FairseqDataset):
         if self.shuffle:
             return length_order(self.sizes, None, np.random.permutation(used))
         return used[np.argsort(self.sizes[used], kind="stable")]
+
+    def batch_by_size(self, indices: np.ndarray, max_tokens: int | None = None, **limits: Any) -> list[np.ndarray]:
+        """fairseq's batches.
+
+        Raises:
+            UsageError: an item alone has more than ``--max-tokens``, of which fairseq says neither number nor remedy.
+        """
+        longest = int(max(self.sizes[indices], default=0))
+        if max_tokens and longest > max_tokens:
+            number = int(indices[np.argmax(self.sizes[indices])])
+            raise UsageError(
+                f"example {number} (0-based) has {longest} tokens in all its segments, more than --max-tokens "
+                f"{max_tokens}: raise --max-tokens, give --batch-size in its place, or in training --max-segments"
+            )
+        return super().batch_by_size(indices, max_tokens=max_tokens, **limits)
 
 
 class LengthBucketDataset(LanguagePairDataset):

@@ -32,10 +32,6 @@ TASKS = {  # the end of a class's name -> the Hub's name of what it does, and tr
     "ForMultipleChoice": ("multiple-choice", "AutoModelForMultipleChoice"),
     "ForTokenClassification": ("token-classification", "AutoModelForTokenClassification"),
     "ForQuestionAnswering": ("question-answering", "AutoModelForQuestionAnswering"),
-    "ForNaturalQuestions": ("question-answering", None),
-    "ForWikihop": ("question-answering", None),
-    "ForHotpotqa": ("question-answering", None),
-    "ForCoreference": ("token-classification", None),
     "MTModel": ("translation", "AutoModelForSeq2SeqLM"),
     "Model": ("feature-extraction", "AutoModel"),
 }
@@ -255,17 +251,10 @@ def _use(family: Family, library: str, architecture: str) -> str:
             "`fairseq-train --user-dir fairseq_poolingformer --finetune-from-model model.pt` with the flags in "
             "`flags.txt`; the tokenizer is in `tokenizer/`."
         )
-    auto, register, elsewhere = task_of(architecture)[1], "", ""
-    if family.two_levels:
-        register = "import fairseq_poolingformer.huggingface  # registers the model\n"
-        elsewhere = (
-            "\n\nWithout fairseq-poolingformer, leave out the import and give both calls `trust_remote_code=True`."
-        )
-    if auto is None:
-        register = f"from fairseq_poolingformer.huggingface import {architecture}\n"
-        elsewhere = elsewhere.replace("the import and", f"the import, take AutoModel for {architecture}, and")
+    auto = task_of(architecture)[1]
+    register = "import fairseq_poolingformer.huggingface  # registers the model\n" if family.two_levels else ""
     return (
-        f"```python\n{register}from transformers import {f'{auto}, ' if auto else ''}AutoTokenizer\n\n"
+        f"```python\n{register}from transformers import {auto}, AutoTokenizer\n\n"
         'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\n'
-        f'model = {auto or architecture}.from_pretrained("FOLDER")\n```{elsewhere}'
+        f'model = {auto}.from_pretrained("FOLDER")\n```'
     )

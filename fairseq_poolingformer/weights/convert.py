@@ -211,13 +211,13 @@ def default_model_type(
         settings: the settings of the checkpoint, with its ``arch``.
         sentencepiece: its tokenizer is sentencepiece's, which tells XLM-R from RoBERTa.
         drop_pooled: its second level will be left out.
-        head: a task's head that it has; most of them only this package's RoBERTa has.
+        head: a task's head that it has; which only RoBERTa's kin has.
 
     Raises:
         ConversionError: the architecture is neither BART's nor RoBERTa's.
     """
     found = _default_model_type(settings, sentencepiece, drop_pooled)
-    if head is None or found in head.families or drop_pooled or not settings["arch"].startswith(OWN_ARCHS):
+    if head is None or found in task_heads.FAMILIES or drop_pooled or not settings["arch"].startswith(OWN_ARCHS):
         return found
     return task_heads.OWN_FAMILY
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import glob
 import json
 import shutil
 import struct
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +21,16 @@ from safetensors.torch import load_file
 from fairseq_poolingformer.checkpoint_reader.checkpoints import OPTIMIZER, CheckpointError, load, read
 from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError, plain_settings
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
-from fairseq_poolingformer.tasks.shared.labels import PROBLEM_TYPES
+from fairseq_poolingformer.text.labels import PROBLEM_TYPES
 from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE, recorded_folder
+from fairseq_poolingformer.text.whole_file import (
+    SUFFIX,
+    disk_errors,
+    remove_left,
+    require_writable,
+    unfinished_name,
+    writer_of,
+)
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed, tensor_digests
 from fairseq_poolingformer.weights.card import Training
 from fairseq_poolingformer.weights.heads import LONGEST_LABEL, class_of, labels_of
@@ -35,18 +44,42 @@ def new_folder(path: Path) -> Iterator[Path]:
     """Make a folder beside ``path`` to write into, and rename it to ``path`` if the block ends without an error.
 
     Raises:
-        ConversionError: ``path`` exists and is not an empty folder.
+        ConversionError: see :func:`require_new_folder`.
+        OSError: naming ``path``, where the disk is full.
+    """
+    require_new_folder(path)
+    partial = unfinished_name(path)
+    try:
+        with disk_errors(path, partial):
+            partial.mkdir()
+            yield partial
+            require_new_folder(path, own=partial)
+            partial.replace(path)
+    except SafetensorError as error:
+        raise OSError(errno.EIO, f"could not be written ({error})", str(path)) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def require_new_folder(path: Path, own: Path | None = None) -> None:
+    """Ask before the work whether a folder can be made; ``own`` is this process's unfinished one.
+
+    Raises:
+        ConversionError: it exists and is not empty, or another process makes it.
+        OSError: naming it, where it cannot be written.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConversionError(f"{path} is there already: name a new folder, or move this one away first")
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
-        partial.chmod(0o755)  # mkdtemp lets only the owner in
-        yield partial
-        partial.replace(path)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    remove_left(path.parent)
+    for other in path.parent.glob(f"{glob.escape(path.name)}.*{SUFFIX}"):
+        if other != own and writer_of(other):
+            raise ConversionError(
+                f"{path}: {writer_of(other)} is making this folder; wait for it, or name another one. If there is no "
+                f"such process any more, delete {other}"
+            )
+    if own is None:
+        require_writable(path / "x" if path.is_dir() else path)
 
 
 @contextmanager

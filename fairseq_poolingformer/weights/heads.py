@@ -1,13 +1,12 @@
 """The heads of the downstream tasks: their names in fairseq's checkpoints and in transformers' classes.
 
-A head of this package keeps its parameters' names, since both sides run the same module. transformers has its own
-classes for documents and for spans, whose parameters have other names.
+transformers has classes for documents, tokens and spans, whose parameters have other names; others stay with fairseq.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -15,8 +14,7 @@ from torch import Tensor
 LANGUAGE_MODEL = "lm_head."
 LONGEST_LABEL = 1000  # characters
 OWN_FAMILY = "poolingformer-roberta"
-SHARED_FAMILIES = (OWN_FAMILY, "roberta", "xlm-roberta", "longformer")
-COREFERENCE = ("max_span_width", "span_ratio", "max_antecedents", "coreference_depth", "head_hidden", "max_segments")
+FAMILIES = (OWN_FAMILY, "roberta", "xlm-roberta", "longformer")  # the model_type of those that have the classes
 
 
 @dataclass(frozen=True)
@@ -26,18 +24,16 @@ class Head:
     Attributes:
         task: fairseq's ``--task``; the names of the parameters begin with ``TASK_head.``.
         end: the end of the name of transformers' class.
-        parts: beginnings of fairseq's names, after ``TASK_head.`` -> those of transformers'; others are the same.
+        parts: beginnings of fairseq's names, after ``TASK_head.`` -> those of transformers'.
         options: options of the task that ``config.json`` keeps, where a checkpoint has them.
         labels: whether the rows of ``out_proj.weight`` are labels that have names.
-        families: the ``model_type`` of the families that have the class.
     """
 
     task: str
     end: str
-    parts: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, str]
     options: tuple[str, ...] = ()
     labels: bool = False
-    families: tuple[str, ...] = (OWN_FAMILY,)
 
     @property
     def prefix(self) -> str:
@@ -47,7 +43,7 @@ class Head:
     @property
     def names(self) -> dict[str, str]:
         """Beginnings of fairseq's names -> beginnings of transformers'."""
-        return {self.prefix + part: name for part, name in self.parts.items()} or {self.prefix: self.prefix}
+        return {self.prefix + part: name for part, name in self.parts.items()}
 
     def architecture(self, language_model: str) -> str:
         """Return transformers' class, by the name of the family's class for masked language modelling."""
@@ -64,27 +60,20 @@ class Head:
             ValueError: the head lacks a parameter.
         """
         found = {name: settings[name] for name in self.options if settings.get(name) is not None}
-        if self.task == "coreference":
-            found["segment_distances"] = self._rows(state, "segment_distance.weight")
         if self.labels:
-            count, labels = self._rows(state, "out_proj.weight"), settings.get("labels") or ()
+            matrix = state.get(name := f"{self.prefix}out_proj.weight")
+            if matrix is None or matrix.dim() != 2:
+                raise ValueError(f"the checkpoint has no matrix {name}, which a {self.task} head needs")
+            count, labels = len(matrix), settings.get("labels") or ()
             if len(labels) != count:
                 labels = [f"LABEL_{number}" for number in range(count)]
             found["id2label"] = {str(number): label for number, label in enumerate(labels)}
             found["label2id"] = {label: number for number, label in enumerate(labels)}
         return found
 
-    def _rows(self, state: Mapping[str, Tensor], name: str) -> int:
-        tensor = state.get(self.prefix + name)
-        if tensor is None or tensor.dim() != 2:
-            raise ValueError(f"the checkpoint has no matrix {self.prefix}{name}, which a {self.task} head needs")
-        return len(tensor)
-
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return fairseq's settings of the head; undoes :meth:`config`."""
         found = {name: config[name] for name in (*self.options, "labels") if config.get(name) is not None}
-        if self.task == "coreference" and "segment_distances" in config:
-            found.setdefault("max_segments", config["segment_distances"])
         return {"task": self.task, **found}
 
 
@@ -95,20 +84,14 @@ HEADS = (
         parts={"dense.": "classifier.dense.", "out_proj.": "classifier.out_proj."},
         options=("problem_type",),
         labels=True,
-        families=SHARED_FAMILIES,
     ),
     Head(
         "token_labels",
         "ForTokenClassification",
         parts={"out_proj.weight": "classifier.weight", "out_proj.bias": "classifier.bias"},
         labels=True,
-        families=SHARED_FAMILIES,
     ),
-    Head("triviaqa", "ForQuestionAnswering", parts={"span.": "qa_outputs."}, families=SHARED_FAMILIES),
-    Head("question_answering", "ForNaturalQuestions"),
-    Head("wikihop", "ForWikihop", options=("segment_logits",)),
-    Head("hotpotqa", "ForHotpotqa"),
-    Head("coreference", "ForCoreference", options=COREFERENCE),
+    Head("triviaqa", "ForQuestionAnswering", parts={"span.": "qa_outputs."}),
 )
 
 
@@ -119,8 +102,9 @@ def head_of_fairseq(state: Mapping[str, Tensor], family: str | None = None) -> H
         state: fairseq name -> parameter.
         family: its ``model_type``; None for any.
     """
-    present = (head for head in HEADS if any(name.startswith(head.prefix) for name in state))
-    return next((head for head in present if family is None or family in head.families), None)
+    if family not in (None, *FAMILIES):
+        return None
+    return next((head for head in HEADS if any(name.startswith(head.prefix) for name in state)), None)
 
 
 def head_of_huggingface(state: Mapping[str, Tensor], family: str, class_name: str = "") -> Head | None:
@@ -132,7 +116,7 @@ def head_of_huggingface(state: Mapping[str, Tensor], family: str, class_name: st
         class_name: of the model, since heads of several classes have the same names; "" where nobody knows.
     """
     for head in HEADS:
-        fits = family in head.families and (not class_name or class_name.endswith(head.end))
+        fits = family in FAMILIES and (not class_name or class_name.endswith(head.end))
         if fits and all(any(name.startswith(theirs) for name in state) for theirs in head.names.values()):
             return head
     return None

@@ -105,33 +105,10 @@ _MODERNBERT: _Lines = tuple(
     (f"layers.#.attn.{theirs}*", f"layers.#.self_attn.{ours}*")
     for theirs, ours in (("Wqkv.", "in_proj_"), ("Wo.", "out_proj."), ("", ""))
 )
-_DISTILBERT: _Lines = (
-    ("embeddings.position_embeddings.weight", f"{ENCODER}.embed_positions.weight"),
-    *((f"transformer.layer.#.attention.{x}_lin.*", f"{_OWN_ATTENTION}.{x}_proj.*") for x in "qkv"),
-    ("transformer.layer.#.attention.out_lin.*", f"{_OWN_ATTENTION}.out_proj.*"),
-    ("transformer.layer.#.attention.*", f"{_OWN_ATTENTION}.*"),
-)
-_MPNET: _Lines = (
-    ("embeddings.position_embeddings.weight", f"{ENCODER}.embed_positions.weight"),
-    *((f"{_ATTENTION}.attn.{x}.*", f"{_OWN_ATTENTION}.{x}_proj.*") for x in "qkv"),
-    (f"{_ATTENTION}.attn.o.*", f"{_OWN_ATTENTION}.out_proj.*"),
-    (f"{_ATTENTION}.attn.*", f"{_OWN_ATTENTION}.*"),
-)
-_T5_ATTENTION = "encoder.block.#.layer.0.SelfAttention"
-_T5: _Lines = (
-    *((f"{_T5_ATTENTION}.{x}.*", f"encoder.layers.#.self_attn.{x}_proj.*") for x in "qkv"),
-    (f"{_T5_ATTENTION}.o.*", "encoder.layers.#.self_attn.out_proj.*"),
-    (f"{_T5_ATTENTION}.*", "encoder.layers.#.self_attn.*"),
-)
 
 NAMES = {  # model_type ->
     **dict.fromkeys(("bart", "mbart", "poolingformer-bart", "poolingformer-mbart"), Names()),
-    **dict.fromkeys(("pegasus", "marian", "poolingformer-pegasus", "poolingformer-marian"), Names(offset=0)),
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), Names(*_ROBERTA)),
-    **dict.fromkeys(("bert", "electra", "poolingformer-bert", "poolingformer-electra"), Names(*_TWO_LEVELS, offset=0)),
-    **dict.fromkeys(("distilbert", "poolingformer-distilbert"), Names(*_DISTILBERT, offset=0)),
-    **dict.fromkeys(("t5", "mt5", "poolingformer-t5"), Names(*_T5)),
-    **dict.fromkeys(("mpnet", "poolingformer-mpnet"), Names(*_MPNET)),
     "led": Names(*_LED),
     "longformer": Names(*_LONGFORMER),
     "deberta": Names(*_DEBERTA),

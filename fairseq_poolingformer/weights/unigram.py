@@ -10,13 +10,11 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
-from fairseq_poolingformer.text.unigram import fields
-from fairseq_poolingformer.text.unigram import is_unigram as has_unigrams
 from fairseq_poolingformer.weights import ConversionError
 from fairseq_poolingformer.weights.marks import MASK
 
@@ -25,6 +23,7 @@ PIECES, TRAINER, NORMALIZER = 1, 2, 3
 PIECE, SCORE, TYPE = 1, 2, 3
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 BYTE_FALLBACK = 35
+UNIGRAM = 1  # of sentencepiece's enumeration of model types
 CHARSMAP, DUMMY_PREFIX, REMOVE_SPACES, ESCAPE_SPACES = 2, 3, 4, 5
 LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z]{2}")
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
@@ -181,3 +180,34 @@ def _varint(number: int) -> bytes:
         groups.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes([*groups, number])
+
+
+def has_unigrams(proto: bytes) -> bool:
+    """Whether a serialized sentencepiece model is a unigram model; protobuf is not needed to tell."""
+    trainer = next((value for number, value in fields(proto) if number == 2 and isinstance(value, bytes)), b"")
+    return next((value for number, value in fields(trainer) if number == 3), UNIGRAM) == UNIGRAM
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the fields of a protobuf message: numbers and values."""
+    position = 0
+
+    def varint() -> int:
+        nonlocal position
+        value, shift = 0, 0
+        while True:
+            byte = message[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while position < len(message):
+        number, kind = divmod(varint(), 8)
+        if kind == 0:
+            yield number, varint()
+        else:
+            size = {1: 8, 5: 4}.get(kind) or varint()
+            yield number, message[position : position + size]
+            position += size

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import UsageError, natural, positive, run_command, share
+from fairseq_poolingformer.command import natural, positive, run_command, share
 
 from . import run
 from .records import MAX_LINE_BYTES
@@ -71,17 +71,11 @@ def make_parser(
     add_number(options, "--limit-seed", 0, "seed of these choices", "S", natural)
     text = "stop with an error where more of a split than this is bad"
     add_number(options, "--max-reject-fraction", 0.01, text, "F", share)
-    text = "also look for what is likely to be wrong with the data, and write report.html and report.txt"
+    text = "also look for what is likely to be wrong with the data, and write report.txt"
     options.add_argument("--report", action="store_true", help=text)
     options.add_argument("--overwrite", action="store_true", help="replace another corpus in the folder")
     workers = "number of processes; the result does not depend on it (default: the number of cores, %(default)s)"
     options.add_argument("--workers", metavar="N", type=positive, default=_cores(), help=workers)
-    machines = parser.add_argument_group("several machines (the result is that of one)")
-    text = "encode an N-th of the corpus; needs --shard-id, and --join after it"
-    machines.add_argument("--num-shards", metavar="N", type=int, help=text)
-    machines.add_argument("--shard-id", metavar="K", type=int, help="which one, from 0 to N - 1")
-    text = "make the data folder from the output folders of all shards; every other option must be as theirs"
-    machines.add_argument("--join", metavar="DIR", type=Path, nargs="+", help=text)
     return parser
 
 
@@ -105,24 +99,12 @@ def main(
 
 def _run(make_corpus: Callable[[argparse.Namespace], run.Corpus], args: argparse.Namespace) -> None:
     log_to_stderr()
-    shard = _shard(args)
     try:
         corpus = make_corpus(args)
-        print(run.run(corpus, choose_tokenizer(args, corpus), args, shard))
+        print(run.run(corpus, choose_tokenizer(args, corpus), args))
     except KeyboardInterrupt:
         logger.warning("stopped. Run the same command again; it continues from here")
         raise
-
-
-def _shard(args: argparse.Namespace) -> tuple[int, int] | None:
-    number, count = args.shard_id, args.num_shards
-    if number is None and count is None:
-        return None
-    if number is None or count is None or not 0 <= number < count:
-        raise UsageError(f"--num-shards {count} --shard-id {number}: give both, the second from 0 to the first less 1")
-    if args.join:
-        raise UsageError("--join and --shard-id: the shards are joined by a command of its own, without --shard-id")
-    return number, count
 
 
 def log_to_stderr() -> None:

@@ -8,14 +8,14 @@ import logging
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from fairseq_poolingformer.text import tokenizers
-from fairseq_poolingformer.text.data_folder import DataFolder
+from fairseq_poolingformer.text.data_folder import DataFolder, tokenizer_path
 from fairseq_poolingformer.text.dictionary import smallest_dtype
 from fairseq_poolingformer.text.sequences import SequencesWriter
 from fairseq_poolingformer.text.whole_file import lock_folder, whole_file, write_lines
@@ -25,7 +25,8 @@ from .records import InputError
 
 logger = logging.getLogger("preprocess")
 
-REPORTS = ("report.txt", "report.html")
+REPORT = "report.txt"
+TOKENIZER = "tokenizer.sha256"
 FINGERPRINT = "fingerprint"  # of the settings and the input of unfinished work
 
 
@@ -192,8 +193,7 @@ def remove_old_corpus(folder: DataFolder, new_splits: set[str]) -> None:
     except ValueError:  # damaged, and overwritten for that reason
         splits = new_splits
     folder.corpus_path.unlink()
-    for name in REPORTS:
-        (folder.path / name).unlink(missing_ok=True)
+    (folder.path / REPORT).unlink(missing_ok=True)
     for split in splits:
         for path in folder.path.glob(f"{split}.*"):
             if split not in new_splits or path != folder.rejects_path(split):
@@ -210,7 +210,7 @@ def open_parts(path: Path, settings: Mapping[str, object]) -> None:
     wanted = json.dumps([settings, PART_BYTES, PART_RECORDS, PART_FORMAT], sort_keys=True)
     fingerprint = hashlib.sha256(wanted.encode()).hexdigest()
     mark = path / FINGERPRINT
-    if mark.is_file() and mark.read_text(encoding="utf-8").strip() != fingerprint:
+    if mark.is_file() and mark.read_text(encoding="utf-8", errors="replace").strip() != fingerprint:
         logger.info("%s: deleting unfinished work of other settings or input", path)
         shutil.rmtree(path)
     elif mark.is_file():
@@ -219,66 +219,12 @@ def open_parts(path: Path, settings: Mapping[str, object]) -> None:
     write_lines(mark, [fingerprint])
 
 
-def claim(parts_path: Path, number: int, count: int) -> None:
-    """Note which shard works in a folder.
-
-    Raises:
-        InputError: another shard does, whose tokenizer may be half written.
-    """
-    note, mine = parts_path / "shard", f"{number} of {count}"
-    if note.is_file() and (other := note.read_text(encoding="utf-8").strip()) != mine:
-        raise InputError(
-            f"{parts_path.parent} has the work of shard {other}: give each shard an --output-folder of its own"
-        )
-    write_lines(note, [mine])
-
-
-def join(folders: Sequence[Path], parts_path: Path) -> None:
-    """Take over the parts of shards, as if this run had encoded them.
-
-    They are linked where the file system can do that, else copied. The shards' folders stay as they are.
-
-    Args:
-        folders: the shards' output folders.
-        parts_path: where to; :func:`open_parts` has opened it.
-
-    Raises:
-        InputError: a folder has no parts, or parts of other settings, another input or another tokenizer.
-    """
-    wanted = (parts_path / FINGERPRINT).read_text(encoding="utf-8")
-    for folder in folders:
-        path = folder / parts_path.name
-        mark = path / FINGERPRINT
-        if not mark.is_file():
-            raise InputError(f"--join {folder}: no shard has worked there; run the command with --shard-id first")
-        if mark.read_text(encoding="utf-8") != wanted:
-            raise InputError(
-                f"--join {folder}: its parts were made with other options or from other input files than this command's"
-            )
-        if not tokenizers.is_saved(path):
-            raise InputError(f"--join {folder}: it has no tokenizer yet; let its shard finish")
-        _join_tokenizer(folder, path, parts_path)
-        joined = sorted(path.glob("*.json"))
-        for done in joined:
-            for file in (*sorted(path.glob(f"{done.stem}.*.array")), done):  # a part is whole when it has its .json
-                _link(file, parts_path / file.name)
-        logger.info("%s: %d parts", folder, len(joined))
-
-
-def _join_tokenizer(folder: Path, path: Path, parts_path: Path) -> None:
-    if not tokenizers.is_saved(parts_path):
-        tokenizers.load_tokenizer(path).save(parts_path)
-    if tokenizers.fingerprint(path) != tokenizers.fingerprint(parts_path):
-        raise InputError(
-            f"--join {folder}: its shard has trained another tokenizer than the first one, with another version of "
-            "sentencepiece or on another processor. Train one, and give it to all with --sentencepiece-model"
-        )
-
-
-def _link(source: Path, target: Path) -> None:
-    with whole_file(target) as unfinished:
-        unfinished.unlink(missing_ok=True)  # of a killed run; it may be the source by another name
-        try:
-            os.link(source, unfinished)
-        except OSError:  # another file system
-            shutil.copyfile(source, unfinished)
+def made_tokenizer(parts_path: Path, make: Callable[[Path], None]) -> str:
+    """Make the tokenizer of unfinished work, unless an earlier run has left it whole; return its fingerprint."""
+    mark, folder = parts_path / TOKENIZER, tokenizer_path(parts_path)
+    noted = mark.read_text(encoding="utf-8", errors="replace").strip() if mark.is_file() else None
+    if noted is None or not folder.is_dir() or tokenizers.fingerprint(parts_path) != noted:
+        shutil.rmtree(folder, ignore_errors=True)
+        make(parts_path)
+        write_lines(mark, [tokenizers.fingerprint(parts_path)])
+    return tokenizers.fingerprint(parts_path)

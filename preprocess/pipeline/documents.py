@@ -5,7 +5,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 
-from fairseq_poolingformer.cli.command import finite, natural
+from fairseq_poolingformer.command import finite, natural
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
 
 from .command import add_number
@@ -106,4 +106,4 @@ def _some(records: SplitRecords, split: str) -> SplitRecords:
                 "one document at least, and --valid-share 0 makes none"
             )
 
-    return SplitRecords(read, records.size)
+    return SplitRecords(read, records.size, files=records.files if len(records.files) > 1 else ())

@@ -1,11 +1,11 @@
 """What is likely to be wrong with a corpus, and what to do about it, in words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from .look import SHOWN, SplitLook, names_of
+from .look import SHOWN, SplitLook
 from .report import Made, overlaps, unseen_tokens
 
 _MOST = 0.5  # of a split, from which on a column is taken for another than it should be
@@ -41,9 +41,9 @@ def findings(corpus, found: dict[str, SplitLook], made: Made | None = None) -> l
         found: what :func:`look` returned for it.
         made: its data folder, where it could be made.
     """
-    lines = [*_shared(corpus, found)]
+    lines = [*_shared(found)]
     for split, seen in found.items():
-        lines += [*_of_rejects(split, seen), *_duplicates(corpus, split, seen)]
+        lines += [*_of_rejects(split, seen), *_duplicates(split, seen)]
         if len(seen.inputs):
             lines += [*_texts(split, seen, bool(corpus.layout.outputs)), *_labels(split, seen)]
     if "train" in found:
@@ -53,13 +53,32 @@ def findings(corpus, found: dict[str, SplitLook], made: Made | None = None) -> l
     return lines
 
 
+def as_text(name: str, found: Sequence[Finding]) -> list[str]:
+    """The findings as lines."""
+    if not found:
+        return [f"{name}: nothing suspicious was found"]
+    head = f"{name}: {len(found)} finding{'s' * (len(found) > 1)}"
+    lines = (line for one in found for line in (f"- {one.kind}: {one.text}", f"  To do: {one.remedy}."))
+    return [head, *map(printable, lines)]
+
+
+def printable(text: str) -> str:
+    """A text without lone surrogates."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _numbers(places: np.ndarray) -> str:
+    """Some examples, by their numbers in the order of the input, from 1."""
+    return ", ".join(f"number {place + 1:,}" for place in places[:SHOWN].tolist())
+
+
 def _of(count: int, total: int, what: str = "documents") -> str:
     return f"{count:,} of {total:,} {what} ({100 * count / max(total, 1):.1f} %)"
 
 
-def _shared(corpus, found: dict[str, SplitLook]) -> Iterator[Finding]:
+def _shared(found: dict[str, SplitLook]) -> Iterator[Finding]:
     for first, second, places in overlaps({split: seen.inputs for split, seen in found.items()}):
-        names = ", ".join(names_of(corpus, second, places[:SHOWN].tolist()))
+        names = _numbers(places)
         share = _of(len(places), len(found[second].inputs), f"documents of {second}")
         yield Finding(
             "documents in several splits",
@@ -68,7 +87,7 @@ def _shared(corpus, found: dict[str, SplitLook]) -> Iterator[Finding]:
         )
 
 
-def _duplicates(corpus, split: str, seen: SplitLook) -> Iterator[Finding]:
+def _duplicates(split: str, seen: SplitLook) -> Iterator[Finding]:
     digests = np.asarray(seen.inputs)
     _, first, group = np.unique(digests, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[group] != np.arange(len(digests)))
@@ -76,7 +95,7 @@ def _duplicates(corpus, split: str, seen: SplitLook) -> Iterator[Finding]:
         return
     pairs = np.stack([digests, np.asarray(seen.outputs)], 1)
     same = len(digests) - len(np.unique(pairs, axis=0))
-    names = ", ".join(names_of(corpus, split, again[:SHOWN].tolist()))
+    names = _numbers(again)
     other = f"; {len(again) - same:,} with another summary or label" if len(again) > same else ""
     yield Finding(
         "duplicates",

@@ -1,14 +1,12 @@
 """A look at the examples of a corpus: one pass that keeps 24 bytes of each, digests and lengths."""
 
 import hashlib
-import itertools
 import re
 from array import array
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fairseq_poolingformer.tasks.shared.labels import AMOUNT
+from fairseq_poolingformer.text.labels import AMOUNT
 
 from .progress import progress
 from .records import Example, Reject, parsed
@@ -117,14 +115,3 @@ def look(corpus, limit: int | None = None) -> dict[str, SplitLook]:
                     if split == "train" and len(seen.inputs) == limit:
                         break
     return found
-
-
-def names_of(corpus, split: str, numbers: Sequence[int]) -> list[str]:
-    """The ids of a split's examples, given their ascending numbers; reads the split up to the last of them."""
-    records = corpus.splits[split]
-    parse = records.parse or corpus.parse
-    examples = (parsed(record, parse) for record in records.records())
-    good = (example.id for example in examples if isinstance(example, Example))
-    wanted = set(numbers)
-    found = (name for number, name in enumerate(good) if number in wanted)
-    return list(itertools.islice(found, len(wanted)))

@@ -6,12 +6,13 @@ The content of a part depends on the input alone, never on the number of workers
 import functools
 import hashlib
 import json
+import logging
 import multiprocessing
 import os
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -26,10 +27,13 @@ from fairseq_poolingformer.text.whole_file import write_lines
 
 from .encode import Encoded
 from .records import Example, InputError, Parse, Record, Reject, Skipped, parsed
+from .splits import SplitRecords
+
+logger = logging.getLogger("preprocess")
 
 PART_BYTES = 4 * 2**20
 PART_RECORDS = 4096
-PART_FORMAT = 2  # raise it when what a part holds changes
+PART_FORMAT = 3  # raise it when what a part holds changes
 _MOST_LOST = 100  # kinds of what is lost that a part names
 
 Encode = Callable[[Tokenizer, Example], Encoded | Reject]
@@ -45,10 +49,11 @@ class Part:
     folder: Path
     split: str
     number: int
+    file: int = 0  # of the split's files, the one that the records are in
 
     @property
     def json(self) -> Path:
-        return self.folder / f"{self.split}-{self.number:06d}.json"
+        return self.folder / f"{self.split}-{self.file:06d}-{self.number:06d}.json"
 
     def array(self, name: str) -> Path:
         return self.json.with_suffix(f".{name}.array")
@@ -58,6 +63,21 @@ class Part:
         if not self.json.is_file():
             return None
         return json.loads(self.json.read_text(encoding="utf-8"))
+
+    def load_whole(self) -> dict | None:
+        """The same of a part that another run has finished; None, too, where a loss of power has torn its files."""
+        try:
+            found = self.load()
+            if found is None or all(
+                hashlib.sha256(self.array(name).read_bytes()).hexdigest() == digest
+                for name, digest in found["arrays"].items()
+            ):
+                return found
+            fault = "an array has other bytes"
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            fault = str(error)
+        logger.warning("%s: cannot be read (%s), and is made again", self.json, fault)
+        return None
 
 
 @dataclass(frozen=True)
@@ -97,8 +117,9 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
 
     Returns:
         The content of ``<name>.json``: for each example in order its ``places`` (file and line), ``texts`` by name,
-        ``sizes`` of its arrays by name and ``digests`` of its document; ``rejects``, each with the number of examples
-        before it; ``skipped``, how many records of each kind; ``lost``, how much of each kind.
+        ``sizes`` of its arrays by name and ``digests`` of its document; the SHA-256 of each file of ``arrays``;
+        ``rejects``, each with the number of examples before it; ``skipped``, how many records of each kind; ``lost``,
+        how much of each kind.
     """
     tokenizer = _tokenizer(str(encoding.folder), encoding.fingerprint)
     dtypes = encoding.layout.dtypes(smallest_dtype(len(tokenizer)))
@@ -119,12 +140,16 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
                 texts[name].append(encoded.texts[name])
             for name, dtype in dtypes.items():
                 arrays[name].append(encoded.arrays[name].astype(dtype))
+    written = {}
     for name, dtype in dtypes.items():
-        part.array(name).write_bytes(np.concatenate([np.empty(0, dtype), *arrays[name]]).tobytes())
+        content = np.concatenate([np.empty(0, dtype), *arrays[name]]).tobytes()
+        written[name] = hashlib.sha256(content).hexdigest()
+        part.array(name).write_bytes(content)
     sizes = {name: list(map(len, arrays[name])) for name in arrays}
     inputs = [arrays[name] for name in encoding.layout.ids if name not in encoding.layout.outputs]
     digests = [_digest(document) for document in zip(*inputs, strict=True)]
     result = {"places": places, "texts": texts, "sizes": sizes, "digests": digests, "rejects": rejects}
+    result["arrays"] = written
     result["skipped"] = dict(sorted(skipped.items()))
     result["lost"] = dict(lost.most_common(_MOST_LOST))
     if rest := lost.total() - sum(result["lost"].values()):
@@ -135,21 +160,21 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
 
 def encode_split(
     split: str,
-    records: Iterator[Record],
+    records: SplitRecords,
     encoding: Encoding,
     workers: int,
     advance: Callable[[int], object],
-    shard: tuple[int, int] = (0, 1),
+    files: Sequence[int] | None = None,
 ) -> Iterator[tuple[Part, dict, bool]]:
-    """Encode the records of a split part by part, except for parts that an earlier run has finished.
+    """Encode the records of a split part by part, except for parts that an earlier run, or another machine, finished.
 
     Args:
         split: its name.
-        records: all its records.
+        records: all its records; the parts of a file begin with it.
         encoding: how to encode them.
         workers: number of processes; with 1, everything happens in this one.
         advance: called with the bytes of input that each part took.
-        shard: K and N: only every N-th part, from part K on.
+        files: the numbers of the files to encode; None for all.
 
     Yields:
         Each part in order, its content, and whether an earlier run had finished it. Close the iterator to stop.
@@ -159,6 +184,7 @@ def encode_split(
     """
     submit, shut_down = _pool(workers)
     waiting: deque[tuple[Part, int, dict | Future, bool]] = deque()
+    of_each = records.files or (records,)
 
     def oldest() -> tuple[Part, dict, bool]:
         part, progress, result, reused = waiting.popleft()
@@ -167,16 +193,25 @@ def encode_split(
         return part, result, reused
 
     try:
-        for number, members in enumerate(group(records)):
-            if number % shard[1] != shard[0]:
-                advance(sum(record.progress for record in members))
-                continue
-            part = Part(encoding.folder, split, number)
-            whole = part.load()
-            result = submit(encode_part, part, members, encoding) if whole is None else whole
-            waiting.append((part, sum(record.progress for record in members), result, whole is not None))
-            if len(waiting) > workers + 1 or workers == 1:
+        for file in range(len(of_each)) if files is None else files:
+            begin, count = 0, _count_finished(encoding.folder, split, file)
+            while waiting and count:
                 yield oldest()
+            while begin < count and (content := (part := Part(encoding.folder, split, begin, file)).load_whole()):
+                begin += 1
+                yield part, content, True
+            if count and begin == count:
+                advance(of_each[file].size)
+                continue
+            for number, members in enumerate(group(of_each[file].records())):
+                if number < begin:
+                    continue
+                part = Part(encoding.folder, split, number, file)
+                whole = part.load_whole()
+                result = submit(encode_part, part, members, encoding) if whole is None else whole
+                waiting.append((part, sum(record.progress for record in members), result, whole is not None))
+                if len(waiting) > workers + 1 or workers == 1:
+                    yield oldest()
         while waiting:
             yield oldest()
     except BrokenProcessPool as error:
@@ -186,6 +221,18 @@ def encode_split(
         ) from error
     finally:
         shut_down()
+
+
+def mark_finished(folder: Path, split: str, file: int, count: int) -> None:
+    """Note that all parts of a file are there, so that nobody reads it again."""
+    write_lines(folder / f"{split}-{file:06d}.finished", [str(count)])
+
+
+def _count_finished(folder: Path, split: str, file: int) -> int:
+    """How many parts a file has that is finished; 0 where that is not known."""
+    mark = folder / f"{split}-{file:06d}.finished"
+    count = mark.read_text(encoding="utf-8", errors="replace").strip() if mark.is_file() else ""
+    return int(count) if count.isdecimal() else 0
 
 
 def _digest(arrays: Iterable[np.ndarray]) -> int:

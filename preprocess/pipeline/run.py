@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.summarization import PAIRS
-from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 from fairseq_poolingformer.text.whole_file import write_lines
 
-from . import data_folder, findings, look, page
+from . import data_folder, findings, look
 from .data_folder import SplitResult
 from .encode import encode_texts
-from .parts import Encode, Encoding, encode_split
+from .parts import Encode, Encoding, encode_split, mark_finished
 from .progress import progress
 from .records import InputError, Parse
 from .report import Made, Table, length_table, shared_documents, shared_files, unseen_tokens
@@ -79,27 +78,24 @@ class TokenizerChoice:
     make: Callable[[Path], None]
 
 
-def run(
-    corpus: Corpus, tokenizer: TokenizerChoice, args: argparse.Namespace, shard: tuple[int, int] | None = None
-) -> str:
+def run(corpus: Corpus, tokenizer: TokenizerChoice, args: argparse.Namespace) -> str:
     """Make the data folder of a corpus.
 
     Args:
         corpus: the corpus.
         tokenizer: how to get its tokenizer.
         args: the options of :func:`preprocess.pipeline.command.make_parser`; none of them changes an example.
-        shard: K and N: encode every N-th part only, from part K on, and leave it in the folder to be joined.
 
     Returns:
-        The table of the corpus, or of a shard one line, for people.
+        The table of the corpus, for people.
 
     Raises:
         InputError: too many rejects, an empty split, another corpus or another preprocessing in the folder, or a worker
             that died.
     """
-    work = _Work(corpus, tokenizer, args, shard)
+    work = Work(corpus, tokenizer, args)
     text = work.table_of_finished()  # also where the folder is read-only
-    seen = look.look(corpus, args.limit) if args.report and shard is None else None
+    seen = look.look(corpus, args.limit) if args.report else None
     try:
         if not text:
             with data_folder.locked(args.output_folder):
@@ -111,13 +107,11 @@ def run(
     return text if seen is None else f"{text}\n\n{work.report(seen, text)}"
 
 
-class _Work:
+class Work:
     """The way from a corpus to its data folder."""
 
-    def __init__(
-        self, corpus: Corpus, tokenizer: TokenizerChoice, args: argparse.Namespace, shard: tuple[int, int] | None
-    ) -> None:
-        self._corpus, self._tokenizer, self._args, self._shard = corpus, tokenizer, args, shard
+    def __init__(self, corpus: Corpus, tokenizer: TokenizerChoice, args: argparse.Namespace) -> None:
+        self._corpus, self._tokenizer, self._args = corpus, tokenizer, args
         self._folder = DataFolder(args.output_folder, corpus.layout)
         self._settings = {
             "format": FORMAT,
@@ -140,24 +134,32 @@ class _Work:
         logger.info("%s is up to date", self._folder.path)
         return "\n".join([self._table(written["rejects"]), *written.get("shared", [])])
 
-    def make(self) -> str:
-        """Make the data folder; return its table, or of a shard one line."""
-        corpus, folder, parts_path = self._corpus, self._folder, self._folder.parts_path
+    def open(self) -> str:
+        """Open the folder of unfinished work, and make the tokenizer; return its fingerprint."""
+        parts_path = self._folder.parts_path
         data_folder.open_parts(parts_path, self._settings)
-        for line in shared_files(corpus.inputs):
+        for line in shared_files(self._corpus.inputs):
             logger.warning("%s", line)
-        if self._shard:
-            data_folder.claim(parts_path, *self._shard)
-        data_folder.join(self._args.join or (), parts_path)
-        if not tokenizers.is_saved(parts_path):
-            self._tokenizer.make(parts_path)
-        fingerprint = tokenizers.fingerprint(parts_path)
+        return data_folder.made_tokenizer(parts_path, self._tokenizer.make)
+
+    def files(self) -> list[tuple[str, int]]:
+        """The split and the number of each file that can be encoded without the others."""
+        splits = self._corpus.splits.items()
+        return [(split, file) for split, records in splits for file in range(len(records.files) or 1)]
+
+    def encode_file(self, split: str, file: int, fingerprint: str) -> None:
+        """Encode a file in the folder of unfinished work, for a later :meth:`make`."""
+        encoding, records = self._encoding(split, fingerprint), self._corpus.splits[split]
+        count = 0
+        for _ in encode_split(split, records, encoding, self._args.workers, lambda size: None, [file]):
+            count += 1
+        mark_finished(encoding.folder, split, file, count)
+
+    def make(self) -> str:
+        """Make the data folder; return its table."""
+        corpus, folder, parts_path = self._corpus, self._folder, self._folder.parts_path
+        fingerprint = self.open()
         results = {name: self._encode(name, fingerprint) for name in corpus.splits}
-        if self._shard:
-            parts = sum(len(result.parts) for result in results.values())
-            return (
-                f"shard {self._shard[0]} of {self._shard[1]}: {parts} parts in {folder.path}, to be joined with --join"
-            )
         shared = shared_documents({split: result.parts for split, result in results.items()})
         for line in shared:
             logger.warning("%s", line)
@@ -190,9 +192,12 @@ class _Work:
         """Write the report beside a table, which is empty where there is no data folder; return its text."""
         name, path = self._corpus.name, self._folder.path
         made = self.made({}) if table else None
-        found = findings.findings(self._corpus, seen, made)
-        page.write(path, name, table, found, seen, made)
-        return "\n".join([*page.as_text(name, found), f"{path / page.PAGE} has pictures, too"])
+        text = [
+            findings.printable(line) for line in findings.as_text(name, findings.findings(self._corpus, seen, made))
+        ]
+        path.mkdir(parents=True, exist_ok=True)
+        write_lines(path / data_folder.REPORT, [*text, "", *findings.printable(table).splitlines()])
+        return "\n".join(text)
 
     def _table(self, rejects: Mapping[str, int]) -> str:
         corpus = self._corpus
@@ -200,26 +205,25 @@ class _Work:
         unseen = ("; ".join(filter(None, found)) for found in unseen_tokens(self._folder, corpus.splits))
         return "\n".join([text, *unseen])
 
-    def _encode(self, name: str, fingerprint: str) -> SplitResult:
-        """Encode a split and choose its examples; of a shard, encode its parts only."""
-        corpus, folder = self._corpus, self._folder
+    def _encoding(self, name: str, fingerprint: str) -> Encoding:
+        corpus = self._corpus
         parse = corpus.splits[name].parse or corpus.parse
-        result = self._run_split(name, Encoding(parse, corpus.encode, corpus.layout, folder.parts_path, fingerprint))
-        if self._shard:
-            return result
-        if self._args.join and (missing := len(result.parts) - result.reused):
-            logger.warning("%s: %d parts were in no --join folder and were encoded here", name, missing)
-        _report_rejects(folder, name, result, self._args.max_reject_fraction)
+        return Encoding(parse, corpus.encode, corpus.layout, self._folder.parts_path, fingerprint)
+
+    def _encode(self, name: str, fingerprint: str) -> SplitResult:
+        """Encode a split and choose its examples."""
+        result = self._run_split(name, self._encoding(name, fingerprint))
+        _report_rejects(self._folder, name, result, self._args.max_reject_fraction)
         if name in self._chosen:
             result.choose(self._chosen[name], self._args.limit_seed)
         return result
 
     def _run_split(self, name: str, encoding: Encoding) -> SplitResult:
         split = self._corpus.splits[name]
-        limit = self._args.limit if name == "train" and not self._shard else None  # a shard cannot count for all
+        limit = self._args.limit if name == "train" else None
         result = SplitResult(seen=set() if self._corpus.unique_ids else None)
         with progress(name, split.size) as advance:
-            parts = encode_split(name, split.records(), encoding, self._args.workers, advance, self._shard or (0, 1))
+            parts = encode_split(name, split, encoding, self._args.workers, advance)
             for part, content, reused in parts:
                 result.add(part, content, reused, limit)
                 if result.examples == limit:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import finite
+from fairseq_poolingformer.command import finite
 from fairseq_poolingformer.text.json_file import read_json_file
 
 from .records import InputError, Parse, Record
@@ -32,18 +32,21 @@ class SplitRecords:
         records: reads them from the beginning at every call.
         size: how many bytes of input they are.
         parse: the split's own function from record to example, where it differs from the corpus's.
+        files: the same records of each file by itself, where a file can be read without the others; else none.
     """
 
     records: ReadAll
     size: int
     parse: Parse | None = None
+    files: "tuple[SplitRecords, ...]" = ()
 
     @classmethod
     def of_files(
         cls, read: Callable[[Sequence[Path]], Iterator[Record]], paths: Sequence[Path], parse: Parse | None = None
     ) -> "SplitRecords":
         """The records that ``read`` finds in files."""
-        return cls(functools.partial(read, paths), sum(path.stat().st_size for path in paths), parse)
+        files = tuple(cls(functools.partial(read, [path]), path.stat().st_size, parse) for path in paths)
+        return cls(functools.partial(read, paths), sum(one.size for one in files), parse, files)
 
     @classmethod
     def of_records(cls, records: Sequence[Record]) -> "SplitRecords":
@@ -52,7 +55,13 @@ class SplitRecords:
 
     def chosen(self, is_in: Callable[[Record], bool]) -> "SplitRecords":
         """Those of the records for which a function returns True; each carries the progress of those before it."""
-        return replace(self, records=functools.partial(_chosen, self.records, is_in))
+        files = tuple(one.chosen(is_in) for one in self.files)
+        return replace(self, records=functools.partial(_chosen, self.records, is_in), files=files)
+
+    def made_of(self, change: Callable[[Iterator[Record]], Iterator[Record]]) -> "SplitRecords":
+        """What a function makes of the records of each file."""
+        files = tuple(one.made_of(change) for one in self.files)
+        return replace(self, records=lambda: change(self.records()), files=files)
 
 
 def _chosen(read: ReadAll, is_in: Callable[[Record], bool]) -> Iterator[Record]:
@@ -127,7 +136,7 @@ class NamedSplits:
         Records that are not a known document go to train, which rejects them.
         """
         return {
-            split: replace(whole, records=functools.partial(self._chosen, split, whole.records, id_of))
+            split: replace(whole, records=functools.partial(self._chosen, split, whole.records, id_of), files=())
             for split in SPLITS
             if split in self.ids
         }

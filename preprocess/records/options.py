@@ -123,9 +123,9 @@ def find(
         if args.splits:
             inputs["splits"] = [describe_file(args.splits)]
     if args.each:
-        found = {split: _inside(one, functools.partial(reader.each, lists=args.each)) for split, one in found.items()}
+        found = {split: one.made_of(functools.partial(reader.each, lists=args.each)) for split, one in found.items()}
     if inside:
-        found = {split: _inside(one, inside) for split, one in found.items()}
+        found = {split: one.made_of(inside) for split, one in found.items()}
     if not found:
         raise InputError(_nothing(args))
     if getattr(args, "sentencepiece_train", None) is not None and "train" not in found:
@@ -179,7 +179,9 @@ def with_notes(table: Table, data: Data) -> Table:
 
 
 def _records(sources: Sequence[Source], reading: Reading) -> SplitRecords:
-    return SplitRecords(functools.partial(reader.read, sources, reading), sum(source.size for source in sources))
+    files = tuple(SplitRecords(functools.partial(reader.read, [one], reading), one.size) for one in sources)
+    size = sum(one.size for one in files)
+    return SplitRecords(functools.partial(reader.read, sources, reading), size, files=files)
 
 
 def _nothing(args: argparse.Namespace) -> str:
@@ -189,10 +191,6 @@ def _nothing(args: argparse.Namespace) -> str:
         f"{args.data}: no name in it says train, valid or test; name its files with --train, --valid and --test, or "
         "divide them with --valid-share, --split-key or --splits"
     )
-
-
-def _inside(whole: SplitRecords, inside: Inside) -> SplitRecords:
-    return replace(whole, records=lambda: inside(whole.records()))
 
 
 def _divided(

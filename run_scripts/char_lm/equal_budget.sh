@@ -56,7 +56,7 @@ train_model() {
 # evaluate FLAG…: measures bits per character of test.
 evaluate() {
   [[ ! -e $folder/test.json ]] || return 0
-  run "$python" -m fairseq_poolingformer.char_lm.eval_lm "$out/data" --path "$folder/checkpoints/checkpoint_last.pt" \
+  run "$python" -m fairseq_poolingformer.cli.eval_lm "$out/data" --path "$folder/checkpoints/checkpoint_last.pt" \
     --subset test --device cpu --batch-size 4 --output "$folder/test.json" "$@"
 }
 

@@ -7,6 +7,7 @@ A line is the mean of a layer's heads, a dot one head. The numbers are printed t
 """
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.char_lm.adaptive_span import AdaptiveSpans
-from fairseq_poolingformer.patches import CheckpointError, quiet_logging
+from fairseq_poolingformer.patches import CheckpointError
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 
 PREFIX = "decoder.spans."
@@ -79,7 +80,7 @@ def main() -> int:
     parser.add_argument("checkpoints", nargs="+", metavar="[NAME=]FILE", help="checkpoints, with names for the picture")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the picture: .png, .svg or .pdf")
     args = parser.parse_args()
-    quiet_logging()
+    logging.getLogger().setLevel(logging.WARNING)
     named = (text.partition("=") if "=" in text else (Path(text).stem, "=", text) for text in args.checkpoints)
     try:
         spans = {name: read_spans(Path(path)) for name, _, path in named}

@@ -133,12 +133,12 @@ train() {
 evaluate() {
   need "$checkpoint" out
   local shard files=() command
-  command=("$python" -m fairseq_poolingformer.char_lm.eval_lm "$data_folder" --path "$checkpoint" --subset "$subset"
+  command=("$python" -m fairseq_poolingformer.cli.eval_lm "$data_folder" --path "$checkpoint" --subset "$subset"
     --context "$context" --stride "$stride" --batch-size "$eval_batch" --precision "$precision")
   ((gpus > 0)) || command+=(--device cpu)
   for ((shard = 0; shard < devices; shard++)); do files+=("$run_folder/$subset.$shard.json"); done
   shards "$run_folder/$subset.%.json" "${command[@]}"
-  run "$python" -m fairseq_poolingformer.char_lm.eval_lm "$data_folder" --join "${files[@]}" \
+  run "$python" -m fairseq_poolingformer.cli.eval_lm "$data_folder" --join "${files[@]}" \
     --output "$run_folder/$subset.json"
 }
 

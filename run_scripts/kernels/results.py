@@ -16,7 +16,6 @@ TESTS = [ROOT / "tests/attention/backends/triton" / name for name in ("test_back
 # what the results of each script depend on, besides the kernels and the versions of packages
 READ = {
     "cases": [*TESTS, ROOT / "tests" / "attention" / "calls.py"],
-    "mutations": [HERE / name for name in ("calls.py", "execute.py", "mutations.py")],
     "stages": [HERE / name for name in ("calls.py", "execute.py", "stages.py")],
 }
 

@@ -163,6 +163,12 @@ def compare(record: harness.LaunchRecord, capability: int) -> dict[str, Any]:
     }
 
 
+def agrees(row: dict[str, Any]) -> bool:
+    """Whether every stage of a launch was compared, and none differs."""
+    verdicts = row["verdicts"]
+    return 0 < row["stages"] == verdicts.get("match", 0) + verdicts.get("approx", 0)
+
+
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -192,7 +198,12 @@ def main() -> int:
                 print(key, row["verdicts"], f"of {row['stages']} stages, {seconds} s", flush=True)
         if time.monotonic() <= end:
             done.add(job, call=name, dtype=dtype, launches=len(records), **finding._asdict())
-    faults = any("mismatch" in row["verdicts"] or row["copies"] for row in results)
+    odd = [row for row in results if not agrees(row) or row["copies"]]
+    for row in odd:
+        print(f"{row['key']}: {row['verdicts'] or 'nothing was compared'}", *row["odd"], *row["copies"], sep="\n    ")
+    stages = sum(row["stages"] for row in results)
+    print(f"{len(results.rows)} compiled variants, {stages} stages; {len(odd)} variants do not agree")
+    faults = any("mismatch" in row["verdicts"] or row["copies"] for row in odd)
     return int(faults or any(row["by"] for row in done))
 
 

@@ -8,6 +8,7 @@ in ten is held out.
 from __future__ import annotations
 
 import ast
+import inspect
 import platform
 import re
 import sysconfig
@@ -19,7 +20,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from fairseq_poolingformer.preprocess.python_sources import clean_summary, find_modules, read_prose
+from fairseq_poolingformer.preprocess.python_sources import find_modules, read_prose
 
 from fairseq_poolingformer.preprocess import python_sources
 from fairseq_poolingformer.text.dictionary import UNK
@@ -33,6 +34,7 @@ GAPS, GAP_TOKENS = 0.3, 3  # the share of tokens left out, and how many at a tim
 PASSAGE = 100  # tokens that are restored
 SECTION_WORDS = (20, 220)  # fewer have no title of their own; more are cut
 CODE_LINES = (3, 40)
+MAX_SUMMARY_WORDS = 120
 COMMON = 3  # a title that more sections have, such as "Examples", says nothing of them
 
 _MARKUP = (  # reStructuredText, and what remains of it
@@ -48,6 +50,15 @@ _DIRECTIVE = re.compile(r"\.\. +[\w:-]+::|\.\. ")
 _KEPT = re.compile(r"\.\. +(note|warning|seealso|tip|c?function|method|class|data|attribute|exception)::")
 _LIST = re.compile(r"^([*+-]|#\.|\d+\.) +")
 _END_OF_SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
+_ARGUMENTS = re.compile(
+    r"^\s*(args|arguments|attributes|examples?|keyword arguments|methods|notes?|other parameters|parameters|params|"
+    r"raises|references|returns|see also|usage|warnings?|yields)\s*:?\s*$",
+    re.IGNORECASE,
+)
+_FIELD = re.compile(r"^\s*(:\w+[^:`]*:( |$)|@\w+|\.\. )")
+_ROLE = re.compile(r":[\w:]+:`~?([^`<]+?)(?:\s*<[^`]*>)?`")
+_RULED = re.compile(r"^\s*([=\-~^*#_+.])\1{2,}\s*$")
+_SIGNATURE = re.compile(r"^[\w.]+\([^)]*\)\s*(->.*)?$")
 
 
 @dataclass(frozen=True)
@@ -98,6 +109,37 @@ class Texts:
         """The shares of the tasks that there is text for."""
         found = {"restore": self.prose, "title": self.sections, "explain": self.functions}
         return {task: share for task, share in shares.items() if found[task]}
+
+
+def clean_summary(docstring: str) -> str:
+    """Put the first paragraphs of prose of a docstring on one line, about MAX_SUMMARY_WORDS words.
+
+    This leaves out signatures, headings, doctests, markup, and everything from a list of arguments on.
+    """
+    chosen: list[str] = []
+    words = 0
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
+        lines = paragraph.split("\n")
+        if any(_ARGUMENTS.match(line) for line in lines[:1]) or _FIELD.match(lines[0]):
+            break
+        text = " ".join(" ".join(line for line in lines if not _RULED.match(line)).split())
+        text = _ROLE.sub(r"\1", text).replace("``", "").replace("`", "")
+        if not _is_prose(text, lines):
+            continue
+        if chosen and words + len(text.split()) > MAX_SUMMARY_WORDS:
+            break
+        chosen.append(text)
+        words += len(text.split())
+    return " ".join(" ".join(chosen).split()[:MAX_SUMMARY_WORDS])
+
+
+def _is_prose(text: str, lines: list[str]) -> bool:
+    if _SIGNATURE.match(text) or lines[0].startswith((" ", "\t", ">>>", "$", "|", "+-")):
+        return False
+    if len(lines) == 2 and _RULED.match(lines[1]):
+        return False
+    letters = sum(char.isalpha() or char == " " for char in text)
+    return letters > 0.75 * len(text) and not any(map(_FIELD.match, lines))
 
 
 def _documents(folder: Path) -> Iterator[tuple[str, str]]:

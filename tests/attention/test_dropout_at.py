@@ -57,6 +57,27 @@ def test_backends_drop_the_same_pairs(arguments):
 
 
 @pytest.mark.parametrize("backend", ["block", "reference"])
+@pytest.mark.parametrize("at", [None, DropoutAt(3)])
+def test_global_tokens_draw_independently(backend, at):
+    """As queries and as keys, from one another and from row to row and head to head: one-hot values show the mask."""
+    torch.manual_seed(0)
+    size = 512
+    one_hot = torch.eye(size, dtype=torch.float64).expand(2, 2, -1, -1)
+    tokens = torch.tensor([3, 40, 41, 500])
+    global_mask = torch.zeros(2, size, dtype=torch.bool)
+    global_mask[:, tokens] = True
+    x = torch.zeros_like(one_hot)
+    arguments = {"window": Window(2), "global_mask": global_mask, "dropout_p": 0.5, "dropout_at": at}
+    kept = band_attention(x, x, one_hot, backend=backend, **arguments) != 0.0
+    others = torch.ones(size, dtype=torch.bool)
+    others[tokens] = False
+    for of_tokens in (kept[:, :, tokens][..., others], kept[..., tokens].transpose(2, 3)[..., others]):
+        signs = of_tokens.flatten(0, 2).double() * 2 - 1
+        together = (signs @ signs.T / signs.size(1)).fill_diagonal_(0.0)  # of independent draws N(0, 1/508)
+        assert together.abs().max() < 5 / signs.size(1) ** 0.5
+
+
+@pytest.mark.parametrize("backend", ["block", "reference"])
 def test_a_slice_of_a_call_has_its_numbers(backend):
     query, key, value = (x.detach() for x in tensors(2, 2, 60, 60, 4))
     arguments = {"window": Window(6), "dropout_p": 0.5, "backend": backend}

@@ -75,6 +75,29 @@ def test_a_key_that_is_not_finite_reaches_only_the_queries_that_see_it(backend, 
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("which", ["a query", "a key"])
+def test_a_vector_that_is_not_finite_leaves_others_as_they_are_in_every_dtype(backend, dtype, bad, which):
+    """With global tokens and padding, over several blocks of queries."""
+    query, key, value = (x.detach().to(dtype) for x in tensors(2, 2, 200, 200, 8))
+    arguments = {"window": Window(9), "key_padding_mask": right_padding([200, 180], 200), "backend": backend}
+    arguments["global_mask"] = torch.arange(200).expand(2, -1) == 3
+    clean = band_attention(query, key, value, **arguments)
+    spoilt = (query if which == "a query" else key).clone()
+    spoilt[1, :, 70] = bad
+    given = (spoilt, key, value) if which == "a query" else (query, spoilt, value)
+    out = band_attention(*given, **arguments)
+    position = torch.arange(200)
+    hit = position == 70 if which == "a query" else ((position - 70).abs() <= 9) | (position == 3)
+    torch.testing.assert_close(
+        out[:, :, ~hit], clean[:, :, ~hit], atol=0, rtol=1e-12 if dtype == torch.float64 else 1e-5
+    )
+    assert out[1, :, hit].isnan().any(-1).all()
+    torch.testing.assert_close(out[0], clean[0])
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
 def test_padding_is_zeroed_where_the_check_would_wait_for_the_device(backend, monkeypatch):
     """As on a GPU, where keys and values are not looked at."""
     monkeypatch.setattr(functional, "run_around_nonfinite", lambda call, run: run(nonfinite.without_padding(call)))

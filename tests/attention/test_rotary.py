@@ -108,6 +108,6 @@ def test_weights_are_those_of_turned_queries_and_keys():
     torch.testing.assert_close(one.from_global[0, :, 1], scores.softmax(-1)[0, :, 7], rtol=0, atol=1e-12)
     values = module._pool(x, module.v_proj, None, padding)[0]
     rows = torch.stack([two.of_query(t) for t in range(x.size(1))], 2)
-    attended = module._attend_to_pooled(x, padding, 0.0, rotary)
+    attended = module._attend_to_pooled(x, query, padding, 0.0, rotary)
     real = ~padding[:, None].expand(-1, 2, -1)
     torch.testing.assert_close((rows @ values)[real], attended[real], rtol=0, atol=1e-12)

@@ -11,11 +11,10 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 
-from fairseq_poolingformer import patches
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load, read
-from fairseq_poolingformer.patches import CheckpointError
+from fairseq_poolingformer.patches import CheckpointError, table
 
-patches.apply()
+table.apply()
 
 
 class NoData:

@@ -5,7 +5,7 @@ from transformers import AutoTokenizer
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.cli import convert, show
-from fairseq_poolingformer.huggingface import remote_code
+from fairseq_poolingformer.huggingface.families import FAMILIES
 from tests.models import tiny_huggingface
 from tests.show.test_page import Elements
 
@@ -56,12 +56,15 @@ def test_a_folder_of_transformers_is_shown_without_a_conversion_and_like_it(docu
 
 @pytest.mark.parametrize("kind", ["bert", "bart"])
 def test_families_beside_roberta_are_shown(document, kind):
-    start, _, ends = remote_code.CLASSES[f"poolingformer-{kind}"]
+    family = FAMILIES[f"poolingformer-{kind}"]
+    start = f"Poolingformer{family.name}"
     config_class = getattr(huggingface, f"{start}Config")
     sizes = {"hidden_size": 16, "d_model": 16, "num_hidden_layers": 3, "encoder_layers": 3, "decoder_layers": 1}
     sizes |= {"num_attention_heads": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
     sizes |= {"vocab_size": 300, "intermediate_size": 16, "pooled_layers": "2", "pad_token_id": 1}
-    model = getattr(huggingface, start + ends.get("AutoModelForSeq2SeqLM", "ForMaskedLM"))(config_class(**sizes))
+    model = getattr(huggingface, start + ("ForConditionalGeneration" if family.has_decoder else "ForMaskedLM"))(
+        config_class(**sizes)
+    )
     model.save_pretrained("long")
     tiny_huggingface.folder(document / "short", "roberta")
     AutoTokenizer.from_pretrained("short").save_pretrained("long")

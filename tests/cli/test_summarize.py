@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.cli import convert, summarize
-from fairseq_poolingformer.cli.command import UsageError
+from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.models import PoolingformerBART
 from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES
 from fairseq_poolingformer.weights.files import write_checkpoint
@@ -52,7 +52,6 @@ def test_summaries_are_those_of_the_hub_with_the_names_of_the_files(run, checkpo
     assert out == "".join(f"{file}\t{text}\n" for file, text in zip(files, expected, strict=True))
     assert run(files[0], "--beam", 3, "--lenpen", 1)[1] == f"{expected[0]}\n"
     assert run(*files, "--beam", 3, "--lenpen", 1, "--batch-size", 2)[1] == out
-    assert run(*files, "--beam", 3, "--lenpen", 1, "--chunk-tokens", 11)[1] == out
 
 
 def test_documents_that_are_cut_are_named(run, files, caplog):

@@ -27,7 +27,7 @@ CASES = {  # what model_and_batch takes, settings of a training, and tokens of t
 }
 
 
-def step(name, group, chunk_tokens=None):
+def step(name, group):
     """Loss, gradients and parameters of an optimizer's step; of a group None, of this process alone."""
     from tests.huggingface.test_parallel import model_and_batch  # which imports this module
 
@@ -39,8 +39,7 @@ def step(name, group, chunk_tokens=None):
         model.gradient_checkpointing_enable()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-3)
     torch.manual_seed(7 if group is None or not group.rank() else 8)  # the ranks' generators may differ
-    alone = group is None and chunk_tokens is None
-    with nullcontext() if alone else context_parallel(model, group, chunk_tokens=chunk_tokens):
+    with nullcontext() if group is None else context_parallel(model, group):
         loss = model(**given).loss
         loss.backward()
     loss = loss.detach()
@@ -58,7 +57,7 @@ def run(rank, folder):
     for number in range(1, SIZE + 1):
         group = distributed.new_group(list(range(number)), timeout=LIMIT)
         for name in CASES if rank < number else ():
-            found = step(name, group, chunk_tokens=3 if number == 2 else None)
+            found = step(name, group)
             if rank == 0:
                 torch.save(found, Path(folder, f"{name} {number}.pt"))
     distributed.barrier()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +24,7 @@ from transformers.masking_utils import (
 )
 from transformers.models.gemma3.modeling_gemma3 import _bidirectional_window_overlay
 
+from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.attention import Window
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.huggingface import band
@@ -164,18 +167,24 @@ def test_packed_documents_do_not_see_each_other(family, windows):
     torch.testing.assert_close(alone, together)
 
 
+@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("family", ["Mistral", "GptOss", "Qwen3"])
-def test_a_prompt_in_chunks_equals_a_prompt_at_once(family):
+def test_a_prompt_in_chunks_equals_a_prompt_at_once(family, padded):
+    """Also where the cache holds the last keys of a window only, some of which are padding."""
     own, ours = pair(family, **DECODERS[family])
-    tokens = tokens_of()
+    tokens, is_token = tokens_of(), torch.ones(2, 40, dtype=torch.long)
+    is_token[0, :4] = is_token[1, 17:19] = is_token[0, 22] = 0
+    mask = is_token if padded else None
     with torch.no_grad():
-        expected = own(input_ids=tokens)[0]
+        expected = own(input_ids=tokens, attention_mask=mask)[0]
         cache, parts = None, []
         for first, end in ((0, 3), (3, 20), (20, 21), (21, 40)):
-            found = ours(input_ids=tokens[:, first:end], past_key_values=cache, use_cache=True)
+            so_far = mask if mask is None else mask[:, :end]
+            found = ours(input_ids=tokens[:, first:end], attention_mask=so_far, past_key_values=cache, use_cache=True)
             cache = found.past_key_values
             parts.append(found.logits)
-    check_equal((torch.cat(parts, 1),), (expected,))
+    real = is_token.bool() if padded else torch.ones(2, 40, dtype=torch.bool)
+    check_equal((torch.cat(parts, 1)[real],), (expected[real],))
 
 
 @pytest.mark.parametrize("family", ["Mistral", "Gemma3Text", "GptOss"])
@@ -204,29 +213,164 @@ def test_checkpointing_recomputes_the_same():
     check_equal(results(ours, tokens_of(), use_cache=False), expected)
 
 
-def test_scores_with_a_cap_are_refused():
-    own = transformers.Gemma2Config(**DECODER, **WIDE)
-    ours = transformers.AutoModelForCausalLM.from_config(own, attn_implementation="band")
-    with pytest.raises(ValueError, match="does not cap scores: load the model with attn_implementation='eager'"):
-        ours(tokens_of())
+@pytest.mark.parametrize("kind", ["t5", "poolingformer-t5"])
+def test_scores_by_distance_are_added_beside_padding(kind):
+    """T5's decoder, whose layers hand over a bias; transformers' own with ``eager`` is the oracle."""
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 99}
+    config_class, model_class = transformers.T5Config, transformers.T5Model
+    if kind == "poolingformer-t5":
+        config_class, model_class = huggingface.PoolingformerT5Config, huggingface.PoolingformerT5Model
+        sizes |= {"window_size": 8, "pooled_window_size": 16, "pooled_layers": "1", "max_position_embeddings": 64}
+    tokens, is_token = tokens_of(), torch.ones(2, 40, dtype=torch.bool)
+    is_token[0, :6] = is_token[1, 33:] = is_token[1, 9:12] = False
+    found = []
+    for implementation in ("eager", "band"):
+        torch.manual_seed(0)
+        model = model_class._from_config(config_class(**sizes), attn_implementation=implementation).double().eval()
+        inputs = {"attention_mask": is_token.long(), "decoder_attention_mask": is_token.long()}
+        found.append(model(input_ids=tokens, decoder_input_ids=tokens, **inputs).last_hidden_state[is_token])
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-5 * found[0].abs().max().item())  # eager rounds
+
+
+def heads(length: int = 12) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randn(2, 4, length, 8, dtype=torch.float64, generator=generator) for _ in range(3)]
+
+
+def test_a_bias_in_a_window_is_added():
+    query, key, value = heads()
+    mask = band.window_mask(2, 12, 12, mask_function=sliding_window_causal_mask_function(3), local_size=3)
+    bias = torch.randn(1, 4, 12, 12, dtype=torch.float64)
+    found, _ = band.band_attention_forward(nn.Module(), query, key, value, mask, position_bias=bias)
+    distance = torch.arange(12)[:, None] - torch.arange(12)
+    scores = query @ key.transpose(2, 3) / 8**0.5 + bias
+    scores = scores.masked_fill((distance < 0) | (distance > 2), -math.inf)
+    torch.testing.assert_close(found, (scores.softmax(-1) @ value).transpose(1, 2))
+
+
+@pytest.mark.parametrize("mask_function", [None, sliding_window_causal_mask_function(3), lambda b, h, q, k: k < 9])
+@pytest.mark.parametrize("is_causal", [None, True, False])
+def test_sinks_equal_their_definition(mask_function, is_causal):
+    """Where there is no mask, a layer that is not causal sees everything."""
+    query, key, value = heads()
+    sinks, value = torch.tensor([0.5, -1.0, 3.0, 0.0], dtype=torch.float64), value[..., :5]
+    mask, seen = None, torch.ones(12, 12, dtype=torch.bool)
+    if mask_function is not None:
+        mask = band.window_mask(2, 12, 12, mask_function=mask_function, allow_is_causal_skip=False)
+        seen = mask_function(0, 0, torch.arange(12)[:, None], torch.arange(12))
+    elif is_causal is not False:
+        seen = seen.tril()
+    found, _ = band.band_attention_forward(nn.Module(), query, key, value, mask, s_aux=sinks, is_causal=is_causal)
+    scores = (query @ key.transpose(2, 3) / 8**0.5).masked_fill(~seen, -math.inf)
+    scores = torch.cat([scores, sinks[:, None, None].expand(2, -1, 12, 1)], -1)
+    torch.testing.assert_close(found, (scores.softmax(-1)[..., :-1] @ value).transpose(1, 2))
+
+
+@pytest.mark.parametrize("given", [{"indices": torch.ones(1)}, {"softcap": 50.0}, {"cache": object()}, {"bias": [1]}])
+@pytest.mark.parametrize("mask_function", [causal_mask_function, sliding_window_causal_mask_function(3)])
+def test_what_may_change_scores_is_refused(given, mask_function):
+    mask = band.window_mask(2, 12, 12, mask_function=mask_function)
+    arguments = {"sliding_window": 3, "use_cache": True, "num_items_in_batch": torch.ones(1), "unused": None}
+    band.band_attention_forward(nn.Linear(1, 1), *heads(), mask, **arguments)
+    with pytest.raises(ValueError, match=f"cannot run Linear: it hands over '{next(iter(given))}', which may change"):
+        band.band_attention_forward(nn.Linear(1, 1), *heads(), mask, **arguments, **given)
+
+
+@pytest.mark.parametrize(
+    "family", ["BigBird", "Bloom", "ConvBert", "Falcon", "LED", "LongT5", "MPNet", "RoFormer", "XGLM"]
+)
+def test_models_outside_of_the_attention_interface_are_refused(family):
+    """They would add a mask of True and False to their scores, or end in ``KeyError: 'band'``."""
+    config = getattr(transformers, f"{family}Config")()
+    with (
+        torch.device("meta"),
+        pytest.raises(ValueError, match=r"'band' cannot run .*: its attention is not, or not all"),
+    ):
+        transformers.AutoModel.from_config(config, attn_implementation="band")
+
+
+@pytest.mark.parametrize(
+    "computed",
+    [
+        lambda mask: torch.zeros(2, 4, 12, 12) + mask,
+        lambda mask: mask + torch.zeros(2, 4, 12, 12),
+        lambda mask: 1.0 - mask,
+        lambda mask: torch.where(mask, 0.0, -math.inf),
+        lambda mask: torch.zeros(2, 4, 12, 12).masked_fill(mask, 1.0),
+        lambda mask: nn.functional.pad(mask, (1, 0)),
+        lambda mask: mask[:, :, :, :4],
+        lambda mask: mask == 0,
+        lambda mask: mask.expand(2, 4, -1, -1),
+        lambda mask: mask.float(),
+        lambda mask: bool(mask),
+    ],
+)
+def test_computing_with_the_mask_of_a_window_is_refused(computed):
+    mask = band.window_mask(2, 12, 12, mask_function=sliding_window_causal_mask_function(3))
+    with pytest.raises((ValueError, AttributeError), match=r"'band' cannot run .*: it computes"):
+        computed(mask)
+
+
+def test_the_mask_of_a_window_can_be_moved_and_passed_on():
+    mask = band.window_mask(2, 12, 14, mask_function=sliding_window_causal_mask_function(3))
+    assert mask.shape == mask.size() == (2, 1, 12, 14)
+    assert mask.to(torch.float16).window == mask.to("cpu", torch.float32).contiguous().window == Window(2, 0)
+    assert mask.to(torch.device("meta")).is_token.device.type == "meta"
+    assert band.window_mask(2, 12, 14, attention_mask=mask) is mask
+    with pytest.raises(ValueError, match=r"Linear: it has \(12, 12\) queries and keys, and its mask is for \(12, 14\)"):
+        band.band_attention_forward(nn.Linear(1, 1), *heads(), mask)
+
+
+@pytest.mark.parametrize("mask_function", [causal_mask_function, sliding_window_causal_mask_function(12)])
+def test_full_attention_goes_to_sdpa_with_padding_too(mask_function, windows):
+    is_token = torch.ones(2, 12, dtype=torch.bool)
+    is_token[0, 9:] = False
+    mask = band.window_mask(2, 12, 12, mask_function=mask_function, attention_mask=is_token, local_size=12)
+    assert torch.equal(mask, torch.ones(12, 12, dtype=torch.bool).tril() & is_token[:, None, None])
+    band.band_attention_forward(nn.Module(), *heads(), mask)
+    assert windows == []
+
+
+def test_weights_are_not_promised(caplog):
+    band._warn_of_weights_once.cache_clear()
+    _, ours = pair("Mistral")
+    ours(input_ids=tokens_of(), output_attentions=True)
+    assert "load the model with attn_implementation='eager' for output_attentions=True" in caplog.text
 
 
 def test_memory_is_linear_in_the_length():
-    """No tensor has n × n numbers: the greatest tensor of a long row in a small window."""
+    """No tensor has n × n bytes: the greatest storage of a long row in a small window."""
     _, ours = pair("ModernBert", transformers.AutoModel, local_attention=10, layer_types=["sliding_attention"] * 2)
     sizes: list[int] = []
 
     class Sizes(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             found = func(*args, **(kwargs or {}))
-            sizes.append(found.numel() if isinstance(found, Tensor) else 0)
+            sizes.append(found.untyped_storage().nbytes() if isinstance(found, Tensor) else 0)
             return found
 
     is_token = torch.ones(1, 4096, dtype=torch.long)
     is_token[0, 4000:] = 0
     with torch.no_grad(), Sizes():
         ours(input_ids=tokens_of(1, 4096), attention_mask=is_token)
-    assert max(sizes) < 4096 * 512
+    assert max(sizes) < 4 * 4096 * 512
+
+
+SCANNED = {
+    **dict.fromkeys(
+        ["albert", "bart", "bert", "cohere2", "deepseek_v3", "electra", "eurobert", "gemma3_text"], "equal"
+    ),
+    **dict.fromkeys(["gpt2", "gpt_oss", "inkling_text", "mistral", "modernbert", "mt5", "t5", "umt5"], "equal"),
+    **dict.fromkeys(["deepseek_v4", "doge", "hy_v4", "mpnet", "switch_transformers", "t5gemma"], "refused"),
+}
+
+
+@pytest.mark.parametrize("name", SCANNED)
+def test_types_of_models(name, monkeypatch):
+    """Some of what ``run_scripts/scan_band.py`` asks of every type that transformers has."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "run_scripts"))
+    kind, why = importlib.import_module("scan_band").compared(name)
+    assert kind == SCANNED[name], why
 
 
 SEGMENTS = torch.tensor([[0] * 9 + [1] * 11])
@@ -269,6 +413,35 @@ def test_documents_are_read_off_mask_functions():
     assert band.documents_of(causal_mask_function) is None
 
 
+def test_masks_of_the_installed_transformers_are_recognized():
+    """Documents are taken out of closures by their code, and a window out of what a function does with positions."""
+    installed = f"transformers {transformers.__version__} makes its masks otherwise: window_of and documents_of need it"
+    config = transformers.MistralConfig(**DECODER)
+    config._attn_implementation = "band"
+    hidden, positions = torch.zeros(2, 40, 32), torch.arange(20).repeat(2, 2)
+    makers = {
+        Window(4, 0): transformers.masking_utils.create_sliding_window_causal_mask,
+        Window(5): transformers.masking_utils.create_bidirectional_sliding_window_mask,
+    }
+    for window, make in makers.items():
+        mask = make(config=config, inputs_embeds=hidden, attention_mask=None, past_key_values=None)
+        assert getattr(mask, "window", None) == window, installed
+    for make in (makers[Window(4, 0)], transformers.masking_utils.create_causal_mask):
+        packed = make(config, hidden, attention_mask=None, past_key_values=None, position_ids=positions)
+        assert getattr(packed, "documents", None) is not None, installed
+
+
+def test_images_among_windows_are_warned_of(caplog):
+    """Gemma 3's tokens of an image see each other in both directions."""
+    band._warn_once.cache_clear()
+    config = transformers.Gemma3TextConfig(**DECODER, **WIDE)
+    mask = and_masks(or_masks(causal_mask_function, blockwise_overlay(SEGMENTS)), lambda b, h, q, k: q - k < 5)
+    assert isinstance(
+        band.window_mask(1, 20, 20, mask_function=mask, config=config, allow_is_causal_skip=False), Tensor
+    )
+    assert "gemma3_text: the masks show more than windows" in caplog.text
+
+
 def test_other_masks_go_to_sdpa_with_a_warning(caplog):
     band._warn_once.cache_clear()
     is_token = torch.ones(1, 20, dtype=torch.bool)
@@ -276,7 +449,7 @@ def test_other_masks_go_to_sdpa_with_a_warning(caplog):
     found = band.window_mask(1, 20, 20, mask_function=mask, attention_mask=is_token, local_size=4)
     assert found.shape == (1, 1, 20, 20)
     assert found.sum() == 5 * 10
-    assert "the mask of a layer with a window shows more than a window" in caplog.text
+    assert "the masks show more than windows" in caplog.text
 
 
 def test_distances_are_joined_where_they_touch():

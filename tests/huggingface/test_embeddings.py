@@ -5,9 +5,13 @@ import copy
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer, ModernBertConfig, ModernBertModel
+from transformers import AutoTokenizer, ModernBertConfig, ModernBertModel, PreTrainedTokenizerFast
 
+from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
     PoolingformerModernBertModel,
@@ -15,6 +19,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaModel,
     embed_passages,
 )
+from tests.huggingface import test_families, test_modernbert
 from tests.models import tiny_huggingface
 
 LEVELS = {"window_size": "3", "pooled_window_size": "8", "pooled_layers": "1-2", "pooled_init": "level-one"}
@@ -30,7 +35,6 @@ def folder(tmp_path_factory):
     short = tiny_huggingface.folder(path / "short", "roberta")
     model = PoolingformerRobertaForMaskedLM.from_short(short, max_position_embeddings=302, **LEVELS)
     model.save_pretrained(path / "long")
-    AutoTokenizer.from_pretrained(short, model_max_length=300).save_pretrained(path / "long")
     return path / "long"
 
 
@@ -190,3 +194,43 @@ def test_sentence_transformers_trains_and_saves(sentence_transformer, tmp_path):
     again = type(sentence_transformer)(str(tmp_path), device="cpu")
     assert type(again[0].auto_model) is PoolingformerRobertaModel
     np.testing.assert_allclose(again.encode([TEXT]), sentence_transformer.encode([TEXT]), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "bert", "electra", "distilbert", "mpnet", "modernbert"])
+def test_cross_encoders_and_embedders_open_the_folders(kind, tmp_path):
+    """The three lines, from_short and save_pretrained, make folders that sentence-transformers opens at full length."""
+    library = pytest.importorskip("sentence_transformers")
+    losses = pytest.importorskip("sentence_transformers.cross_encoder.losses")
+    tests = test_modernbert if kind == "modernbert" else test_families
+    short = test_modernbert.short_model() if tests is test_modernbert else test_families.short(kind).float()
+    short.save_pretrained(tmp_path / "short")
+    words = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", *"abcdefgh"]
+    backend = Tokenizer(WordLevel({word: row for row, word in enumerate(words)}, "[UNK]"))
+    backend.pre_tokenizer = Whitespace()
+    names = {name: f"[{name[:3].upper()}]" for name in ("cls_token", "sep_token", "unk_token", "pad_token")}
+    PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=30, **names).save_pretrained(tmp_path / "short")
+    start = f"Poolingformer{'ModernBert' if kind == 'modernbert' else test_families.CONFIGS[kind][2]}"
+    settings = {"max_position_embeddings": 300, "window_size": "3", "pooled_window_size": "8"}
+    longest = 298 if kind in ("roberta", "mpnet") else 300
+
+    model = getattr(huggingface, f"{start}Model").from_short(tmp_path / "short", **settings)
+    model.save_pretrained(tmp_path / "long")
+    embedder = library.SentenceTransformer(str(tmp_path / "long"), device="cpu")
+    assert (embedder.max_seq_length, type(embedder[0].auto_model)) == (longest, type(model))
+    assert (embedder.encode("a b " * 140 + "c") != embedder.encode("a b " * 140 + "d")).any()
+
+    classifier = getattr(huggingface, f"{start}ForSequenceClassification")
+    classifier.from_short(tmp_path / "short", num_labels=1, **settings).save_pretrained(tmp_path / "classifier")
+    encoder = library.CrossEncoder(str(tmp_path / "classifier"), device="cpu")
+    assert encoder.max_seq_length == longest
+    pairs, labels = [["a b", "c d e", "f g", "h"], ["a", "d", "b c", "a"]], torch.tensor([1.0, 1.0, 0.0, 0.0])
+    loss, optimizer = losses.BinaryCrossEntropyLoss(encoder), torch.optim.Adam(encoder.parameters(), lr=3e-3)
+    values = []
+    for _ in range(30):
+        values.append(loss(pairs, labels))
+        optimizer.zero_grad()
+        values[-1].backward()
+        optimizer.step()
+    assert values[-1] < 0.5 * values[0]
+    found = encoder.eval().predict(list(zip(*pairs, strict=True)))
+    assert found[:2].min() > found[2:].max()

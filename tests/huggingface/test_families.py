@@ -4,6 +4,10 @@ transformers' own classes with the same weights are the oracle where windows are
 computation is, where they are not.
 """
 
+import ast
+import pickle
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
@@ -17,6 +21,7 @@ from transformers import (
     CamembertConfig,
     DistilBertConfig,
     ElectraConfig,
+    ErnieConfig,
     GPT2Config,
     GPT2Model,
     MPNetConfig,
@@ -27,9 +32,10 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.attention import recorded_weights
-from fairseq_poolingformer.huggingface import short_models
+from fairseq_poolingformer.huggingface import classes, short_models
 from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
 from fairseq_poolingformer.huggingface.encoders import with_parts
+from fairseq_poolingformer.huggingface.families import FAMILIES, Family
 from tests.attention.test_probabilities import dense, expected_weights
 from tests.huggingface.test_bart import LEVELS, WIDE, run
 
@@ -313,7 +319,7 @@ def test_what_is_refused_is_said():
         ours("bert", "Model").from_short(short("electra"))
     with pytest.raises(ValueError, match="every token sees both sides"):
         ours("bert", "Model").from_short(short("bert"), is_decoder=True)
-    assert not set(short_models.REFUSED) & {kind for starts in short_models.SHORT.values() for kind in starts}
+    assert not set(short_models.REFUSED) & {kind for family in FAMILIES.values() for kind in family.short}
 
 
 @EVERY
@@ -363,3 +369,34 @@ def test_a_constructor_without_the_part_is_refused():
     assert type(Both().layer) is Linear
     with pytest.raises(TypeError, match=r"Model\.__init__ of this transformers names no BertModel"):
         Both(huggingface.PoolingformerBertModel)
+
+
+def test_a_row_is_a_family(monkeypatch):
+    """Of ERNIE, which has none here, it makes a class with every head that equals transformers'."""
+    family = Family("Ernie", FAMILIES["poolingformer-bert"].layout)
+    monkeypatch.setitem(FAMILIES, family.model_type, family)
+    classes.make_family(family)
+    monkeypatch.setitem(CONFIGS, "ernie", (ErnieConfig, SIZES, "Ernie"))
+    for name in [f"PoolingformerErnie{end}" for end in family.ends]:
+        monkeypatch.setattr(huggingface, name, getattr(classes, name), raising=False)
+    assert set(family.ends) == set(HEADS)
+    for head in HEADS:
+        test_with_wide_windows_it_is_transformers_own_model("ernie", head)
+    test_both_levels_are_the_dense_ones("ernie")
+
+
+def test_editors_find_the_names_that_there_are():
+    tree = ast.parse(Path(huggingface.__file__).read_text(encoding="utf-8"))
+    (listed,) = (node for node in tree.body if isinstance(node, ast.If))
+    names = [target.id for node in listed.body if isinstance(node, ast.Assign) for target in node.targets]
+    assert sorted(names) == sorted(name for name in huggingface.__all__ if name.startswith("Pooling"))
+    for name in names:
+        assert getattr(huggingface, name).__name__ == name
+        assert pickle.loads(pickle.dumps(getattr(huggingface, name))) is getattr(huggingface, name)
+
+
+def test_whole_models_are_pickled():
+    for kind, head in (("mpnet", "ForMaskedLM"), ("roberta", "ForQuestionAnswering")):
+        model = ours(kind, head).from_short(short(kind, head), **LEVELS)
+        again = pickle.loads(pickle.dumps(model))
+        assert torch.equal(again(**inputs(kind))[0], model(**inputs(kind))[0])

@@ -1,9 +1,6 @@
 """Poolingformer-ModernBERT against transformers' ModernBERT, and against the equations."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -289,35 +286,6 @@ def test_a_folder_opens_as_it_was_saved(tmp_path, head):
     short_model(head).save_pretrained(tmp_path / "short")
     with pytest.raises(ValueError, match=r"is a modernbert: .*from_short makes a long model of it"):
         own_class(head).from_pretrained(tmp_path / "short")
-
-
-ELSEWHERE = """
-import sys
-sys.modules["fairseq_poolingformer"] = None  # as if it were not installed
-sys.modules["torchaudio"] = None
-import torch
-from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForMultipleChoice
-folder = sys.argv[1]
-tokens, mask = torch.load(folder + "/inputs.pt")
-model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).eval()
-assert type(model).__module__.startswith("transformers_modules"), type(model).__module__
-AutoModel.from_pretrained(folder, trust_remote_code=True)
-AutoModelForMultipleChoice.from_pretrained(folder, trust_remote_code=True)
-with torch.no_grad():
-    torch.save(model(tokens, attention_mask=mask).logits, folder + "/outputs.pt")
-"""
-
-
-def test_folders_open_without_the_package(tmp_path):
-    model, inputs = two_levels("ForMaskedLM", rope_type="ntk"), batch()
-    model.save_pretrained(tmp_path)
-    torch.save(inputs, tmp_path / "inputs.pt")
-    environment = {**os.environ, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-c", ELSEWHERE, str(tmp_path)]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    with torch.no_grad():
-        assert torch.equal(torch.load(tmp_path / "outputs.pt"), model(inputs[0], attention_mask=inputs[1]).logits)
 
 
 @pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this PyTorch does not say that it exports")

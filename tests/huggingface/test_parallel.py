@@ -133,9 +133,9 @@ def test_summaries_are_those_of_one_process():
 
 def test_what_cannot_be_divided_is_refused_and_the_model_stays_as_it_was():
     model, given = model_and_batch("families", "bert", "ForQuestionAnswering")
-    with pytest.raises(ValueError, match="attention weights are on no rank"), context_parallel(model, chunk_tokens=4):
+    with pytest.raises(ValueError, match="attention weights are on no rank"), context_parallel(model):
         model(**given, output_attentions=True)
-    with pytest.raises(ValueError, match="leave out return_dict=False"), context_parallel(model, chunk_tokens=4):
+    with pytest.raises(ValueError, match="leave out return_dict=False"), context_parallel(model):
         model(**given, return_dict=False)
     with pytest.raises(ValueError, match="has no Poolingformer's encoder"), context_parallel(torch.nn.Linear(1, 1)):
         pass

@@ -11,9 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, ModernBertConfig, ModernBertModel
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    BartForQuestionAnswering,
+    ModernBertConfig,
+    ModernBertModel,
+)
 
-from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGeneration
+from fairseq_poolingformer.huggingface import (
+    PoolingformerBartForConditionalGeneration,
+    PoolingformerBartForQuestionAnswering,
+)
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.weights import files
 from tests.huggingface.test_bart import make, run
@@ -83,10 +92,16 @@ def test_the_recipes_do_what_they_say(tmp_path, monkeypatch, capsys):
     lines = [json.dumps({"document": "the thing " * (n + 1), "summary": "thing in " * n}) for n in (1, 3, 7)]
     (tmp_path / "train.jsonl").write_text("\n".join(lines))
     monkeypatch.chdir(tmp_path)
-    summarize, fine_tune, *_ = blocks()
+    summarize, in_one_call, fine_tune, *_ = blocks()
     exec(compile(tiny(summarize), "summarize", "exec"), {})
     written = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
     assert written == [summary_of("paper.txt", folder, tmp_path / "made" / "fairseq")]
+    short = BartForQuestionAnswering(tiny_huggingface.config("bart"))
+    PoolingformerBartForQuestionAnswering.from_short(short, pooled_layers="2").save_pretrained("reader")
+    AutoTokenizer.from_pretrained("short").save_pretrained("reader")
+    exec(compile(in_one_call.replace('"summarizer"', '"summarizer", max_length=12'), "in one call", "exec"), {})
+    summaries, answered = map(ast.literal_eval, capsys.readouterr().out.splitlines()[-2:])
+    assert (len(summaries), set(answered)) == (1, {"answer", "start", "end", "score", "no_answer_score"})
     shutil.rmtree("summarizer")
     torch.manual_seed(4)
     exec(compile(tiny(fine_tune), "fine-tune", "exec"), {})

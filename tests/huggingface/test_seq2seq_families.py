@@ -9,6 +9,8 @@ from transformers import BartConfig, MarianConfig, MBartConfig, MT5Config, Pegas
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.attention import recorded_weights
 from fairseq_poolingformer.cli.from_short import class_name
+from fairseq_poolingformer.huggingface.families import FAMILIES
+from tests.huggingface import test_families
 from tests.huggingface.test_bart import LEVELS, WIDE
 from tests.huggingface.test_families import enlarge
 
@@ -265,3 +267,10 @@ def test_sizes_of_t5_are_checked(tmp_path):
         (tmp_path / "config.json").write_text(json.dumps({**config, name: value}))
         with pytest.raises(ValueError, match=f"its setting {name} is "):
             type(model).from_pretrained(tmp_path)
+
+
+def test_every_family_has_a_tiny_model_in_the_tests():
+    """Here, in test_families.py, or in test_modernbert.py; the ends of its classes' names are those that are tested."""
+    tested = {kind: set(ends) for kind, (*_, ends) in CONFIGS.items()}
+    tested |= {kind: set(test_families.HEADS) for kind in (*test_families.CONFIGS, "modernbert")}
+    assert {family.name.lower(): set(family.ends) for family in FAMILIES.values()}.items() <= tested.items()

@@ -1,11 +1,21 @@
 """What loading a model takes: folders with sizes within reason, or weights without a folder."""
 
 import json
+import subprocess
+import sys
 
 import pytest
-from transformers import AutoModelForSeq2SeqLM
+import torch
+import transformers
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, ModernBertConfig, ModernBertModel
 
-from fairseq_poolingformer.huggingface import PoolingformerBartConfig, PoolingformerBartForConditionalGeneration
+from fairseq_poolingformer.huggingface import (
+    PoolingformerBartConfig,
+    PoolingformerBartForConditionalGeneration,
+    PoolingformerModernBertModel,
+    PoolingformerRobertaForMaskedLM,
+)
+from tests.models import tiny_huggingface
 
 SMALL = {"vocab_size": 20, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
 SMALL |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "pooled_layers": "0"}
@@ -25,3 +35,66 @@ def test_weights_need_no_folder():
     model = PoolingformerBartForConditionalGeneration(PoolingformerBartConfig(**SMALL))
     again = type(model).from_pretrained(None, config=model.config, state_dict=model.state_dict())
     assert all(value.equal(again.state_dict()[name]) for name, value in model.state_dict().items())
+
+
+def test_an_old_transformers_is_named():
+    program = "import transformers\ntransformers.__version__ = '4.57.6'\nimport fairseq_poolingformer.huggingface"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: Poolingformers need transformers 5.5 or later, and this is 4.57.6: pip")
+
+
+def test_wrong_lengths_and_types_are_refused():
+    short = tiny_huggingface.model("bart")  # of 40 positions
+    for longest in (-1, 0, 39, "4096", 1e4):
+        with pytest.raises(ValueError, match=r"max_position_embeddings is .* must be a whole number of 40 or more"):
+            PoolingformerBartForConditionalGeneration.from_short(short, max_position_embeddings=longest)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16}
+    rotary = ModernBertModel(ModernBertConfig(vocab_size=30, pad_token_id=1, **sizes))  # has no table that is cut
+    assert PoolingformerModernBertModel.from_short(rotary, max_position_embeddings=60).max_tokens == 60
+    for dtype in ("bf16", "nn", 16):
+        with pytest.raises(ValueError, match=rf"dtype is {dtype!r}, and must be \"auto\" or one of torch's"):
+            PoolingformerBartForConditionalGeneration.from_short(short, dtype=dtype)
+    settings = {"max_position_embeddings": 40, "pooled_layers": "2", "dtype": "bfloat16"}
+    assert PoolingformerBartForConditionalGeneration.from_short(short, **settings).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(("kind", "extra"), [("bart", 0), ("roberta", 2)])
+def test_the_tokenizer_comes_along_with_the_length_of_the_long_model(kind, extra, tmp_path, caplog):
+    """By a folder's name and by a model loaded from it; one that lies in the folder already is the user's."""
+    cls = {"bart": PoolingformerBartForConditionalGeneration, "roberta": PoolingformerRobertaForMaskedLM}[kind]
+    folder = tiny_huggingface.folder(tmp_path / "short", kind)
+    for number, short in enumerate((folder, str(folder), cls.short_classes[kind].from_pretrained(folder))):
+        long = cls.from_short(short, max_position_embeddings=120 + extra, pooled_layers="2")
+        long.save_pretrained(tmp_path / str(number))
+        assert long.tokenizer.model_max_length == 120
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path / str(number))
+        assert tokenizer.model_max_length == 120
+        assert len(tokenizer("the thing " * 200, truncation=True)["input_ids"]) == 120
+    AutoTokenizer.from_pretrained(folder, model_max_length=77).save_pretrained(tmp_path / "own")
+    long.save_pretrained(tmp_path / "own")
+    assert AutoTokenizer.from_pretrained(tmp_path / "own").model_max_length == 77
+    assert cls.from_short(tiny_huggingface.model(kind), pooled_layers="2").tokenizer is None
+    assert "tokenizer" not in caplog.text
+    for file in ("vocab.json", "merges.txt"):
+        (folder / file).unlink()
+    assert cls.from_short(folder, pooled_layers="2").tokenizer is None
+    assert "its tokenizer is not kept beside the long model, since it cannot be read: it has no words" in caplog.text
+
+
+def test_adapters_that_leave_a_random_level_two_frozen_are_warned_of(caplog):
+    peft = pytest.importorskip("peft")
+    transformers.utils.logging.warning_once.cache_clear()
+    tokens = torch.randint(4, 260, (1, 30))
+    for settings, targets, expected in (
+        ({"pooled_init": "level-one-silent"}, ["query"], 0),
+        ({}, ["query", "pooled_v_proj"], 0),
+        ({}, None, 0),
+        ({}, ["query"], 1),
+        ({}, ["query"], 1),  # once
+    ):
+        long = PoolingformerRobertaForMaskedLM.from_short(
+            tiny_huggingface.model("roberta"), window_size="4", pooled_window_size="8", pooled_layers="1-2", **settings
+        )
+        peft.get_peft_model(long, peft.LoraConfig(target_modules=targets)).train()(tokens)
+        assert caplog.text.count("level two keeps its random values") == expected

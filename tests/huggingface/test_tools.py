@@ -16,7 +16,6 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaConfig,
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaModel,
-    remote_code,
 )
 from tests.huggingface.test_bart import LEVELS, outputs
 from tests.models import tiny_huggingface
@@ -222,11 +221,7 @@ def test_onnx_encoders_take_any_length(tmp_path):
     assert_same(run, model, (5, 63, 64, 65, 300))
 
 
-def has_a_loss(name):
-    return "For" in name and not name.endswith(remote_code.TASK_HEADS)
-
-
-@pytest.mark.parametrize("name", filter(has_a_loss, fairseq_poolingformer.huggingface.__all__))
+@pytest.mark.parametrize("name", [name for name in fairseq_poolingformer.huggingface.__all__ if "For" in name])
 def test_trainer_sees_every_input_in_the_signatures(name):
     """It drops the columns of a data set that ``forward`` does not name."""
     named = set(inspect.signature(getattr(fairseq_poolingformer.huggingface, name).forward).parameters)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from fairseq_poolingformer.char_lm import eval_lm, sample_lm
-from fairseq_poolingformer.cli import average_checkpoints, convert, predict_qa, summarize
+from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict_qa, sample_lm, summarize
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from fairseq_poolingformer.patches import CheckpointError
 from tests.integration.conftest import ROOT, run

@@ -125,13 +125,13 @@ def test_memory_helps_and_the_commands_agree(folder, tmp_path):
     output = run("fairseq_cli.validate", folder, *user_dir, "--path", checkpoint, *validate)
     bpc = float(re.search(r"bpc ([0-9.]+)", output)[1])
     assert bpc == pytest.approx(float(valid[-1]["valid_bpc"]), abs=2e-3)
-    evaluate = [WITH_MODEL, "fairseq_poolingformer.char_lm.eval_lm", folder, "--path", checkpoint, "--subset", "valid"]
+    evaluate = [WITH_MODEL, "fairseq_poolingformer.cli.eval_lm", folder, "--path", checkpoint, "--subset", "valid"]
     result = tmp_path / "result.json"
     run(*evaluate, "--device", "cpu", "--output", result)
     assert json.loads(result.read_text())["bpc"] == pytest.approx(bpc, abs=2e-3)
     forgetful = run(*evaluate, "--device", "cpu", "--no-memory", "--context", 6, "--stride", 1, "--output", result)
     assert json.loads(result.read_text())["bpc"] > bpc + 0.05, forgetful
     sample = run(
-        WITH_MODEL, "fairseq_poolingformer.char_lm.sample_lm", "--path", checkpoint, "--length", 50, "--device", "cpu"
+        WITH_MODEL, "fairseq_poolingformer.cli.sample_lm", "--path", checkpoint, "--length", 50, "--device", "cpu"
     )
     assert len(re.findall("efghijk", sample)) >= 3

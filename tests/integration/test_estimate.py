@@ -55,6 +55,19 @@ def test_multiply_adds_of_four_tokens_by_hand(estimate):
     assert estimate.operations(training, recompute=True) == 8 * forward - 2 * counts["output"]
 
 
+def test_a_window_that_costs_what_level_two_costs(estimate):
+    """Width 768: 1.5·768² for the projections, κ and pools; a key takes 2·768. The widened window is counted as one."""
+    _, _, row = estimate.table_of_windows(["summarization/base_w128_p512"], [545, 512]).split("\n")
+    keys = (1.5 * 768 * 768 + 4 * 5 * 768 / 4 + 2 * 512 / 4 * 2 * 768) / (2 * 768)
+    assert row.split(" | ")[1:4] == [f"{keys:.0f}", f"{128 + keys / 2:.0f}", "1.000 ×"]
+    size, one = estimate.SIZES["bart_base"], estimate.Attention(128)
+    lower, upper = (dataclasses.replace(size, encoder_layers=3) for _ in range(2))
+    wider = dataclasses.replace(one, window=512)
+    both = sum(estimate.multiply_adds(s, a, 4096, 0)["encoder"] for s, a in ((lower, one), (upper, wider)))
+    two = estimate.multiply_adds(size, estimate.Attention(128, 512, 3, 5, 4), 4096, 0)["encoder"]
+    assert row.split(" | ")[4] == f"{both / two:.3f} × |"
+
+
 def base(estimate, source):
     attention = estimate.Attention(128, 512, 3, 5, 4)
     return estimate.Training(estimate.SIZES["bart_base"], attention, source, 256, 1, 1, 1, 1)

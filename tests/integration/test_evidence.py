@@ -10,15 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_poolingformer.attention import Window, band_attention
-from fairseq_poolingformer.attention.call import Pairs
-from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.settings import DEFAULTS
-from run_scripts.evidence import aliases, crossover, report, sources
+from run_scripts.evidence import crossover, report, sources
 from run_scripts.evidence.systems import System, read_systems
 from tests.integration.test_run_scripts import ROOT, call, options
 
-RUN, SUMMARIES, POSITIONS = "evidence/run.sh", "quickstart.sh", "evidence/positions.sh"
+RUN, SUMMARIES = "evidence/run.sh", "quickstart.sh"
 
 
 def write_modules(folder, count: int = 12) -> None:
@@ -121,31 +118,8 @@ def test_summarizers_differ_in_the_upper_layers_attention_only():
     assert "--max-source-positions" in same[0]
 
 
-def test_tables_of_positions_differ_in_positions_only():
-    found = trainings(script=POSITIONS)
-    starts = {name: found.pop(name) for name in ("copy_plain", "start_plain", "copy_offsets", "start_offsets")}
-    assert {flags["--block-tokens"] for flags in starts.values()} == {"256"}
-    assert {flags["--block-tokens"] for flags in found.values()} == {"1024"}
-    ways = ("repeat", "repeat_offsets", "interpolate", "interpolate_offsets", "offsets")
-    attentions = ("full", "window_96", "window_320", "two_levels")
-    assert list(found) == [f"{attention}.{way}_1" for way in ways for attention in attentions]
-    own = {"--save-dir", "--log-file", "--log"}
-    positions = {"--max-positions", "--position-init", "--random-position-offsets", "--finetune-from-model"}
-    for name, flags in found.items():
-        attention, way = name.removesuffix("_1").split(".")
-        same = found[f"{attention}.repeat_1"]
-        assert {k: v for k, v in flags.items() if k not in positions | own} == {
-            k: v for k, v in same.items() if k not in positions | own
-        }
-        assert ("--random-position-offsets" in flags) == way.endswith("offsets")
-        assert (flags.get("--position-init") == "interpolate") == way.startswith("interpolate")
-        start = "offsets" if way == "offsets" else "plain"
-        assert flags["--finetune-from-model"] == f"/out/start_{start}/checkpoints/checkpoint_last.pt"
-
-
-@pytest.mark.parametrize("script", [RUN, POSITIONS])
-def test_reports_read_what_the_evaluations_write(script):
-    found = commands(script)
+def test_reports_read_what_the_evaluations_write():
+    found = commands(RUN)
     evaluations = [options(words)["--output"] for words in found if "fairseq_poolingformer.cli.eval_mlm" in words]
     reports = [words for words in found if words[1].endswith("/report.py")]
     read = {
@@ -157,42 +131,12 @@ def test_reports_read_what_the_evaluations_write(script):
     assert read == set(evaluations) != set()
 
 
-@torch.no_grad()
-def test_keys_a_period_away_are_hidden():
-    """By hand, and with the block backend's pieces of a call and a global token."""
-    scores = aliases.Hidden(8, 2).scores(Pairs(range(1), range(40)))
-    assert scores.shape == (1, 1, 1, 40)
-    hidden = [key for key in range(40) if scores[0, 0, 0, key] < 0]
-    assert hidden == [key for k in (1, 2, 3, 4) for key in range(8 * k, 8 * k + 5) if key < 40]
-    x, term = torch.randn(1, 2, 300, 4), aliases.Hidden(64)
-    mask = torch.zeros(1, 300, dtype=torch.bool)
-    mask[0, 0] = True
-    found, expected = (
-        band_attention(x, x, x, window=Window(UNLIMITED), global_mask=mask, score_terms=(term,), backend=backend)
-        for backend in ("block", "reference")
-    )
-    torch.testing.assert_close(found, expected)
-    assert not torch.allclose(found, band_attention(x, x, x, window=Window(UNLIMITED), global_mask=mask))
-
-
-def test_weights_at_multiples_of_a_period_are_compared_with_those_beside():
-    """Weights of 2 at 256 and of 6 at 512, of 1 elsewhere, with as many pairs as a window of 600 tokens shows."""
-    sums = torch.stack([torch.ones(601), torch.ones(601)])
-    sums[0, 255:258], sums[0, 511:514] = 2, 6
-    sums *= torch.arange(700, 99, -1)
-    found = aliases.multiples(sums, 256)
-    assert found[:2] == pytest.approx([2.0, 6.0], rel=0.01)
-    assert found[2] is None
-
-
 def test_a_report_before_any_training_says_so(tmp_path):
     output = call(RUN, f"python={sys.executable}", f"out={tmp_path}", "steps=report", status=2)
     assert "has no bits_1024.json: train first" in output
 
 
 def test_mistakes_are_explained():
-    assert "positions= has no, which is not one of" in call(POSITIONS, "positions=no", "dry_run=1", status=1)
-    assert "attentions= has no, which is not one of" in call(POSITIONS, "attentions=no", "dry_run=1", status=1)
     assert "systems= has no, which is not in" in call(RUN, "systems=no", "dry_run=1", status=1)
     assert "steps= must be some of" in call(RUN, "steps=no", "dry_run=1", status=1)
     assert "systems= has no, which is not in" in call(SUMMARIES, "systems=no", "dry_run=1", status=1)

@@ -13,10 +13,9 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import generate, interactive, train, validate
 
-from fairseq_poolingformer.char_lm import eval_lm, sample_lm
 from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
 from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
-from fairseq_poolingformer.cli import average_checkpoints, convert, eval_mlm, predict_qa, summarize
+from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, eval_mlm, predict_qa, sample_lm, summarize
 from fairseq_poolingformer.models import PoolingformerBART
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import WRONG_PARAMETERS
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer

@@ -53,7 +53,7 @@ def test_the_example_from_raw_data_to_its_figure(folder):
     predict = ["predict", *user_dir, data, "--path", checkpoint, "--subset", "train", "--device", "cpu"]
     run(own, *predict, "--num-workers", 0, "--output", output)
     assert json.loads(output.read_text())["key_sentence"] == {"d0": 0, "d1": 1, "d2": 2, "d3": 0}
-    scored = run(own, "score", *user_dir, output, "--gold", folder / "train.jsonl")
+    scored = run(own, "score", *user_dir, "--task", "key_sentence", output, "--gold", folder / "train.jsonl")
     assert scored.split() == ["accuracy", "100.00"]
 
     refused = run(own, "convert", "to-huggingface", checkpoint, folder / "hf", status=1)

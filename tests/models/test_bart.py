@@ -98,7 +98,8 @@ def test_every_choice_is_a_flag(folder):
         (["--window-size", "wide"], "window-size"),
         (["--global-tokens", "-1"], "global-tokens"),
         (["--ldconv-heads", "3"], "ldconv_heads"),
-        (["--quant-noise-pq", "0.1"], "quant-noise"),
+        (["--quant-noise-pq", "0.1"], "quant-noise-pq"),
+        (["--quant-noise-scalar", "0.1"], "quant-noise-scalar"),
         (["--cross-self-attention"], "cross-self-attention"),
         (["--separate-global-projections", "--global-tokens", "0"], "never use"),
         (["--left-pad-source"], "padded on the right"),
@@ -107,6 +108,38 @@ def test_every_choice_is_a_flag(folder):
 def test_bad_flags_are_named(folder, flags, word):
     with pytest.raises(ValueError, match=word):
         build(folder, *SIZES, *flags)
+
+
+@pytest.mark.parametrize(
+    ("retained", "modules", "same"),
+    [
+        (False, None, (True, True)),
+        (True, None, (False, False)),
+        (True, ["TwoLevelAttention"], (False, True)),
+        (True, ["CausalSelfAttention"], (True, False)),
+        (True, ["CrossAttention"], (True, False)),
+    ],
+)
+@torch.no_grad()
+def test_retained_dropout_is_that_of_the_attention_too(folder, retained, modules, same):
+    """As in fairseq's own attention: in the encoder, and in both attentions of a decoder that scores whole targets."""
+    _, model = build(folder, *SIZES, "--dropout", "0", "--attention-dropout", "0.5", "--window-size", "4")
+    source, target = sentences([50, 31]), sentences([9, 12])
+    encoded = model.encoder(source)
+    model.make_generation_fast_(retain_dropout=retained, retain_dropout_modules=modules)
+    first, second = (
+        (model.encoder(source)["encoder_out"][0], model.decoder(shifted(target), encoded)[0]) for _ in "ab"
+    )
+    assert tuple(map(torch.equal, first, second)) == same
+
+
+@torch.no_grad()
+def test_retained_dropout_is_that_of_relative_positions_too(folder):
+    _, model = build(folder, *SIZES, "--dropout", "0.5", "--attention-dropout", "0", "--relative-attention", "c2p,p2c")
+    model.make_generation_fast_(retain_dropout=True)
+    layer = model.encoder.layers[0]
+    table = model.encoder.relative_positions.weight
+    assert not torch.equal(*(layer.relative_projections(table, table).c2p for _ in "ab"))
 
 
 def test_equals_bart_when_the_window_is_wide_and_level_two_is_off(folder):
@@ -204,3 +237,25 @@ def test_half_precision_stays_close_and_finite(folder, dtype):
     real = target != PAD
     assert torch.isfinite(half[real]).all()
     assert (half - exact)[real].abs().max() < 0.05 * exact[real].abs().max() + 0.02
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("encoder.layers.1.fc2.weight", "encoder layer 1"),
+        ("decoder.layers.0.fc2.weight", "decoder layer 0"),
+        ("encoder.embed_tokens.weight", "the encoder's embeddings"),
+        ("decoder.output_projection.weight", "the decoder's output projection"),
+    ],
+)
+def test_the_first_layer_whose_outputs_are_not_finite_is_named(folder, place, name):
+    """Weights that are finite and huge, of which a search made an assertion, and a validation a loss of NaN."""
+    _, model = build(folder)
+    model.eval()
+    part = model.get_submodule(place.removesuffix(".weight"))
+    part.weight = torch.nn.Parameter(torch.full_like(part.weight, 1e38))  # also where another part has the same one
+    tokens = sentences([9, 5])
+    with pytest.raises(ValueError, match=f"the outputs of {name} are NaN or infinite"):
+        model(tokens, None, shifted(tokens))
+    model.train()
+    model(tokens, None, shifted(tokens))

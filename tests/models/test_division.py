@@ -48,9 +48,9 @@ def outputs(encoder, tokens, division=None):
     return out * real, {name: parameter.grad for name, parameter in encoder.named_parameters()}
 
 
-def assert_ranks_compute_the_whole(encoder, tokens, size, chunk_tokens=None):
+def assert_ranks_compute_the_whole(encoder, tokens, size):
     expected, gradients = outputs(encoder, tokens)
-    found = in_threads(size, lambda ranks: outputs(encoder, tokens, Division(ranks, chunk_tokens)))
+    found = in_threads(size, lambda ranks: outputs(encoder, tokens, Division(ranks)))
     out = torch.cat([out for out, _ in found])[: tokens.size(1)]
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
     for name, gradient in gradients.items():
@@ -72,9 +72,9 @@ def test_encoders_of_all_kinds(folder, arch, size):
 
 
 @pytest.mark.parametrize("flags", [("--encoder-normalize-before",), ("--checkpoint-activations",)])
-def test_chunks_and_recomputation_in_each_rank(folder, flags):
+def test_recomputation_in_each_rank(folder, flags):
     encoder = build_encoder(folder, *NO_DROPOUT, *flags)
-    assert_ranks_compute_the_whole(encoder, sentences([40, 23]), 2, chunk_tokens=7)
+    assert_ranks_compute_the_whole(encoder, sentences([40, 23]), 2)
 
 
 def test_positions_of_rows_that_are_padded_on_the_left(folder):
@@ -87,21 +87,6 @@ def test_positions_of_rows_that_are_padded_on_the_left(folder):
 
 def test_fewer_columns_than_ranks(folder):
     assert_ranks_compute_the_whole(build_encoder(folder, *NO_DROPOUT), sentences([2, 2]), 4)
-
-
-def test_dropout_does_not_depend_on_the_division(folder):
-    encoder = build_encoder(folder, "--dropout", "0.2", "--attention-dropout", "0.1", "--activation-dropout", "0.1")
-    encoder.train()
-    tokens, found = sentences([40, 23]), []
-    for chunk_tokens in (None, 40, 11):
-        torch.manual_seed(3)
-        found.append(outputs(encoder, tokens, Division(None, chunk_tokens)))
-    for out, gradients in found[1:]:
-        torch.testing.assert_close(out, found[0][0], rtol=1e-12, atol=1e-12)
-        for name, gradient in gradients.items():
-            if gradient is not None:
-                torch.testing.assert_close(gradient, found[0][1][name], rtol=1e-12, atol=1e-11)
-    assert not torch.allclose(found[0][0], outputs(encoder.eval(), tokens)[0])
 
 
 def test_each_dropout_of_a_model_draws_for_itself(folder, monkeypatch):

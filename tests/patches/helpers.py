@@ -16,11 +16,11 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 
 import fairseq_poolingformer
-from fairseq_poolingformer import patches
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load
+from fairseq_poolingformer.patches import table
 from tests.forked_python import PYTHON, start
 
-patches.apply()
+table.apply()
 
 TORCHRUN = ["torch.distributed.run", "--nproc_per_node=2", "--standalone", "-m"]
 PACKAGE = Path(fairseq_poolingformer.__file__).parent

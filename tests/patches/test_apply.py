@@ -1,6 +1,5 @@
-"""Applying the patches, and logging."""
+"""Applying the patches."""
 
-import logging
 import re
 
 import pytest
@@ -9,11 +8,12 @@ from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models.ema import EMA
+from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.optim import FP16Optimizer
 from fairseq.trainer import Trainer
 
-from fairseq_poolingformer import patches
-from fairseq_poolingformer.patches.patching import find, replace
+from fairseq_poolingformer.patches import table
+from fairseq_poolingformer.patching import replace
 from tests.patches.helpers import PACKAGE
 
 REPLACED = [
@@ -30,7 +30,7 @@ REPLACED = [
 
 def test_apply_twice_is_apply_once():
     before = [vars(owner)[name] for owner, name in REPLACED]
-    patches.apply()
+    table.apply()
     assert [vars(owner)[name] for owner, name in REPLACED] == before
 
 
@@ -41,14 +41,26 @@ def test_the_original_is_kept(owner, name):
 
 def test_the_list_has_every_patch_and_nothing_else():
     """A patch is a function whose first argument is the original."""
-    folder = PACKAGE / "patches"
     found = set()
-    for path in folder.glob("*/*.py"):
+    for path in (PACKAGE / "patches").glob("*/*.py"):
         names = re.findall(r"^def (\w+)\(\s*original: Callable", path.read_text(encoding="utf-8"), re.MULTILINE)
-        found |= {f"{path.parent.name}.{path.stem}.{name}" for name in names if not name.startswith("_")}
-    listed = {patch for _, patch in patches.REPLACED}
-    assert found == listed
-    assert all(callable(find(patch)) for patch in (*listed, *patches.DONE_AT_ONCE))
+        found |= {(path.stem, name) for name in names if not name.startswith("_")}
+    assert found == {(patch.__module__.rpartition(".")[2], patch.__name__) for _, _, patch in table.AROUND}
+    assert len(table.AROUND) + len(table.INSTEAD) <= 45
+
+
+@pytest.mark.parametrize(("owner", "name", "function"), table.INSTEAD)
+def test_what_takes_the_place_of_a_function_is_readable_for_torchscript(owner, name, function):
+    assert getattr(owner, name) is function
+    assert function.replaced.__module__.startswith("fairseq.")
+
+
+def test_torchscript_bans_repeated_ngrams_as_python_does():
+    tokens = torch.tensor([[2, 4, 5, 4, 5, 4, 1, 1], [2, 3, 3, 3, 4, 4, 1, 1]])
+    blocker = NGramRepeatBlock(3, use_extension=False)
+    expected = blocker(tokens, torch.zeros(2, 9), 2, 1, 5)
+    assert torch.equal(torch.jit.script(blocker)(tokens, torch.zeros(2, 9), 2, 1, 5), expected)
+    assert expected.isinf().sum() == 1
 
 
 def test_a_library_is_changed_for_one_module_alone():
@@ -75,20 +87,11 @@ def test_several_patches_of_one_name_all_apply_once():
 
 
 def test_a_name_that_is_gone_is_an_error():
-    with pytest.raises(AttributeError, match="no_such_name"):
+    with pytest.raises(AttributeError, match=r"fairseq\.options\.no_such_name is not there: this version of fairseq"):
         replace(options, "no_such_name", lambda original: original)
 
 
 def test_torch_before_safe_loading_is_refused(monkeypatch):
     monkeypatch.delattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
     with pytest.raises(ImportError, match=r"torch 2\.6"):
-        patches.apply()
-
-
-def test_quiet_logging(monkeypatch):
-    root = logging.getLogger()
-    monkeypatch.setattr(root, "level", logging.DEBUG)
-    patches.quiet_logging()
-    assert root.level == logging.WARNING
-    patches.quiet_logging(logging.INFO)
-    assert root.level == logging.INFO
+        table.apply()

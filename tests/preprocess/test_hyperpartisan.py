@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from fairseq_poolingformer.text import xml_elements
 from preprocess import hyperpartisan
 from preprocess.pipeline.records import Record
 from tests.preprocess.test_labelled_text import TEXTS, convert, examples
@@ -33,9 +32,7 @@ def flags_of(folder):
     return ("--articles", folder / "articles.xml", "--truth", folder / "truth.xml")
 
 
-@pytest.mark.parametrize("block", [3, 2**20])
-def test_articles_are_paired_with_the_ground_truth(tmp_path, gpt2_folder, monkeypatch, block):
-    monkeypatch.setattr(xml_elements, "_BLOCK", block)
+def test_articles_are_paired_with_the_ground_truth(tmp_path, gpt2_folder):
     expected = write(tmp_path / "raw", 30)
     flags = (*flags_of(tmp_path / "raw"), "--valid-share", 0.3, "--test-share", 0.3)
     assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags) == 0
@@ -122,7 +119,7 @@ def test_progress_is_that_of_the_file(tmp_path):
 
 
 def test_articles_without_words_are_named():
-    fields = {"id": "7", "label": "true", "title": "t", "parts": [" \n", "http://x"], "problem": None}
+    fields = {"id": "7", "label": "true", "title": "t", "parts": [" \n", "http://x"]}
     parsed = hyperpartisan.parse(Record("file", 1, json.dumps(fields).encode()), "body")
     assert parsed.reason == "empty document: article '7'"
 
@@ -132,16 +129,18 @@ def test_bad_articles_are_named(tmp_path, gpt2_folder, capsys):
     articles, truth = tmp_path / "raw" / "articles.xml", tmp_path / "raw" / "truth.xml"
     text = articles.read_text().replace('id="0000003"', 'id="99"').replace("theory of attention <a", "<a", 1)
     text = text.replace('id="0000005"', 'id=""')
-    articles.write_text(text.replace("another document <a", "<b", 1))
+    articles.write_text(text)
     flags = (*flags_of(tmp_path / "raw"), "--valid-share", 0, "--test-share", 0)
     assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags, "--max-reject-fraction", 0.5) == 0
     rejects = [json.loads(line) for line in (tmp_path / "data" / "train.rejects.jsonl").read_text().splitlines()]
-    assert [reject["line"] for reject in rejects] == [6, 12, 18]
-    assert rejects[0]["reason"].startswith("broken XML: ")
-    assert [reject["reason"] for reject in rejects[1:]] == ["no ground truth: article '99'", "empty id"]
+    assert [reject["file"].rpartition(", ")[2] for reject in rejects] == ["article 4", "article 6"]
+    assert [reject["reason"] for reject in rejects] == ["no ground truth: article '99'", "empty id"]
     articles.write_text(text[: text.rindex("more")])
     assert convert(hyperpartisan, tmp_path / "cut", gpt2_folder, *flags) == 1
-    assert "articles.xml: ends inside the <article> of line 36" in capsys.readouterr().err
+    assert "articles.xml: not XML, or cut (no element found: line 38" in capsys.readouterr().err
+    articles.write_text(text.replace("another document <a", "<b", 1))
+    assert convert(hyperpartisan, tmp_path / "cut", gpt2_folder, *flags) == 1
+    assert "articles.xml: not XML, or cut (mismatched tag: line " in capsys.readouterr().err
     truth.write_text("<articles><article id='1' hyperpartisan='maybe'/></articles>")
     assert convert(hyperpartisan, tmp_path / "cut", gpt2_folder, *flags) == 1
     assert "needs an id of its own and hyperpartisan=true or false" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.cli import convert
-from fairseq_poolingformer.huggingface.remote_code import CLASSES
+from fairseq_poolingformer.huggingface.families import FAMILIES
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from fairseq_poolingformer.show import look
 from fairseq_poolingformer.show.looks import CROSS, ONE, TWO
@@ -78,7 +78,7 @@ def test_every_family_whose_texts_have_two_marks_is_shown():
     for kind in ("bert", "electra", "distilbert", "mpnet", "modernbert"):
         config = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "pooled_layers": "2"}
         config |= {"vocab_size": 30, "intermediate_size": 16, "window_size": "4", "pad_token_id": 0}
-        start = next(row[0] for name, row in CLASSES.items() if name.endswith(f"-{kind}"))
+        start = f"Poolingformer{FAMILIES[f'poolingformer-{kind}'].name}"
         model = getattr(huggingface, f"{start}Model")(getattr(huggingface, f"{start}Config")(**config))
         words = {"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, "thing": 4}
         whole = Tokenizer(WordLevel(words, unk_token="[UNK]"))

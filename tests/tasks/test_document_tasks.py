@@ -12,9 +12,9 @@ from fairseq.logging import metrics
 
 from fairseq_poolingformer.cli import predict, score
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
-from fairseq_poolingformer.tasks.shared.examples import MARKS
-from fairseq_poolingformer.tasks.shared.labels import AMOUNT, SEVERAL
 from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
+from fairseq_poolingformer.text.labels import AMOUNT, SEVERAL
+from fairseq_poolingformer.text.special_tokens import MARKS
 from fairseq_poolingformer.weights.files import write_checkpoint
 from preprocess import labelled_text
 from tests.models.tiny_bart import USER_DIR
@@ -207,7 +207,7 @@ def test_several_labels_and_amounts_from_records_to_figures(problem, tmp_path, c
     found = [json.loads(line)["label"] for line in output.read_text().splitlines()]
     assert found == labels if problem == SEVERAL else found == pytest.approx(labels, abs=0.5)
     capsys.readouterr()
-    assert score.main([str(output), "--gold", str(tmp_path / "rows.jsonl")]) == 0
+    assert score.main(["--task", "document_classification", str(output), "--gold", str(tmp_path / "rows.jsonl")]) == 0
     printed = dict(line.split() for line in capsys.readouterr().out.splitlines())
     assert printed["macro_f1"] == "100.00" if problem == SEVERAL else float(printed["pearson"]) > 95
     state = task.state_dict()

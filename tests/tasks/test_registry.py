@@ -15,7 +15,6 @@ def test_every_task_has_its_parts():
         assert all(callable(task.command(corpus).main) for corpus in task.corpora)
         scores = task.module("scores")
         assert (scores is not None) == bool(task.figures)
-        assert scores is None or (scores.FORM and callable(scores.recognizes))
         assert scores is None or callable(getattr(scores, "score", None) or scores.run)
 
 

@@ -60,7 +60,7 @@ def figures(folder, kind, checkpoint, gold):
     found, scores = (checkpoint.with_name(f"{checkpoint.stem}.{name}.json") for name in ("predictions", "scores"))
     flags = ["--path", str(checkpoint), "--output", str(found), "--device", "cpu", "--num-workers", "0"]
     assert predict.main([str(folder), *flags]) == 0
-    assert score.main_of_tasks([kind, "--gold", str(gold), "--predictions", str(found), "--json", str(scores)]) == 0
+    assert score.main(["--task", kind, "--gold", str(gold), "--predictions", str(found), "--json", str(scores)]) == 0
     return json.loads(scores.read_text(encoding="utf-8"))
 
 

@@ -75,7 +75,9 @@ def test_triviaqa_of_the_web_asks_for_an_answer_to_each_question_and_document(tm
     content = {"Data": data, "Domain": "Web", "VerifiedEval": False}
     gold, predictions = write_set(tmp_path, content, {"a--v1.txt": "the X-Y!", "a--v2.txt": "x", "c": "x y"})
     assert triviaqa.read_gold(gold) == every
-    assert triviaqa.score([gold], predictions) == pytest.approx({"exact_match": 25, "f1": 100 * (1 + 2 / 3) / 4})
+    assert triviaqa.score([gold], predictions) == pytest.approx(
+        {"exact_match": 25, "f1": 100 * (1 + 2 / 3) / 4, "examples": 4, "without_prediction": 2}
+    )
     gold, predictions = write_set(tmp_path, {**content, "VerifiedEval": True}, {"b--v3.txt": "x y"})
     assert triviaqa.read_gold(gold) == {"a--v1.txt": texts["a"], "a--v2.txt": texts["a"]}
     with pytest.raises(ValueError, match="no key of the gold data has a prediction"):
@@ -103,7 +105,9 @@ def test_hotpotqa_by_hand(tmp_path):
     assert scores["joint_f1"] == pytest.approx(2 * precision * recall / (precision + recall) / 3)
     gold_path, predictions_path = write_set(tmp_path, gold, predictions)
     percent = hotpotqa.score([gold_path], predictions_path)
-    assert percent == pytest.approx({name: 100 * value for name, value in scores.items()})
+    assert percent == pytest.approx(
+        {name: 100 * value for name, value in scores.items()} | {"examples": 3, "without_prediction": 0}
+    )
 
 
 def _readers(module, folder: Path, gold, predictions):
@@ -176,3 +180,12 @@ def test_predictions_of_another_split_are_refused(tmp_path, module, kind):
     _, other = write_set(tmp_path / "other", [], {"answer": {}, "sp": {}} if kind == "hotpotqa" else {"x": "y"})
     with pytest.raises(ValueError, match="gold data has a"):
         module.score([files[0]], other)
+
+
+@pytest.mark.parametrize("module", [triviaqa, hotpotqa])
+def test_a_question_that_is_predicted_twice_is_refused(module, tmp_path):
+    """JSON readers would take the last."""
+    answers = '{"q": "x", "q": "y"}'
+    (tmp_path / "p.json").write_text(answers if module is triviaqa else f'{{"answer": {answers}, "sp": {{}}}}')
+    with pytest.raises(ValueError, match=r"p\.json: 'q' comes a second time; leave one"):
+        module.read_predictions(tmp_path / "p.json")

@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 
+from fairseq_poolingformer.cli import predict
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
 from fairseq_poolingformer.tasks.question_answering.examples import QuestionAnsweringSplit
 from fairseq_poolingformer.tasks.summarization import PAIRS
@@ -48,7 +49,7 @@ def test_sequences_come_back(tmp_path):
 @pytest.mark.parametrize(
     ("layout", "read", "message"),
     [
-        (PAIRS, lambda f: f.dictionary(), r"dict\.source\.txt: not found; give .* arxiv_pubmed or stdlib"),
+        (PAIRS, lambda f: f.dictionary(), r"dict\.source\.txt: not found; give .* arxiv_pubmed"),
         (BYTES, lambda f: f.corpus(), r"corpus\.json: not found; .* Run the same command again; it continues"),
         (
             QuestionAnsweringSplit.layout,
@@ -82,8 +83,8 @@ def test_a_damaged_corpus_json_is_named(content, tmp_path):
     (tmp_path / "corpus.json").write_text(content)
     with pytest.raises(ValueError, match=r"corpus\.json: damaged .*preprocess again"):
         DataFolder(tmp_path, PAIRS).corpus()
-    (tmp_path / "corpus.json").write_text(json.dumps({"corpus": "stdlib"}))
-    assert DataFolder(tmp_path, PAIRS).corpus() == {"corpus": "stdlib"}
+    (tmp_path / "corpus.json").write_text(json.dumps({"corpus": "facts"}))
+    assert DataFolder(tmp_path, PAIRS).corpus() == {"corpus": "facts"}
 
 
 GOOD = {"bytes": 1, "sha256": "0"}
@@ -197,3 +198,21 @@ def test_digests_of_blocks_that_are_gone_are_missed(tmp_path):
     (tmp_path / "train.blocks").unlink()
     with pytest.raises(FileNotFoundError, match=r"train\.blocks: not found; restore it"):
         folder.sequences("train")
+
+
+def test_tokens_that_the_dictionary_lacks_are_named_where_no_digest_vouches_for_them(tmp_path):
+    folder = DataFolder(tmp_path, DOCUMENTS)
+    write_array(folder, "train")  # 5, 6, 2
+    (tmp_path / "dict.txt").write_text("a 1\nb 1\nc 1\n")  # 4 to 6
+    assert len(folder.sequences("train")) == 1
+    (tmp_path / "dict.txt").write_text("a 1\nb 1\n")
+    with pytest.raises(ValueError, match=r"train\.bin: has the token 6, and dict\.txt has 6 symbols, so they do not"):
+        folder.sequences("train")
+
+
+def test_a_pipe_is_no_data_folder(tmp_path, capsys):
+    os.mkfifo(tmp_path / "corpus.json")
+    assert predict.main([str(tmp_path), "--path", "x.pt", "--output", str(tmp_path / "out")]) == 1
+    assert "not a finished data folder" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError, match=r"corpus\.json: not a file"):
+        DataFolder(tmp_path, DOCUMENTS).corpus()

@@ -8,13 +8,13 @@ import pytest
 import sentencepiece
 from fairseq.data import Dictionary
 
-from fairseq_poolingformer import patches
+from fairseq_poolingformer.patches import table
 from fairseq_poolingformer.text.dictionary import read_symbols
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer, load_tokenizer
 from tests.checkpoint_reader.watched import assert_harmless, watched
 from tests.text.tiny_gpt2 import TEXT, write_vocabulary
 
-patches.apply()
+table.apply()
 SAMPLE = "the naïve theory 😀 \n\t of 注意力"
 
 

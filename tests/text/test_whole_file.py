@@ -3,12 +3,21 @@
 import contextlib
 import errno
 import os
+import re
+import resource
 import signal
 
 import pytest
+import torch
 
 from fairseq_poolingformer.text import whole_file as whole_file_module
-from fairseq_poolingformer.text.whole_file import SUFFIX, lock_folder, whole_file, write_lines
+from fairseq_poolingformer.text.whole_file import (
+    lock_folder,
+    require_writable,
+    unfinished_name,
+    whole_file,
+    write_lines,
+)
 
 
 @pytest.mark.parametrize("flush", [True, False])
@@ -21,13 +30,75 @@ def test_a_block_that_fails_leaves_the_former_file_alone(tmp_path, flush):
     assert (path.read_text(), os.listdir(tmp_path)) == ("one\n", ["x"])
 
 
-def test_what_a_killed_process_left_is_not_written_into(tmp_path):
+def test_what_a_killed_process_left_is_removed_and_not_written_into(tmp_path):
     """It may be a link to a checkpoint."""
-    write_lines(tmp_path / "other", ["good"])
-    os.link(tmp_path / "other", tmp_path / f"x{SUFFIX}")
+    (tmp_path / "other").write_text("good\n")
+    if not (child := os.fork()):
+        os.link(tmp_path / "other", unfinished_name(tmp_path / "x"))
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.link(tmp_path / "other", unfinished_name(tmp_path / "x"))
     write_lines(tmp_path / "x", ["new"])
     assert (tmp_path / "other").read_text() == "good\n"
     assert (tmp_path / "x").read_text() == "new\n"
+    assert sorted(os.listdir(tmp_path)) == ["other", "x"]
+
+
+def test_two_processes_write_one_name_and_each_file_is_whole(tmp_path):
+    with whole_file(tmp_path / "x") as mine:
+        mine.write_text("mine")
+        if not (child := os.fork()):
+            write_lines(tmp_path / "x", ["theirs"])
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert (tmp_path / "x").read_text() == "theirs\n"
+    assert (tmp_path / "x").read_text() == "mine"
+
+
+def test_a_name_may_be_as_long_as_the_disk_allows(tmp_path):
+    for name in ("x" * 255, "ü" * 127):
+        write_lines(tmp_path / name, ["long"])
+        assert (tmp_path / name).read_text() == "long\n"
+
+
+def _save(path):
+    with whole_file(path) as unfinished:
+        torch.save({"w": torch.zeros(10_000)}, unfinished)
+
+
+def test_a_full_disk_is_an_error_with_the_name_of_the_file(tmp_path):
+    """A limit of a file's size stands for it."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=re.escape(f"File too large: '{tmp_path / 'x'}'")):
+            write_lines(tmp_path / "x", ["word"] * 10_000)
+        with pytest.raises(OSError, match=rf"could not be written .*{re.escape(str(tmp_path / 'y'))}'$"):
+            _save(tmp_path / "y")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none/x", "none: no such folder to write x into"),
+        ("folder", "is a folder; name a file"),
+        ("x" * 256, f"File name too long: '.*{'x' * 256}'"),
+        ("closed/x", "Permission denied: '.*closed/x'"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_the_work(name, message, tmp_path, monkeypatch):
+    for folder in ("folder", "closed"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "closed").chmod(0o500)
+    if name.startswith("closed") and os.access(tmp_path / "closed", os.W_OK):
+        pytest.skip("this user may write everywhere")
+    with pytest.raises(OSError, match=message):
+        require_writable(tmp_path / name)
+    require_writable(tmp_path / "y")
+    assert sorted(os.listdir(tmp_path)) == ["closed", "folder"]
 
 
 @contextlib.contextmanager

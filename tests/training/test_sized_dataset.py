@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 
-from fairseq_poolingformer.training.sized_dataset import length_order
+from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.training.sized_dataset import SizedDataset, length_order
 from tests.models.tiny_bart import SIZES, build, write_data_folder
 
 
@@ -104,3 +105,12 @@ def test_both_sides_are_padded_little():
     with data_utils.numpy_seed(1):
         assert padding(pairs.ordered_indices(), target) > 0.2
     assert padding(rng.permutation(30000), source) > 0.4
+
+
+def test_an_item_of_more_than_max_tokens_is_named():
+    dataset = SizedDataset(np.array([3, 40, 5, 12]), shuffle=False)
+    order = dataset.ordered_indices()
+    assert [list(batch) for batch in dataset.batch_by_size(order, max_tokens=40)] == [[0, 2, 3], [1]]
+    assert len(dataset.batch_by_size(order, max_sentences=4)) == 1
+    with pytest.raises(UsageError, match=r"^example 1 \(0-based\) has 40 tokens in all its segments, .* 39: raise"):
+        dataset.batch_by_size(order, max_tokens=39)

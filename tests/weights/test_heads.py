@@ -10,9 +10,9 @@ from transformers import AutoTokenizer
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
-from fairseq_poolingformer.tasks.shared.examples import MARKS
-from fairseq_poolingformer.tasks.shared.labels import AMOUNT, SEVERAL
 from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelExamples, TokenLabelSplit
+from fairseq_poolingformer.text.labels import AMOUNT, SEVERAL
+from fairseq_poolingformer.text.special_tokens import MARKS
 from fairseq_poolingformer.weights import ConversionError, convert
 from fairseq_poolingformer.weights.files import read_training, write_checkpoint
 from fairseq_poolingformer.weights.marks import NAMES
@@ -25,22 +25,10 @@ POOLINGFORMER, LONGFORMER = ENCODERS[1], ENCODERS[0]
 EXAMPLE = torch.tensor([0, 0, 1])
 PLACES = torch.tensor([[0, 1, 0, 2, 0, 0, 3, 0]] * 3)
 JOINED = {"example": EXAMPLE, "num_examples": 2}
-WORDS = {
-    "segment_sizes": [torch.tensor([6, 6]), torch.tensor([6])],
-    "word_starts": [torch.arange(12), torch.arange(6)],
-    "word_ends": [torch.arange(1, 13), torch.arange(1, 7)],
-    "sentences": [torch.arange(12) // 6, torch.zeros(6, dtype=torch.long)],
-    "speakers": [torch.arange(12) % 3, torch.zeros(6, dtype=torch.long)],
-    "genre": torch.tensor([1, 0]),
-}
 INPUTS = {
-    "question_answering": {"paragraph_ids": PLACES, "span_mask": PLACES.ge(0), "num_paragraphs": 3},
     "document_classification": {"example": torch.arange(3), "num_examples": 3},
     "token_labels": {**JOINED, "word": PLACES},
-    "wikihop": {**JOINED, "candidate": PLACES, "num_candidates": torch.tensor([3, 3])},
     "triviaqa": {**JOINED, "piece": PLACES.clamp(max=1)},
-    "hotpotqa": {**JOINED, "piece": PLACES.clamp(max=1), "paragraph": PLACES, "sentence": PLACES.flip(1)},
-    "coreference": {**JOINED, **WORDS},
 }
 ENDS = {
     "document_classification": "SequenceClassification",
@@ -48,22 +36,6 @@ ENDS = {
     "triviaqa": "QuestionAnswering",
 }
 LABELLED = ("document_classification", "token_labels")
-FLAGS = {
-    "question_answering": ("--doc-stride", "4"),
-    "wikihop": ("--segment-logits", "mean"),
-    "coreference": (
-        "--max-segments",
-        "5",
-        "--head-hidden",
-        "7",
-        "--max-span-width",
-        "4",
-        "--coreference-depth",
-        "3",
-        "--span-ratio",
-        "0.9",
-    ),
-}
 
 
 @pytest.fixture
@@ -75,7 +47,7 @@ def trained(folder, task, encoder=POOLINGFORMER):
     """A model of a task with random parameters, none of them zero, and what a checkpoint says of it."""
     labels = {"labels": ["bad", "so so", "good"]} if task in LABELLED else {}
     (folder / "corpus.json").write_text(json.dumps({"kind": task, **labels}))
-    args, _, model = make(folder, task, *encoder, *FLAGS.get(task, ()))
+    args, _, model = make(folder, task, *encoder)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -97,7 +69,7 @@ def test_every_head_leaves_with_the_model_and_comes_back(folder, task):
     settings, model = trained(folder, task)
     converted = convert.to_huggingface(settings, model.state_dict())
     (name,) = converted.settings["architectures"]
-    assert name.endswith(ENDS.get(task, ""))
+    assert name.endswith(ENDS[task])
     cls = getattr(huggingface, name)
     config = cls.config_class(**{name: value for name, value in converted.settings.items() if name != "model_type"})
     theirs = cls(config).eval().double()
@@ -108,14 +80,10 @@ def test_every_head_leaves_with_the_model_and_comes_back(folder, task):
     global_mask = PLACES.eq(2) | PLACES.eq(1)
     expected, _ = model(tokens, global_mask=global_mask & tokens.ne(1), head_inputs=INPUTS[task])
     inputs = {"attention_mask": tokens.ne(1).long(), "global_attention_mask": global_mask.long()}
-    if task in ENDS:
-        output = theirs(tokens, **inputs)
-        found = [output.logits] if task in LABELLED else [output.start_logits, output.end_logits]
-        found = [found[0][PLACES > 0]] if task == "token_labels" else found
-    else:
-        found = flat(theirs(tokens, **inputs, **INPUTS[task]).logits)
-    assert found
-    for mine, other in zip(found, flat(expected), strict=task not in ("triviaqa", "token_labels")):
+    output = theirs(tokens, **inputs)
+    found = [output.logits] if task in LABELLED else [output.start_logits, output.end_logits]
+    found = [found[0][PLACES > 0]] if task == "token_labels" else found
+    for mine, other in zip(found, flat(expected), strict=task == "document_classification"):
         real = tokens.ne(1) if mine.shape == tokens.shape else ...
         torch.testing.assert_close(mine[real], other[real], rtol=0, atol=1e-5)
     back = convert.to_fairseq({**converted.settings, "labels": settings.get("labels")}, dict(theirs.state_dict()))
@@ -123,20 +91,15 @@ def test_every_head_leaves_with_the_model_and_comes_back(folder, task):
     kept = {name: value for name, value in model.state_dict().items() if not name.startswith(left)}
     assert all(torch.equal(back.state[name], value) for name, value in kept.items())
     assert back.settings["task"] == task
-    kept = {"wikihop": ["segment_logits"], "coreference": ["head_hidden", "coreference_depth", "max_segments"]}
-    for name in kept.get(task, ["labels"]):
-        assert back.settings.get(name) == settings.get(name)
-    without = {name: value for name, value in converted.settings.items() if name != "max_segments"}
-    back = convert.to_fairseq(without, dict(theirs.state_dict()))
-    assert back.settings.get("max_segments") == (5 if task == "coreference" else None)
+    assert back.settings.get("labels") == settings.get("labels")
 
 
 def test_one_level_and_a_head_that_transformers_lacks(folder):
-    settings, model = trained(folder, "wikihop", LONGFORMER)
-    converted = convert.to_huggingface(settings, model.state_dict())
-    assert converted.settings["architectures"] == ["PoolingformerRobertaForWikihop"]
-    with pytest.raises(ConversionError, match="--model-type poolingformer-roberta has"):
-        convert.to_huggingface(settings, model.state_dict(), model_type="longformer")
+    settings, model = trained(folder, "wikihop")
+    with pytest.raises(ConversionError, match=r"no place for the heads: wikihop_head\..*; --drop-heads leaves"):
+        convert.to_huggingface(settings, model.state_dict())
+    converted = convert.to_huggingface(settings, model.state_dict(), drop_heads=True)
+    assert converted.settings["architectures"] == ["PoolingformerRobertaForMaskedLM"]
     settings, model = trained(folder, "document_classification", LONGFORMER)
     converted = convert.to_huggingface(settings, model.state_dict())
     assert converted.settings["architectures"] == ["LongformerForSequenceClassification"]
@@ -148,7 +111,7 @@ def test_one_level_and_a_head_that_transformers_lacks(folder):
 
 
 def test_the_command_keeps_marks_and_labels(tmp_path, capsys):
-    """The tokenizer knows the marks; the folder opens by ``trust_remote_code``; nothing changes on the way back."""
+    """The tokenizer knows the marks; nothing changes on the way back."""
     source = tiny_huggingface.folder(tmp_path / "roberta", "roberta")
     assert run("to-fairseq", source, tmp_path / "short") == 0
     folder = tmp_path / "short"

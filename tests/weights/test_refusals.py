@@ -2,12 +2,14 @@
 
 import argparse
 import json
+import os
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import BartForSequenceClassification
 
+from fairseq_poolingformer.text.whole_file import remove_left, unfinished_name
 from fairseq_poolingformer.weights import ConversionError, files, loading
 from fairseq_poolingformer.weights import convert as conversion
 from tests.models import tiny_huggingface
@@ -216,3 +218,33 @@ def test_a_config_without_positions_is_refused(model_type):
     config |= dict.fromkeys(("normalize_before", "add_final_layer_norm"), model_type.endswith("mbart"))
     with pytest.raises(ConversionError, match="lacks max_decoder_position_embeddings, max_position_embeddings"):
         conversion.to_fairseq(config, {})
+
+
+def test_two_that_make_one_folder(tmp_path):
+    """The second is refused before its work; what a killed one left is removed by the next."""
+    with files.new_folder(tmp_path / "new") as folder:
+        (folder / "x").write_text("first")
+        if not (child := os.fork()):
+            try:
+                files.require_new_folder(tmp_path / "new")
+            except ConversionError as error:
+                os._exit(f"{tmp_path / 'new'}: process {os.getppid()} of " not in str(error))
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+    assert (tmp_path / "new" / "x").read_text() == "first"
+    if not (child := os.fork()):
+        unfinished_name(tmp_path / "other").mkdir()
+        os._exit(0)
+    os.waitpid(child, 0)
+    remove_left.cache_clear()
+    with files.new_folder(tmp_path / "other"):
+        pass
+    assert sorted(os.listdir(tmp_path)) == ["new", "other"]
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "file/new"])
+def test_a_folder_that_cannot_be_made_is_told_before_the_work(name, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"File name too long|Not a directory|File exists") as found:
+        files.require_new_folder(tmp_path / name)
+    assert str(tmp_path) in str(found.value)

@@ -2,22 +2,19 @@
 
 Each has two functions: ``why_not(call) -> str | None`` gives the reason why it cannot run a call, and ``run(call) ->
 Tensor`` runs it. One of compiled kernels also has ``self_check(call) -> str | None``: what goes wrong in a small
-problem of the call's kind. Those of :data:`STAND_INS`, other people's kernels, run by name, and are picked on GPUs on
-which the Triton kernels cannot run or fail their self-check.
+problem of the call's kind. ``flex``, PyTorch's kernel, runs by name, and is picked on GPUs on which the Triton kernels
+cannot run or fail their self-check.
 """
 
 from typing import Any
 
-from fairseq_poolingformer.attention.backends import reference, sdpa
+from fairseq_poolingformer.attention.backends import flex, reference, sdpa
 from fairseq_poolingformer.attention.backends.block import backend as block_backend
-from fairseq_poolingformer.attention.backends.later import FLEX, VARLEN
 from fairseq_poolingformer.attention.backends.triton import backend as triton_backend
 
-STAND_INS = ("varlen", "flex")
 BACKENDS: dict[str, Any] = {
     "triton": triton_backend,
-    "varlen": VARLEN,
-    "flex": FLEX,
+    "flex": flex,
     "block": block_backend,
     "reference": reference,
     "sdpa": sdpa,

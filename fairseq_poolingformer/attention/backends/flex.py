@@ -18,20 +18,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import tensors_of
+from fairseq_poolingformer.attention.backends.self_check import failure_on_gpu
 from fairseq_poolingformer.attention.backends.triton.terms import FARTHEST, distance_table
 from fairseq_poolingformer.attention.call import Call
 from fairseq_poolingformer.attention.patterns import band_of
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
 
 BLOCK = 128  # queries and keys of a block of pairs; FlexAttention's own
-LEAST_HEAD_DIM = 16  # on GPUs
+LEAST_HEAD_DIM = 16
 VARIANTS = (
     64  # of a compiled kernel: dtypes, masks, score terms, passes, one row or several, each with lengths of 2 kinds
 )
 
 
 def why_not(call: Call) -> str | None:
-    """It takes no dropout, of the score terms RelativePositionBias, and on a CPU no gradients."""
+    """It runs on GPUs, and takes no dropout, and of the score terms RelativePositionBias."""
     if call.dropout_p:
         return "FlexAttention has no dropout"
     if call.return_lse:
@@ -46,17 +47,12 @@ def why_not(call: Call) -> str | None:
     tables = tensors_of(call.score_terms)
     if torch.are_deterministic_algorithms_enabled() and any(x.requires_grad for x in tables):
         return "it sums a table's gradient in no fixed order, and torch is set to deterministic algorithms"
-    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (call.query, call.key, call.value, *tables))
-    return (
-        _why_not_here(call.query.device, call.query.dtype, call.query.size(-1), needs_grad) or _why_not_this_pytorch()
-    )
+    return _why_not_here(call.query.device, call.query.dtype, call.query.size(-1)) or _why_not_this_pytorch()
 
 
-def _why_not_here(device: torch.device, dtype: torch.dtype, head_dim: int, needs_grad: bool) -> str | None:
-    if device.type == "cpu":
-        return "FlexAttention has no backward pass on a CPU" if needs_grad else None
-    if device.type != "cuda":
-        return f"it runs on GPUs and CPUs, query is on {device}"
+def _why_not_here(device: torch.device, dtype: torch.dtype, head_dim: int) -> str | None:
+    if device.type != "cuda":  # for CPUs PyTorch compiles no gradients, and fails on some masks
+        return f"it runs on GPUs, query is on {device}"
     from torch.utils._triton import has_triton
 
     if not has_triton():
@@ -64,8 +60,13 @@ def _why_not_here(device: torch.device, dtype: torch.dtype, head_dim: int, needs
     if dtype == torch.bfloat16 and not torch.version.hip and torch.cuda.get_device_capability(device) < (8, 0):
         return "in bfloat16 it needs compute capability 8.0 or later"
     if head_dim < LEAST_HEAD_DIM:
-        return f"on a GPU it takes head dimensions from {LEAST_HEAD_DIM}, query has {head_dim}"
+        return f"it takes head dimensions from {LEAST_HEAD_DIM}, query has {head_dim}"
     return None
+
+
+def self_check(call: Call) -> str | None:
+    """What goes wrong on the GPU in a small problem of the call's kind; None where nothing does."""
+    return failure_on_gpu(run, call)
 
 
 @cache

@@ -55,6 +55,9 @@ def residue_classes(
         first_head = heads.stop
         band = band_of(window, pooling, dilation)
         for residue in range(min(band.step, num_queries)):
+            # A query at i sees a key at j when lowest <= j − i <= highest and j − i − lowest is a multiple of the step
+            # s. The class's queries are at position + s·u, so their keys are at first_key + s·v, and v − u lies between
+            # (lowest + position − first_key) / s, which is whole, and (highest + position − first_key) / s.
             position = query_offset + residue
             first_key = (position + band.lowest) % band.step
             lowest = position + band.lowest - first_key
@@ -107,7 +110,7 @@ class Plan:
         return cls(
             classes=tuple(residue_classes(call.window, call.pooling, heads, call.query_offset, queries)),
             padding=padding,
-            hidden=reduce(torch.logical_or, masks) if masks else None,
+            hidden=reduce(torch.logical_or, masks) if masks else None,  # a global token in the window counts once
             hidden_globals=None if global_keys is None else global_keys.hidden(padding),
             global_keys=global_keys,
             global_queries=call.global_queries(),
@@ -156,6 +159,13 @@ class TermGradients:
         """The gradients in their tensors' dtypes; None for tensors that need none."""
         pairs = zip(self.sums, self.leaves, strict=True)
         return [None if total is None else total.to(leaf.dtype) for total, leaf in pairs]
+
+
+def dense(x: Tensor) -> Tensor:
+    """The tensor (…, L, D), copied unless its vectors are neighbouring numbers, one vector behind the other."""
+    # not contiguous(), which leaves the strides of dimensions of size 1 as they are
+    is_dense = x.stride(-1) == 1 and x.stride(-2) >= x.size(-1)
+    return x if is_dense else x.clone(memory_format=torch.contiguous_format)
 
 
 def empty_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_poolingformer.attention.backends.plan import dense
 from fairseq_poolingformer.attention.call import Call
-from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.attention.patterns import UNLIMITED, band_of
 
 
 def why_not(call: Call) -> str | None:
@@ -25,6 +26,8 @@ def why_not(call: Call) -> str | None:
         return "its dropout on a CPU keeps all weights in memory"
     if min(call.window.left, call.window.right) < UNLIMITED or call.window.dilation != 1:
         return "it is full attention: the window must be unlimited"
+    if band_of(call.window, call.pooling).step != 1:
+        return "it is full attention: a query sees only every ξ-th of its own pools"
     return None
 
 
@@ -34,7 +37,7 @@ def run(call: Call) -> Tensor:
     if call.key_padding_mask is not None:
         blind = call.key_padding_mask.all(1)[:, None]
         mask = ~(call.key_padding_mask & ~blind)[:, None, None]  # a row without keys would give NaN
-    out = F.scaled_dot_product_attention(
-        call.query, call.key, call.value, attn_mask=mask, dropout_p=call.dropout_p, scale=call.scale
-    )
+    # its kernels for 16 bits on a CPU take no vectors that overlap in their backward pass
+    query, key, value = dense(call.query), dense(call.key), dense(call.value)
+    out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=call.dropout_p, scale=call.scale)
     return out if blind is None else out.masked_fill(blind[:, :, None, None], 0.0)

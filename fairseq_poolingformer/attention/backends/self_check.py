@@ -40,6 +40,11 @@ _failures: dict[Hashable, str | None] = {}  # of the kinds that this process has
 _lock = threading.Lock()
 
 
+def failure_on_gpu(run: Run, call: Call) -> str | None:
+    """What :func:`failure` finds for a call on a GPU; None on other devices, which run no compiled kernels."""
+    return failure(run, call) if call.query.device.type == "cuda" else None
+
+
 def failure(run: Run, call: Call) -> str | None:
     """What goes wrong when a backend computes a small problem of a call's kind; None where nothing does.
 

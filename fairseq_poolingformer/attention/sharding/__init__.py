@@ -1,4 +1,4 @@
-"""One document over many processes, or over many chunks of time: shards that exchange only their borders."""
+"""One document over many processes: shards that exchange only their borders."""
 
 from fairseq_poolingformer.attention.sharding.exchange import merged_over_ranks
 from fairseq_poolingformer.attention.sharding.ranks import GroupRanks, Ranks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,6 +58,24 @@ def narrowed(x: Tensor, dim: int, rows: range) -> Tensor:
     return x.narrow(dim, rows.start, len(rows))
 
 
+class Rows(NamedTuple):
+    """Rows of neighbouring tokens, or pools, of a document.
+
+    Args:
+        x: the tensor.
+        dim: the dimension of its rows.
+        start: the number of its first row in the document.
+    """
+
+    x: Tensor
+    dim: int
+    start: int
+
+    def of(self, numbers: range) -> Tensor:
+        """The rows of some neighbouring tokens or pools, a view."""
+        return narrowed(self.x, self.dim, shifted(numbers, self.start))
+
+
 def exchange(ranks: Ranks, through: Tensor, *fields: tuple[Tensor, Route]) -> list[Tensor]:
     """Send rows of tensors to other ranks, and get theirs.
 
@@ -89,7 +108,7 @@ class _Exchange(torch.autograd.Function):
         received = zip(*_swapped(ranks, sent, shapes), strict=True)
         fetched = [torch.cat(pieces, route.dim) for pieces, route in zip(received, routes, strict=True)]
         ctx.forms = [(x.shape, y.shape, y.dtype, y.device) for x, y in zip(tensors, fetched, strict=True)]
-        return through.view_as(through), *fetched
+        return through.view_as(through), *fetched  # a new tensor, which depends on this exchange
 
     @staticmethod
     @once_differentiable
@@ -101,6 +120,7 @@ class _Exchange(torch.autograd.Function):
 def _returned(ctx, given: Sequence[Tensor | None]) -> list[Tensor]:
     """The gradients of what :func:`exchange` sent, from those of what it fetched."""
     ranks, routes = ctx.ranks, ctx.routes
+    # zeros where nothing used what came: the other ranks wait for this one's message
     grads = [
         torch.zeros(shape, dtype=dtype, device=device) if grad is None else grad
         for grad, (_, shape, dtype, device) in zip(given, ctx.forms, strict=True)
@@ -127,6 +147,7 @@ def _swapped(ranks: Ranks, sent: list[list[Tensor]], shapes: list[list[list[int]
     """Tensors of these shapes from each rank, for those sent to each; this rank's own stay here."""
     dtypes, own = [x.dtype for x in sent[ranks.rank]], ranks.rank
     none = torch.empty(0, dtype=torch.uint8, device=sent[own][0].device)
+    # one message to each rank for all fields, as bytes, since their dtypes differ
     packed = [none if rank == own else torch.cat([_bytes(x) for x in pieces]) for rank, pieces in enumerate(sent)]
     sizes = [[dtype.itemsize * prod(shape) for dtype, shape in zip(dtypes, of_rank, strict=True)] for of_rank in shapes]
     arrived = ranks.swap(packed, [0 if rank == own else sum(of_rank) for rank, of_rank in enumerate(sizes)])

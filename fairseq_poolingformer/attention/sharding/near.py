@@ -12,9 +12,8 @@ from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling
 from fairseq_poolingformer.attention.pooling import pool_keys
 from fairseq_poolingformer.attention.rotary import Rotary, turned
-from fairseq_poolingformer.attention.sharding.chunks import Source
 from fairseq_poolingformer.attention.sharding.document_tokens import SLOTS
-from fairseq_poolingformer.attention.sharding.exchange import narrowed
+from fairseq_poolingformer.attention.sharding.exchange import Rows, narrowed
 from fairseq_poolingformer.attention.sharding.reach import Reach, pools_among, tokens_of
 
 
@@ -37,13 +36,13 @@ class Near:
         self._shard, self._pooling, self._rotary = shard, pooling, rotary
         self._padding = shard.padding_of(reach.near)
         self._first_pool = reach.pools[shard.rank].start if reach.pools else 0
-        self._angles: Source | None = None
+        self._angles: Rows | None = None
         self._global_angles: list[Tensor] = []
         if rotary is not None:
             key = (rotary.cos, rotary.sin, reach.seen)  # other layers have the same ones
             self._angles, self._global_angles = shard.made(key, lambda: self._fetch_angles(rotary, reach))
 
-    def _fetch_angles(self, rotary: Rotary, reach: Reach) -> tuple[Source, list[Tensor]]:
+    def _fetch_angles(self, rotary: Rotary, reach: Reach) -> tuple[Rows, list[Tensor]]:
         """(B or 1, 1, tokens, 2D) cosines and sines within reach of level one, and [those of all global tokens]."""
         shard, tokens = self._shard, self._shard.tokens
         angles, own = torch.cat([rotary.cos, rotary.sin], -1).unsqueeze(1), len(shard.part)
@@ -55,7 +54,7 @@ class Near:
             )
         angles = narrowed(angles, SLOTS, range(own))
         return shard.near(
-            shard.source(angles, SLOTS),
+            Rows(angles, SLOTS, shard.part.start),
             reach.seen,
             lambda: tokens.own.gather(angles.expand(tokens.own.num_rows, -1, -1, -1)),
         )
@@ -64,7 +63,7 @@ class Near:
         """Queries or keys (B, H, S, D) of tokens, behind which those of all global tokens may be."""
         if self._angles is None:
             return x
-        return turned(x, _rotary([self._angles.rows(tokens), *(self._global_angles if with_globals else [])]))
+        return turned(x, _rotary([self._angles.of(tokens), *(self._global_angles if with_globals else [])]))
 
     def turned_globals(self, x: Tensor) -> Tensor:
         """Queries (B, H, G, D) of all global tokens."""
@@ -76,7 +75,7 @@ class Near:
 
     def padding(self, tokens: range) -> Tensor | None:
         """(B, tokens) bool, True at padding."""
-        return None if self._padding is None else self._padding.rows(tokens)
+        return None if self._padding is None else self._padding.of(tokens)
 
     def pool_padding(self, pools: range) -> Tensor | None:
         """(B, pools) bool, True at pools of padding alone."""

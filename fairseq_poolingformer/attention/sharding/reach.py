@@ -18,7 +18,7 @@ def tokens_seen(window: Window, num_heads: int, queries: range, num_tokens: int)
 def pools_seen(window: Window, pooling: Pooling, queries: range, among: range) -> range:
     """The pools that the window shows some neighbouring queries; where it shows none ``among`` these, one of these."""
     start, stop = band_of(window, pooling).key_range(queries.start, queries.stop - 1)
-    start = min(start, among.stop - 1)
+    start = min(start, among.stop - 1)  # one pool at least, since no call takes zero keys; the window hides it
     return range(start, max(start + 1, min(stop, among.stop)))
 
 
@@ -31,12 +31,15 @@ def tokens_of(pooling: Pooling, pools: range, part: range, num_tokens: int) -> r
     """The tokens of neighbouring pools, which start in ``part``; its first token where there are no pools."""
     if not pools:
         return range(part.start, part.start + 1)
+    # pool p covers first_start + key_stride·p and the κ − 1 tokens that follow
     start, last = (pooling.first_start + pooling.key_stride * pool for pool in (pools.start, pools.stop - 1))
     return range(max(0, start), min(last + pooling.kernel_size, num_tokens))
 
 
 def pools_among(pooling: Pooling, tokens: range, pools: range) -> range:
     """The places of ``pools`` among those that :func:`pool_keys` makes of ``tokens``, their own."""
+    # on the grid the tokens begin with the first pool; query-aligned, pool_keys also makes the κ − 1 pools that begin
+    # before the tokens, so that number p of the document, which starts at p − (κ − 1), is number p − tokens.start
     first = 0 if pooling.alignment == "grid" else pools.start - tokens.start
     return range(first, first + len(pools)) if pools else range(0)
 

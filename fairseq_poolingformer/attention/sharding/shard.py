@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -14,11 +14,9 @@ from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling
 from fairseq_poolingformer.attention.rotary import Rotary
-from fairseq_poolingformer.attention.sharding.chunks import Source, in_chunks
 from fairseq_poolingformer.attention.sharding.document_tokens import SLOTS, DocumentTokens
-from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, gather
+from fairseq_poolingformer.attention.sharding.exchange import Route, Rows, exchange, gather
 from fairseq_poolingformer.attention.sharding.layer import Steps
-from fairseq_poolingformer.attention.sharding.places import Place
 from fairseq_poolingformer.attention.sharding.ranks import Ranks, telling
 from fairseq_poolingformer.attention.sharding.reach import pools_of
 
@@ -29,26 +27,20 @@ class Shard:
 
     The tokens of a document are divided among ranks, each of which has one or more neighbouring tokens of every row.
     :meth:`attend` exchanges what lies at the borders: tokens within reach of the window, global tokens, and pooled keys
-    within reach of level two. A process may also go through its part in chunks of time, in the same way.
+    within reach of level two.
 
     Args:
         parts: the tokens of each rank.
         ranks: the processes; None for one alone.
-        chunks: the tokens of each chunk of this rank's part.
         padding: (B, T) bool, True at padding of this rank's part; None where no rank has any.
         tokens: the global tokens; None without any.
-        place: where the arrays of a part in chunks are.
-        output: what has been computed of it, and the array of that whose rows chunks take.
         equal_seeds: the ranks' generators give the same numbers; else dropout takes the first rank's.
     """
 
     parts: tuple[range, ...]
     ranks: Ranks | None
-    chunks: tuple[range, ...]
     padding: Tensor | None = None
     tokens: DocumentTokens | None = None
-    place: Place = field(default_factory=Place)
-    output: tuple[Tensor, Source] | None = None
     equal_seeds: bool = True
     _made: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -61,9 +53,7 @@ class Shard:
         ranks: Ranks | None = None,
         global_mask: Tensor | None = None,
         key_padding_mask: Tensor | None = None,
-        chunk_tokens: int | Sequence[int] | None = None,
         device: torch.device | str = "cpu",
-        place: Place | None = None,
     ) -> Shard:
         """The shard of a batch. All ranks call this together; it exchanges their lengths and their global tokens.
 
@@ -73,17 +63,13 @@ class Shard:
             ranks: the processes, such as :class:`GroupRanks`; None for one alone.
             global_mask: (B, T) bool, True at global tokens.
             key_padding_mask: (B, T) bool, True at padding.
-            chunk_tokens: tokens of a chunk of time, or of each; None for no chunks.
             device: the layers' device, on which the ranks exchange tensors.
-            place: where the arrays of a part in chunks are, of one process alone; None for the device.
 
         Raises:
             ValueError: a size is out of range, or differs between ranks.
         """
-        if place is not None and ranks is not None:
-            raise ValueError("place is for one process alone: leave it out, or ranks")
         masks = {"global_mask": global_mask, "key_padding_mask": key_padding_mask}
-        wrong = _fault(masks, batch, num_tokens, chunk_tokens)
+        wrong = _fault(masks, batch, num_tokens)
         none = torch.zeros(batch, num_tokens, dtype=torch.bool, device=device)
         own = GlobalTokens(none if global_mask is None or wrong else global_mask)
         facts = [batch, num_tokens, own.num_slots, key_padding_mask is not None, wrong is not None]
@@ -110,8 +96,7 @@ class Shard:
             if ranks is not None:
                 found = gather(ranks, found, counts, dim=1)
             tokens = DocumentTokens.of(own, counts, found)
-        chunks = _chunks(part, chunk_tokens)
-        return cls(parts, ranks, chunks, padding, tokens, place or Place())
+        return cls(parts, ranks, padding, tokens)
 
     @property
     def rank(self) -> int:
@@ -133,9 +118,6 @@ class Shard:
         x: Tensor,
         score_terms: tuple[ScoreTerm, ...] = (),
         rotary: Rotary | None = None,
-        *,
-        before: Callable[[Tensor], Tensor] | None = None,
-        after: Callable[[range, Tensor, Tensor], Tensor] | None = None,
     ) -> Tensor:
         """The output of a :class:`TwoLevelAttention` at this rank's tokens.
 
@@ -148,12 +130,9 @@ class Shard:
             x: this rank's part of the layer's input, in the layout of ``layer.batch_first``.
             score_terms: terms that are added to level one's scores.
             rotary: the angles of this rank's tokens, then of the pools that start at them, :meth:`pools`.
-            before: what each token of the input goes through first, such as a layer norm.
-            after: what follows in an encoder layer: from a chunk's tokens in the document, the attention's output and
-                ``x`` there, to the result, of the same shape.
         """
         with telling(self.ranks):
-            return Steps(layer, self, x, score_terms, rotary, before, after).output(x)
+            return Steps(layer, self, x, score_terms, rotary).output(x)
 
     def pools(self, pooling: Pooling) -> range:
         """The pools that start at this rank's tokens; at the document's first ones also those that start before."""
@@ -166,92 +145,47 @@ class Shard:
         everyone = gather(self.ranks, torch.tensor(seeds, device=device), [len(seeds)] * self.ranks.size)
         return everyone[: len(seeds)].tolist()
 
-    def each_chunk(self, function: Callable[[Tensor], Tensor], x: Tensor, dim: int = 1) -> Tensor:
-        """``function`` of each chunk's tokens, such as a feed-forward layer, which the backward pass computes again.
+    def fetched(self, through: Rows, *fields: tuple[Rows, Sequence[range], Sequence[range]]) -> list[Rows]:
+        """``through``, and the rows of each field that this rank wants; see :func:`exchange`.
 
         Args:
-            function: keeps the number of tokens.
-            x: this rank's part.
-            dim: the dimension of its tokens.
-        """
-        return self.by_chunk(lambda _, part: function(part), x, dim=dim)
-
-    def by_chunk(self, function: Callable[..., Tensor], *sources: Tensor, dim: int = 1) -> Tensor:
-        """As :meth:`each_chunk`; ``function`` gets a chunk's tokens in the document, and its part of each source."""
-        rows = [(self.source(x, dim), self.chunks) for x in sources]
-        return self.in_chunks(lambda *x: (function(*x),), self.chunks, rows, results=[(dim, self.chunks)])[0][0]
-
-    def in_chunks(self, *arguments: Any, **named: Any) -> tuple[list[Tensor], list[tuple[Tensor, ...]]]:
-        """:func:`in_chunks` at this shard's place."""
-        return in_chunks(*arguments, **named, place=self.place_of_chunks)
-
-    def source(self, x: Tensor, dim: int, start: int | None = None) -> Source:
-        """An array whose rows the chunks take; of this rank's tokens, or of others from ``start`` on."""
-        return Source(x, dim, self.place_of_chunks, self.part.start if start is None else start)
-
-    def table(self, weight: Tensor) -> Source:
-        """A parameter of which the chunks take rows; its gradient is where it is."""
-        return Source(weight, 0, Place() if len(self.chunks) > 1 else None)
-
-    def with_output(self, x: Tensor, dim: int) -> Shard:
-        """The same shard with an output, of which several layers take rows: :meth:`source_of` makes one array of it."""
-        return replace(self, output=(x, self.source(x, dim)))
-
-    def source_of(self, x: Tensor, dim: int) -> Source:
-        """:meth:`source`; the output's, where ``x`` is that and not a copy, as recomputed layers get."""
-        return self.output[1] if self.output is not None and self.output[0] is x else self.source(x, dim)
-
-    @property
-    def place_of_chunks(self) -> Place | None:
-        """Where arrays are; None without chunks."""
-        return self.place if len(self.chunks) > 1 else None
-
-    def own_tokens(self, device: torch.device) -> GlobalTokens:
-        """This rank's global tokens, on the device of an array."""
-        assert self.tokens is not None
-        own = self.tokens.own
-        if own.mask.device == device:
-            return own
-        return self.made(("own", device), lambda: GlobalTokens(own.mask.to(device)))
-
-    def fetched(self, through: Source, *fields: tuple[Source, Sequence[range], Sequence[range]]) -> list[Source]:
-        """``through``, and arrays with the rows of each field that this rank wants; see :func:`exchange`.
-
-        Args:
-            through: any array.
-            fields: an array, which rows each rank has, and which each wants.
+            through: any rows.
+            fields: rows, which of them each rank has, and which each wants.
         """
         if self.ranks is None:
-            return [through, *(x for x, _, _ in fields)]
-        routes = [(x.whole, Route.between(x.dim, self.rank, owned, wanted)) for x, owned, wanted in fields]
-        found = exchange(self.ranks, through.whole, *routes)
-        forms = [(through.dim, through.start), *((x.dim, wanted[self.rank].start) for x, _, wanted in fields)]
-        return [self.source(x, *form) for x, form in zip(found, forms, strict=True)]
+            return [through, *(rows for rows, _, _ in fields)]
+        routes = [(rows.x, Route.between(rows.dim, self.rank, owned, wanted)) for rows, owned, wanted in fields]
+        passed, *found = exchange(self.ranks, through.x, *routes)
+        pieces = zip(found, fields, strict=True)
+        return [
+            through._replace(x=passed),
+            *(Rows(x, rows.dim, wanted[self.rank].start) for x, (rows, _, wanted) in pieces),
+        ]
 
-    def near(self, x: Source, wanted: Sequence[range], of_own: Callable[[], Tensor]) -> tuple[Source, list[Tensor]]:
-        """An array with the rows that this rank wants, and [those of all global tokens, (B, H, G, D)].
+    def near(self, rows: Rows, wanted: Sequence[range], of_own: Callable[[], Tensor]) -> tuple[Rows, list[Tensor]]:
+        """The rows that this rank wants, and [those of all global tokens, (B, H, G, D)].
 
         Args:
-            x: an array of this rank's tokens.
+            rows: of this rank's tokens.
             wanted: the tokens that each rank wants.
             of_own: returns the rows of this rank's global tokens, (B, H, own slots, D).
         """
-        tokens, field = self.tokens, (x, self.parts, wanted)
+        tokens, field = self.tokens, (rows, self.parts, wanted)
         if tokens is None:
-            return self.fetched(x, field)[1], []
-        everything = [range(sum(tokens.counts))] * len(self.parts)
-        _, found, of_globals = self.fetched(x, field, (Source(of_own(), SLOTS), tokens.ranges(), everything))
-        return found, [tokens.in_order(of_globals.whole)]
+            return self.fetched(rows, field)[1], []
+        own, everything = Rows(of_own(), SLOTS, 0), [range(sum(tokens.counts))] * len(self.parts)
+        _, found, of_globals = self.fetched(rows, field, (own, tokens.ranges(), everything))
+        return found, [tokens.in_order(of_globals.x)]
 
     def joined(self, x: Tensor, dim: int) -> Tensor:
         """All ranks' parts of a tensor; a rank's gradient is the sum of what the ranks give."""
         return x if self.ranks is None else gather(self.ranks, x, [len(part) for part in self.parts], dim)
 
-    def padding_of(self, wanted: tuple[range, ...]) -> Source | None:
+    def padding_of(self, wanted: tuple[range, ...]) -> Rows | None:
         """The padding (B, wanted) at the tokens that this rank wants; fetched once for each such division."""
         if self.padding is None:
             return None
-        padding = self.source(self.padding, 1)
+        padding = Rows(self.padding, 1, self.part.start)
         return self.made(wanted, lambda: self.fetched(padding, (padding, self.parts, wanted))[1])
 
     def made(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -261,24 +195,9 @@ class Shard:
         return self._made[key]
 
 
-def _fault(masks: dict[str, Tensor | None], batch: int, num_tokens: int, sizes: Any) -> str | None:
+def _fault(masks: dict[str, Tensor | None], batch: int, num_tokens: int) -> str | None:
     """What is wrong with a rank's arguments, which it tells the others before it raises an error."""
     for name, mask in masks.items():
         if mask is not None and (mask.shape != (batch, num_tokens) or mask.dtype != torch.bool):
             return f"{name} must be {(batch, num_tokens)} bool, got {tuple(mask.shape)} {mask.dtype}"
-    try:
-        _chunks(range(num_tokens), sizes)
-    except ValueError as error:
-        return str(error) if num_tokens else None
     return None
-
-
-def _chunks(part: range, sizes: int | Sequence[int] | None) -> tuple[range, ...]:
-    """A part in chunks of so many tokens; the last one may be shorter."""
-    if sizes is None:
-        return (part,)
-    if isinstance(sizes, int):
-        sizes = [min(sizes, len(part) - done) for done in range(0, len(part), sizes)] if sizes > 0 else [sizes]
-    if min(sizes, default=0) < 1 or sum(sizes) != len(part):
-        raise ValueError(f"chunk_tokens must be 1 or more, or the sizes of chunks of {len(part)} tokens; got {sizes}")
-    return tuple(range(*ends) for ends in pairwise(accumulate(sizes, initial=part.start)))

@@ -2,12 +2,11 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 
 import torch
 
-from fairseq_poolingformer.patches.long_jobs.heartbeat import patience
+from fairseq_poolingformer.command import UsageError
 
 
 def divide_documents_of_trainer(
@@ -21,7 +20,7 @@ def divide_documents_of_trainer(
     size = getattr(cfg.task, "context_parallel_size", 1)
     if size != 1:
         check(cfg, size)
-        task.divide(model, criterion, ranks(size, patience(cfg)))
+        task.divide(model, criterion, ranks(size))
     return original(self, cfg, task, model, criterion, quantizer)
 
 
@@ -36,9 +35,8 @@ def raise_errors_of_memory(original: Callable, self: Any, sample: Any, raise_oom
 def refuse_to_divide(original: Callable, cfg: Any, *arguments: Any, **named: Any) -> Any:
     """Refuse ``--context-parallel-size`` in commands of fairseq that have the option and divide nothing."""
     if getattr(cfg.task, "context_parallel_size", 1) != 1:
-        raise ValueError(
-            "--context-parallel-size is an option of fairseq-train and fairseq-generate: leave it out here, or compute "
-            "long documents in chunks with --chunk-tokens"
+        raise UsageError(
+            "--context-parallel-size is an option of fairseq-train and fairseq-generate: leave it out here"
         )
     return original(cfg, *arguments, **named)
 
@@ -64,7 +62,7 @@ def check(cfg: Any, size: int) -> None:
     ]
     for asked, what in refused:
         if asked:
-            raise ValueError(f"--context-parallel-size {size} does not go with {what}")
+            raise UsageError(f"--context-parallel-size {size} does not go with {what}")
 
 
 def check_size(size: int, processes: int) -> None:
@@ -74,19 +72,18 @@ def check_size(size: int, processes: int) -> None:
         ValueError: this one does not.
     """
     if size < 1 or processes % size:
-        raise ValueError(
+        raise UsageError(
             f"--context-parallel-size {size} divides {processes} process{'es' * (processes > 1)} into no whole number "
             "of groups: start a multiple of it with torchrun --nproc_per_node, or choose another size"
         )
 
 
 @contextlib.contextmanager
-def joined(size: int, patience: dict[str, timedelta], on_cpu: bool, **meeting: Any) -> Iterator[Any]:
+def joined(size: int, on_cpu: bool, **meeting: Any) -> Iterator[Any]:
     """Join processes for the block, in which :func:`ranks` share documents; None where each has documents of its own.
 
     Args:
         size: of the groups.
-        patience: the limit of time of their exchanges, from :func:`~.heartbeat.patience`.
         on_cpu: whether they compute on CPUs.
         meeting: where they meet, for torch; ``world_size`` and ``rank`` are among it.
 
@@ -97,21 +94,20 @@ def joined(size: int, patience: dict[str, timedelta], on_cpu: bool, **meeting: A
     if size == 1:
         yield None
         return
-    torch.distributed.init_process_group("gloo" if on_cpu else "nccl", **patience, **meeting)
-    yield ranks(size, patience)
+    torch.distributed.init_process_group("gloo" if on_cpu else "nccl", **meeting)
+    yield ranks(size)
     torch.distributed.destroy_process_group()
 
 
-def ranks(size: int, patience: dict[str, Any]) -> Any:
+def ranks(size: int) -> Any:
     """This process's group of ``size`` neighbours; all processes call this together.
 
     Args:
         size: a divisor of the number of processes.
-        patience: the limit of time of their exchanges.
     """
     from fairseq_poolingformer.attention.sharding import GroupRanks  # few trainings need it
 
     rank, processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
     neighbours = [list(range(first, first + size)) for first in range(0, processes, size)]
-    groups = [torch.distributed.new_group(group, **patience) for group in neighbours]
+    groups = [torch.distributed.new_group(group) for group in neighbours]
     return GroupRanks(groups[rank // size])

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.patches.distribution import contexts
 from fairseq_poolingformer.patches.distribution.processes import torchrun_device, under_torchrun
-from fairseq_poolingformer.patches.long_jobs.heartbeat import patience
-from fairseq_poolingformer.patches.patching import set_within
+from fairseq_poolingformer.patching import set_within
 
 LONGEST_WAIT = timedelta(hours=2)  # for one batch of another process, which includes loading its model
 
@@ -34,15 +34,14 @@ def divide_batches(original: Callable, cfg: Any) -> Any:
     Under torchrun, process R of P generates every P-th batch of its shard from batch R on. Process 0 prints all of
     them, as one process does: the same lines in the same order, and one result. The others do not wait for it: they
     leave their hypotheses in the store through which torchrun's processes meet. With ``--context-parallel-size N``,
-    N neighbouring processes do together what else one does: each has a part of the documents, the first one speaks,
-    and all end where one hangs for ``--heartbeat-timeout``.
+    N neighbouring processes do together what else one does: each has a part of the documents, and the first one speaks.
     """
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     cfg = convert_namespace_to_omegaconf(cfg) if isinstance(cfg, Namespace) else cfg
     shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
     if not 0 <= shard < shards:
-        raise ValueError(f"--shard-id {shard} with --num-shards {shards}: give one from 0 to {shards - 1}")
+        raise UsageError(f"--shard-id {shard} with --num-shards {shards}: give one from 0 to {shards - 1}")
     size = getattr(cfg.task, "context_parallel_size", 1)
     if not under_torchrun():
         contexts.check_size(size, 1)
@@ -53,7 +52,7 @@ def divide_batches(original: Callable, cfg: Any) -> Any:
         torch.cuda.set_device(device)
     store, rank, processes = next(torch.distributed.rendezvous("env://"))
     groups, (group, member) = processes // size, divmod(rank, size)
-    with contexts.joined(size, patience(cfg), on_cpu, store=store, rank=rank, world_size=processes) as ranks:
+    with contexts.joined(size, on_cpu, store=store, rank=rank, world_size=processes) as ranks:
         if rank == 0:
             return _generate(original, cfg, shards, shard, step_of_the_first(store, groups), ranks)
         cfg.common_eval.results_path, cfg.common_eval.quiet, cfg.common.log_format = None, True, "none"
@@ -151,8 +150,12 @@ def _generate(original: Callable, cfg: Any, shards: int, shard: int, step: Step,
         try:
             return original(cfg)
         except ZeroDivisionError:
-            if batches or shards == 1:
+            if batches:
                 raise
+            if shards == 1:
+                raise ValueError(
+                    f"--gen-subset {cfg.dataset.gen_subset}: the split has no example; name another one"
+                ) from None
     # fairseq has divided by the time that generation took
     _write_empty_result(cfg, f"shard {shard} of {shards} has no examples")
     return None

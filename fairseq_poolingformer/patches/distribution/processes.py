@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.patches.long_jobs.interruption import pass_signals_on
 
 logger = logging.getLogger(__name__)
@@ -72,11 +73,11 @@ def torchrun_device(on_cpu: bool) -> int:
         on_cpu: whether the process computes on a CPU, which is device 0 of every process.
 
     Raises:
-        ValueError: there are more processes than GPUs.
+        UsageError: there are more processes than GPUs.
     """
     local_rank = int(os.environ["LOCAL_RANK"])
     if not on_cpu and local_rank >= torch.cuda.device_count():
-        raise ValueError(
+        raise UsageError(
             f"torchrun started a process of local rank {local_rank}, but {torch.cuda.device_count()} GPUs are visible. "
             "Give torchrun an --nproc_per_node of at most the number of GPUs, or compute with --cpu."
         )
@@ -98,7 +99,7 @@ def _join_slurm_on_cpu(distributed: Any) -> None:
     from fairseq.distributed import utils
 
     if distributed.distributed_port <= 0:
-        raise ValueError(
+        raise UsageError(
             "several processes under SLURM need a port on which to meet: give --distributed-port, for instance 12345"
         )
     utils._infer_slurm_init(distributed, None)
@@ -112,7 +113,7 @@ def _prepare_cpu(distributed: Any) -> None:
     if distributed.distributed_init_method is None and distributed.distributed_world_size == 1:
         return
     if distributed.distributed_init_method is None or not distributed.distributed_no_spawn:
-        raise ValueError(
+        raise UsageError(
             f"fairseq starts one process per GPU and none for a CPU, so --distributed-world-size "
             f"{distributed.distributed_world_size} would train nothing. Start the processes with torchrun "
             "--nproc_per_node=N -m fairseq_cli.train …, without --distributed-world-size; or start each yourself with "

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy
 
+from fairseq_poolingformer.command import UsageError
+
 
 def keep_the_last_batch(original: Callable, indices: Any, *args: Any, **kwargs: Any) -> list:
     """Keep the last batch when its size is no multiple of ``--required-batch-size-multiple``.
@@ -42,3 +44,14 @@ def release_after_the_last_item(original: Callable, self: Any) -> Any:
     if not self.has_next():
         self._itr = iter(())
     return item
+
+
+def refuse_split_that_counts_nothing(original: Callable, self: Any, subset: str, *args: Any, **kwargs: Any) -> Any:
+    """Say which validation split has no example that counts: fairseq fails without batches, or logs a loss of 0."""
+    dataset = self.task.dataset(subset)
+    if getattr(dataset, "num_counted", lambda: True)():
+        return original(self, subset, *args, **kwargs)
+    raise UsageError(
+        f"--valid-subset {subset}: none of its {len(dataset)} examples has what the task counts, such as a label, "
+        "or an answer in the part that is read; give another split, or --disable-validation"
+    )

@@ -10,31 +10,29 @@ from torch import Tensor
 logger = logging.getLogger(__name__)
 
 
-def tell_decoders_of_a_single_beam(original: Callable, self: Any, beam_size: int) -> None:
+def set_decoder_beam_size(self: Any, beam_size: int) -> None:
     """Tell decoders of a greedy search, too: fairseq's would go on with the number of the search before."""
     for model in self.models:
         if hasattr(model, "set_beam_size"):
             model.set_beam_size(beam_size)
 
 
-def block_repeated_ngrams(
-    original: Callable, self: Any, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int
-) -> Tensor:
-    """Ban the tokens that would repeat an n-gram of the hypothesis.
+def _no_repeat_ngram(self, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int) -> Tensor:
+    """Ban the tokens that would repeat an n-gram of the hypothesis; TorchScript compiles this function, by its name.
 
     The search hands over its whole buffer of tokens, most of it still padding, and fairseq's fallback in Python takes
     the end of that buffer for the end of the hypothesis: nothing is ever banned. Its loops also move every token to the
     CPU at each step, which this does not.
     """
-    size = self.no_repeat_ngram_size
+    size: int = self.no_repeat_ngram_size
     written = tokens[:, : step + 1]
     if written.size(1) < size:
         return lprobs
     ngrams = written.unfold(1, size, 1)  # (rows, number of n-grams, size)
-    latest = written[:, None, written.size(1) - size + 1 :]
+    latest = written[:, written.size(1) - size + 1 :].unsqueeze(1)
     repeated = (ngrams[:, :, :-1] == latest).all(-1)
     repeated &= ngrams[:, :, -1] != tokens[:, :1]  # the search begins with </s>, which must stay possible
-    ceiling = torch.where(repeated, -torch.inf, torch.inf).to(lprobs)
+    ceiling = torch.where(repeated, float("-inf"), float("inf")).to(lprobs)
     return lprobs.scatter_reduce_(1, ngrams[:, :, -1], ceiling, "amin")
 
 

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError
-from fairseq_poolingformer.patches.patching import set_within
+from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
+from fairseq_poolingformer.patching import set_within
 from fairseq_poolingformer.tasks import registry
+from fairseq_poolingformer.text.dictionary import read_symbols
 
 PACKAGE = __package__.partition(".")[0]
 READ_DOCUMENTS = ("long_masked_lm", "masked_lm", "language_modeling")  # and fairseq's variants of the last two
@@ -33,13 +36,39 @@ def _check_folder(cfg: Any) -> None:
     task = TASK_REGISTRY.get(name) if isinstance(name, str) else None
     if task is None or not isinstance(data, str) or not task.__module__.startswith(("fairseq.", f"{PACKAGE}.")):
         return
-    folder = Path(data.split(":")[0])
-    readers = _readers(folder)
-    known = tuple(TASK_REGISTRY[reader] for reader in readers if reader in TASK_REGISTRY)
-    if readers and not issubclass(task, known):
-        raise ValueError(
-            f"{folder} is a data folder for --task {readers[0]}, not for --task {name}: give that one or another folder"
-        )
+    folders = [Path(folder) for folder in data.split(":")]
+    for folder in folders:
+        readers = _readers(folder)
+        known = tuple(TASK_REGISTRY[reader] for reader in readers if reader in TASK_REGISTRY)
+        if readers and not issubclass(task, known):
+            raise UsageError(
+                f"{folder} is a data folder for --task {readers[0]}, not for --task {name}: give that one or another "
+                "folder"
+            )
+    if task.__module__.startswith(f"{PACKAGE}."):
+        for other in folders[1:]:
+            _compare(folders[0], other)
+
+
+def _compare(first: Path, other: Path) -> None:
+    """Refuse a second data folder, in whose epochs the same numbers would stand for other words or labels."""
+    for name in DICTIONARIES:
+        if (first / name).is_file() and _symbols(first / name) != _symbols(other / name):
+            raise UsageError(
+                f"{other / name} is missing or another dictionary than {first / name}, so the same numbers mean other "
+                "words there: make both folders with the same tokenizer"
+            )
+    for name in ("labels", "problem_type"):
+        given = [(_corpus(folder) or {}).get(name) for folder in (first, other)]
+        if given[0] != given[1]:
+            raise UsageError(
+                f"{other} has other {name.replace('_', ' ')} than {first} ({given[1]} and {given[0]}): make both "
+                "folders with the same --labels"
+            )
+
+
+def _symbols(path: Path) -> list[str] | None:
+    return read_symbols(path) if path.is_file() else None
 
 
 def _make_absolute(cfg: Any) -> None:
@@ -51,11 +80,9 @@ def _make_absolute(cfg: Any) -> None:
 
 def _readers(folder: Path) -> tuple[str, ...]:
     """The tasks that read a finished data folder; none where the folder is of another kind."""
-    try:
-        corpus = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return ()  # the task says what is wrong with it
-    corpus = corpus if isinstance(corpus, dict) else {}
+    corpus = _corpus(folder)
+    if corpus is None:
+        return ()
     kind = corpus.get("kind") or corpus.get("corpus")
     if (named := registry.of_kind(kind)) is not None:
         return (named.name,)
@@ -66,12 +93,23 @@ def _readers(folder: Path) -> tuple[str, ...]:
     return READ_DOCUMENTS if "corpus" in corpus and (folder / "dict.txt").is_file() else ()
 
 
+def _corpus(folder: Path) -> dict[str, Any] | None:
+    """What the folder was made of; None where that cannot be read, since the task says what is wrong with it."""
+    if not (folder / "corpus.json").is_file():  # a pipe would never end
+        return None
+    try:
+        corpus = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return corpus if isinstance(corpus, dict) else {}
+
+
 def refuse_padding_on_the_left(original: Callable, self: Any, cfg: Any, from_checkpoint: bool = False) -> Any:
     """Refuse to train a model of this plugin by a translation that pads on the left, as fairseq's does by default."""
     model = original(self, cfg, from_checkpoint)
     is_ours = type(model).__module__.startswith(f"{PACKAGE}.")
     if is_ours and self.cfg.left_pad_source and not from_checkpoint:
-        raise ValueError(
+        raise UsageError(
             f"--arch {getattr(cfg, 'arch', None) or getattr(cfg, '_name', '')} pools from the first position, and "
             "this task pads there: give --task long_summarization, or to translate sentences "
             "--left-pad-source, which here means not to"

@@ -10,7 +10,7 @@ import numpy
 import torch
 
 from fairseq_poolingformer.attention import keep_freed_memory
-from fairseq_poolingformer.patches.patching import stand_in
+from fairseq_poolingformer.patching import stand_in
 
 logger = logging.getLogger(__name__)
 
@@ -114,16 +114,3 @@ def _whole_word_bpe(task: Any) -> Any:
             "--gpt2-encoder-json and --gpt2-vocab-bpe, or --bpe sentencepiece with --sentencepiece-model)"
         )
     return bpe
-
-
-def quiet_logging(level: int = logging.WARNING) -> None:
-    """Set the root logger's level, which importing fairseq as a library leaves at DEBUG.
-
-    One of fairseq's modules calls ``logging.basicConfig(level=logging.DEBUG)`` on import, so that a script that imports
-    fairseq before it sets up logging prints every library's debug lines. The command-line tools set their own logging
-    first and need nothing.
-
-    Args:
-        level: The level of the root logger, as in :mod:`logging`.
-    """
-    logging.getLogger().setLevel(level)

@@ -1,17 +1,14 @@
-"""A training and the checkpoint that it takes: the dictionary must be the same, and options that changed are said."""
+"""A training and the checkpoint that it takes: its dictionary and what its parameters mean must be the same."""
 
 import contextlib
-import logging
 import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError, MissingCheckpointError
-from fairseq_poolingformer.patches.patching import set_within
+from fairseq_poolingformer.patching import set_within
 from fairseq_poolingformer.settings import layer_numbers, settings_with
-
-logger = logging.getLogger(__name__)
 
 # Options of a model whose parameters keep their shapes, or are quietly made anew, when the options change, and then
 # compute something else than they were trained for.
@@ -19,11 +16,9 @@ MEANING = {
     *("encoder_attention_heads", "decoder_attention_heads", "activation_fn", "no_scale_embedding", "scale_embedding"),
     *("encoder_normalize_before", "decoder_normalize_before"),
     *("layernorm_embedding", "dilated_heads", "dilation", "span_ramp", "shared_span"),
-    *settings_with("changed", "refused"),
+    *settings_with("is_meaning"),
 }
 EACH_LAYER = {*settings_with("each_layer"), "dilation"}  # one value, or one a layer
-# Options of a model that say how to compute and not what, or only matter when it is made
-QUIET = {*settings_with("changed", "quiet"), "checkpoint_activations", "offload_activations", "arch", "_name"}
 
 
 def refuse_missing_or_unfit_checkpoint(
@@ -100,37 +95,18 @@ def check(path: str, state: Mapping[str, Any], trainer: Any, anew: bool) -> None
     kinds = _kind_of_model(before), _kind_of_model(now)
     if None not in kinds and kinds[0] != kinds[1]:
         raise CheckpointError(f"{path} holds {kinds[0]}, and --arch is {kinds[1]}: give one of the same kind")
-    model = changes(_model_options(before), _model_options(now), None)
-    refused = {name: values for name, values in model.items() if name in MEANING}
-    if refused and not anew:
+    refused = {} if anew else changes(_options(before.get("model")), _options(now.get("model")))
+    if refused:
         raise CheckpointError(
             f"{path} was trained with {_listed(refused)}: with other values its parameters mean something else. Give "
             "the former values, or begin a new training with these parameters: --finetune-from-model, and another "
             "--save-dir"
         )
-    said = {name: values for name, values in model.items() if name not in QUIET and not name.endswith("dropout")}
-    if not anew:
-        from fairseq_poolingformer.patches.untrusted_files.own_options import SPOKEN_OF
-
-        for group, names in SPOKEN_OF.items():
-            said |= changes(_options(before.get(group)), _options(now.get(group)), names)
-    said.pop("data", None)
-    if said:
-        logger.log(
-            logging.INFO if anew else logging.WARNING,
-            f"{path} was trained with other options than this run has: {_listed(said)}",
-        )
 
 
-def changes(before: Mapping[str, Any], now: Mapping[str, Any], names: set[str] | None) -> dict[str, tuple[str, str]]:
-    """Options that both have, with other values: name -> (value before, value now).
-
-    Args:
-        before, now: options by name; those that are None are left out.
-        names: which to compare; None for all.
-    """
-    both = [name for name in before if name in now and (names is None or name in names)]
-    both = [name for name in both if None not in (before[name], now[name]) and before[name] != now[name]]  # 0 is 0.0
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """The options of :data:`MEANING` that both have, with other values: name -> (value before, value now)."""
+    both = [name for name in MEANING if None not in (before.get(name), now.get(name)) and before[name] != now[name]]
     pairs = {name: (str(before[name]), str(now[name])) for name in both}
     return {name: pair for name, pair in pairs.items() if _value(name, pair[0]) != _value(name, pair[1])}
 
@@ -156,17 +132,6 @@ def _kind_of_model(cfg: Mapping[str, Any]) -> str | None:
         models.FairseqLanguageModel: "a decoder alone",
     }
     return next((text for kind, text in kinds.items() if found is not None and issubclass(found, kind)), None)
-
-
-def _model_options(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the model alone; fairseq keeps the whole command line as the options of models with add_args."""
-    model = cfg.get("model")
-    options = _options(model)
-    if isinstance(model, Namespace):
-        others = {name for group in cfg if group != "model" for name in _options(cfg.get(group))}
-        others |= {*cfg, "user_dir", "no_progress_bar"}
-        options = {name: value for name, value in options.items() if name not in others or name in MEANING}
-    return options
 
 
 def _options(group: Any) -> dict[str, Any]:

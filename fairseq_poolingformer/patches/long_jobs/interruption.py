@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.patches.long_jobs.resuming import decides
+from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.patches.long_jobs import resuming
 from fairseq_poolingformer.patches.long_jobs.saving import TRAINING_NAMES
 from fairseq_poolingformer.text.whole_file import SUFFIX, lock_folder
 
@@ -23,10 +24,9 @@ logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # SLURM sends the second before the time limit, with --signal=USR1@120
 STOPPED = 75  # exit status of a training that was asked to stop: start it again to continue (EX_TEMPFAIL)
-STALLED = 74  # of one whose processes wait for each other, see heartbeat.py (EX_IOERR)
 
 # a checkpoint that a training was writing under this name, see saving.py
-UNFINISHED = re.compile(rf"(?:{TRAINING_NAMES}|checkpoint_last).*\.pt{re.escape(SUFFIX)}")
+UNFINISHED = re.compile(rf"(?:{TRAINING_NAMES}|checkpoint_last).*\.pt\.[\w-]+{re.escape(SUFFIX)}")
 
 _asked: list[int] = []  # the signals that have come
 _locks: dict[Path, int | None] = {}  # save directories of this process, and the open files that lock them
@@ -38,13 +38,15 @@ def lock_save_directory(original: Callable, save_dir: str) -> None:
     Whoever holds the lock removes what a killed training left of the file that it was writing.
     """
     original(save_dir)
+    if save_dir is None:
+        return
     folder = Path(save_dir).resolve()
     if folder in _locks:
         return
     try:
         _locks[folder] = lock_folder(folder)
     except BlockingIOError:
-        raise ValueError(
+        raise UsageError(
             f"--save-dir {save_dir}: another training is running in this folder. Wait for it or stop it, or give "
             "another --save-dir"
         ) from None
@@ -64,6 +66,8 @@ def leave_finished_training(original: Callable, cfg: Any, trainer: Any, task: An
     updates, most = trainer.get_num_updates(), cfg.optimization.max_update
     if most and updates >= most:
         logger.info(f"the training is finished: it has {updates} of --max-update {most} updates")
+        return [None], True
+    if resuming.is_out_of_patience(cfg):
         return [None], True
     with contextlib.suppress(ValueError):  # only the main thread may watch for signals
         for number in SIGNALS:
@@ -95,7 +99,7 @@ def pass_signals_on() -> Iterator[None]:
     fairseq-train starts one process for each GPU and waits. If a signal ended it, they would be killed with it.
 
     Raises:
-        SystemExit: with status :data:`STOPPED` when they were asked to stop, :data:`STALLED` when one of them hangs.
+        SystemExit: with status :data:`STOPPED` when they were asked to stop.
     """
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -110,9 +114,9 @@ def pass_signals_on() -> Iterator[None]:
     try:
         yield
     except torch.multiprocessing.ProcessExitedException as error:
-        if error.exit_code not in (STOPPED, STALLED):
+        if error.exit_code != STOPPED:
             raise
-        sys.exit(error.exit_code)
+        sys.exit(STOPPED)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -139,7 +143,7 @@ def save_and_stop_when_asked(
     from fairseq import checkpoint_utils
 
     checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-    if decides(cfg):
+    if resuming.decides(cfg):
         losses, is_over = original(cfg, trainer, task, epoch_itr, *arguments)
         if is_over:
             return losses, is_over

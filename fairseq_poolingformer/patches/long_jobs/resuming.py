@@ -1,5 +1,6 @@
 """A resumed training goes on as if it had not been stopped: its place in the epoch, its precision, its losses."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,15 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.patches.patching import command_modules
+from fairseq_poolingformer.patching import command_module, copies
 
 logger = logging.getLogger(__name__)
 
 PROCESSES = "processes"  # the entry in the state of the iterator
-SCALER = "loss_scaler"  # in the optimizer's state: when the loss scale has changed
+SKIPPED = "skipped_updates"  # in a checkpoint's extra state, and of the trainer
+SCALER = "loss_scaler"  # there: when the loss scale has changed
 COUNTS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")  # of fairseq's scaler
-PATIENCE = "early_stopping"  # in a checkpoint's extra state: the best loss, and how many were no better since
-PLATEAU = ("num_bad_epochs", "cooldown_counter")  # of torch's scheduler; fairseq saves its best loss only
+PATIENCE = "early_stopping"  # there: the best loss, and how many were no better since
+PLATEAU = ("num_bad_epochs", "cooldown_counter")  # there, of torch's scheduler; fairseq saves its best loss only
 
 
 def save_number_of_processes(original: Callable, self: Any) -> dict[str, Any]:
@@ -43,25 +45,82 @@ def continue_where_all_processes_were(original: Callable, self: Any, state_dict:
     original(self, state_dict)
 
 
-def save_float32(original: Callable, self: Any) -> dict[str, Any]:
-    """Save the float32 parameters of ``--fp16`` and ``--bf16``, which updates are added to.
+def save_what_fairseq_forgets(original: Callable, self: Any) -> dict[str, Any]:
+    """Save what a training needs to go on as if it had not been stopped, and fairseq keeps in the process alone.
 
-    fairseq saves the half-precision copies, in float32 as well: a file of the same size, but a training that is
-    continued from it has lost what the updates of some thousand steps have added below half precision.
+    - The float32 parameters of ``--fp16`` and ``--bf16``, which updates are added to. fairseq saves the half-precision
+      copies, in float32 as well: a file of the same size, but a training that is continued from it has lost what the
+      updates of some thousand steps have added below half precision.
+    - When the loss scale has changed, which decides when it does so again.
+    - How long the loss has not fallen, for ``reduce_lr_on_plateau`` and ``--patience``.
+    - How many updates were skipped.
     """
     state = original(self)
     for name, parameter in _float32_parameters(self):
         state["model"][name] = parameter.detach()
+    extra = state["extra_state"]
+    extra[SKIPPED] = getattr(self, SKIPPED, 0)
+    scaler = getattr(self.optimizer, "scaler", None)
+    if isinstance(scaler, torch.amp.GradScaler):
+        extra[SCALER] = scaler.state_dict()
+    elif scaler is not None:
+        extra[SCALER] = {name: getattr(scaler, name) for name in COUNTS}
+    if (plateau := _plateau(self)) is not None:
+        extra.update({name: getattr(plateau, name) for name in PLATEAU})
+    best, count = _patience()
+    if best is not None:
+        extra[PATIENCE] = {"best": float(best), "num_runs": int(count)}
     return state
 
 
-def load_float32(
-    original: Callable, self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
+def load_what_fairseq_forgets(
+    original: Callable,
+    self: Any,
+    filename: str,
+    reset_optimizer: bool = False,
+    reset_lr_scheduler: bool = False,
+    *args: Any,
+    **named: Any,
 ) -> Any:
-    """Give the optimizer of ``--fp16`` and ``--bf16`` the float32 parameters of the checkpoint."""
-    if reset_optimizer or not (self.cfg.common.fp16 or self.cfg.common.bf16):
-        return original(self, filename, reset_optimizer, *args, **kwargs)
-    model, read = self.model, {}
+    """Go on from what :func:`save_what_fairseq_forgets` saved, where the training continues.
+
+    fairseq also saves a checkpoint before the scheduler gets the epoch's loss, and begins the next epoch without it.
+    """
+    with _parameters_read(self) as read:
+        extra = original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **named)
+    saved = extra if extra is not None and not reset_optimizer else {}
+    if saved:
+        _load_float32(self, read)
+        _load_loss_scale(self, saved.get(SCALER))
+        setattr(self, SKIPPED, saved.get(SKIPPED, 0))
+        if (plateau := _plateau(self)) is not None and not reset_lr_scheduler:
+            vars(plateau).update({name: saved[name] for name in PLATEAU if name in saved})
+    patience = saved.get(PATIENCE)
+    for function in _functions():  # a process may train several times
+        vars(function).pop("best", None)
+        if patience:
+            function.best, function.num_runs = patience["best"], patience["num_runs"]
+    iterator = saved.get("train_iterator", {})
+    if iterator.get("iterations_in_epoch") == 0 and iterator.get("epoch", 1) > 1:  # an epoch has just ended
+        loss, ended = saved.get("val_loss"), iterator["epoch"] - 1
+        if loss is not None and not reset_lr_scheduler:
+            self.lr_step(ended, loss)
+        elif loss is None and _was_due(self.cfg, ended):
+            logger.warning(
+                f"{filename} was saved before epoch {ended} was validated: that loss counts neither for --patience "
+                "nor for the learning rate"
+            )
+    return extra
+
+
+@contextlib.contextmanager
+def _parameters_read(trainer: Any) -> Iterator[dict[str, Tensor]]:
+    """Give the block the parameters that the model of ``--fp16`` or ``--bf16`` loads in it, in float32."""
+    read: dict[str, Tensor] = {}
+    if not (trainer.cfg.common.fp16 or trainer.cfg.common.bf16):
+        yield read
+        return
+    model = trainer.model
 
     def load_state_dict(state: dict[str, Any], *arguments: Any, **named: Any) -> Any:
         loaded = type(model).load_state_dict(model, state, *arguments, **named)
@@ -70,13 +129,32 @@ def load_float32(
 
     model.load_state_dict = load_state_dict
     try:
-        extra_state = original(self, filename, reset_optimizer, *args, **kwargs)
+        yield read
     finally:
         del model.load_state_dict
-    for name, parameter in _float32_parameters(self):
+
+
+def _load_float32(trainer: Any, read: dict[str, Tensor]) -> None:
+    for name, parameter in _float32_parameters(trainer):
         if name in read and read[name].shape == parameter.shape:
             parameter.data.copy_(read[name])
-    return extra_state
+
+
+def _load_loss_scale(trainer: Any, saved: dict[str, Any] | None) -> None:
+    scaler = getattr(trainer.optimizer, "scaler", None)
+    if not saved or scaler is None:
+        return
+    if isinstance(scaler, torch.amp.GradScaler):
+        if scaler.is_enabled():
+            scaler.load_state_dict(saved)
+    else:
+        vars(scaler).update({name: saved[name] for name in COUNTS if name in saved})
+
+
+def _plateau(trainer: Any) -> Any:
+    """Torch's scheduler of ``reduce_lr_on_plateau``; None of another."""
+    scheduler = getattr(trainer.lr_scheduler, "lr_scheduler", None)
+    return scheduler if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) else None
 
 
 def _float32_parameters(trainer: Any) -> Iterator[tuple[str, Tensor]]:
@@ -102,59 +180,8 @@ def _unflattened(parameters: Any, like: list[Tensor]) -> list[Tensor]:
     return [part.view_as(half) for part, half in zip(parts, like, strict=True)]
 
 
-def save_loss_scale_counts(original: Callable, self: Any) -> dict[str, Any]:
-    """Save when the loss scale of ``--fp16`` or ``--amp`` has changed, which decides when it does so again."""
-    state = original(self)
-    if isinstance(self.scaler, torch.amp.GradScaler):
-        state[SCALER] = self.scaler.state_dict()
-    elif self.scaler is not None:
-        state[SCALER] = {name: getattr(self.scaler, name) for name in COUNTS}
-    return state
-
-
-def load_loss_scale_counts(
-    original: Callable, self: Any, state_dict: dict[str, Any], optimizer_overrides: Any = None
-) -> None:
-    """Count on from there; an older checkpoint has no counts."""
-    saved = state_dict.get(SCALER)
-    original(self, {name: value for name, value in state_dict.items() if name != SCALER}, optimizer_overrides)
-    if not saved or self.scaler is None:
-        return
-    if isinstance(self.scaler, torch.amp.GradScaler):
-        if self.scaler.is_enabled():
-            self.scaler.load_state_dict(saved)
-    else:
-        vars(self.scaler).update({name: saved[name] for name in COUNTS if name in saved})
-
-
-def decides(cfg: Any) -> bool:
-    """Whether a validation loss changes what a training does next, beyond the choice of its best checkpoint."""
-    return cfg.checkpoint.patience > 0 or cfg.lr_scheduler._name == "reduce_lr_on_plateau"
-
-
-def save_plateau_counts(original: Callable, self: Any) -> dict[str, Any]:
-    """Save how long the loss has not fallen, not only the least one."""
-    return {**original(self), **{name: getattr(self.lr_scheduler, name) for name in PLATEAU}}
-
-
-def load_plateau_counts(original: Callable, self: Any, state_dict: dict[str, Any]) -> None:
-    """Count on from there; an older checkpoint has no count."""
-    original(self, state_dict)
-    for name in PLATEAU:
-        setattr(self.lr_scheduler, name, state_dict.get(name, getattr(self.lr_scheduler, name)))
-
-
-def save_patience(original: Callable, self: Any) -> dict[str, Any]:
-    """Save what fairseq keeps as attributes of a function, that is, in the process."""
-    state = original(self)
-    best, count = _patience()
-    if best is not None:
-        state["extra_state"][PATIENCE] = {"best": float(best), "num_runs": int(count)}
-    return state
-
-
 def _functions() -> list[Callable]:
-    return [module.should_stop_early for module in command_modules("fairseq_cli.train")]
+    return [module.should_stop_early for module in copies(command_module("fairseq_cli.train"))]
 
 
 def _patience() -> tuple[float | None, int]:
@@ -163,49 +190,19 @@ def _patience() -> tuple[float | None, int]:
     return found[-1] if found else (None, 0)
 
 
-def load_validation_losses(
-    original: Callable,
-    self: Any,
-    filename: str,
-    reset_optimizer: bool = False,
-    reset_lr_scheduler: bool = False,
-    *args: Any,
-    **kw: Any,
-) -> Any:
-    """Give the learning rate and ``--patience`` the losses that they had before the training ended.
-
-    fairseq saves a checkpoint before the scheduler gets the epoch's loss, and begins the next epoch without it.
-    """
-    extra_state = original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **kw)
-    goes_on = extra_state is not None and not reset_optimizer
-    saved = extra_state.get(PATIENCE) if goes_on else None
-    for function in _functions():  # a process may train several times
-        vars(function).pop("best", None)
-        if saved:
-            function.best, function.num_runs = saved["best"], saved["num_runs"]
-    iterator = extra_state.get("train_iterator", {}) if goes_on else {}
-    if iterator.get("iterations_in_epoch") == 0 and iterator.get("epoch", 1) > 1:  # an epoch has just ended
-        loss, ended = extra_state.get("val_loss"), iterator["epoch"] - 1
-        if loss is not None and not reset_lr_scheduler:
-            self.lr_step(ended, loss)
-        elif loss is None and _was_due(self.cfg, ended):
-            logger.warning(
-                f"{filename} was saved before epoch {ended} was validated: that loss counts neither for --patience "
-                "nor for the learning rate"
-            )
-    return extra_state
+def decides(cfg: Any) -> bool:
+    """Whether a validation loss changes what a training does next, beyond the choice of its best checkpoint."""
+    return cfg.checkpoint.patience > 0 or cfg.lr_scheduler._name == "reduce_lr_on_plateau"
 
 
 def _was_due(cfg: Any, epoch: int) -> bool:
     return decides(cfg) and not cfg.dataset.disable_validation and epoch % cfg.dataset.validate_interval == 0
 
 
-def leave_training_out_of_patience(
-    original: Callable, cfg: Any, trainer: Any, task: Any, epoch_itr: Any
-) -> tuple[list, bool]:
-    """Leave a training as it is that ``--patience`` has ended."""
+def is_out_of_patience(cfg: Any) -> bool:
+    """Whether ``--patience`` has ended a training, which is left as it is."""
     best, count = _patience()
-    if best is not None and 0 < cfg.checkpoint.patience <= count:
+    is_over = best is not None and 0 < cfg.checkpoint.patience <= count
+    if is_over:
         logger.info(f"the training is finished: its last {count} validations were no better than {best}")
-        return [None], True
-    return original(cfg, trainer, task, epoch_itr)
+    return is_over

@@ -93,7 +93,7 @@ def resume_from_newest_whole(original: Callable, cfg: Any, trainer: Any, **kwarg
 
     A damaged file keeps its bytes under another name, ``checkpoint_last.pt.damaged``.
     """
-    if cfg.restore_file != "checkpoint_last.pt":
+    if cfg.restore_file != "checkpoint_last.pt" or cfg.save_dir is None:
         return original(cfg, trainer, **kwargs)
     last = Path(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
     is_part = any(name in last.name for name in SUFFIXES_OF_PARTS)

@@ -11,8 +11,8 @@ from typing import IO, Any
 from fairseq_poolingformer.checkpoint_reader.checkpoints import OPTIMIZER, CheckpointError, load
 from fairseq_poolingformer.checkpoint_reader.errors import DAMAGE, ConfigurationError
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import Building
-from fairseq_poolingformer.patches.patching import set_within
 from fairseq_poolingformer.patches.untrusted_files.own_options import restricted
+from fairseq_poolingformer.patching import set_within
 
 LONGEST = 1000  # characters of an error that are quoted
 WRONG_PARAMETERS = "Cannot load model parameters"  # begins the error, a plain Exception, of fairseq's trainer

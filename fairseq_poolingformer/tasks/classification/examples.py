@@ -12,10 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.shared import labels
 from fairseq_poolingformer.tasks.shared.examples import Examples, Segment, Symbols, count_pieces, cut
-from fairseq_poolingformer.tasks.shared.labels import AMOUNT, ONE, SEVERAL
+from fairseq_poolingformer.text import labels
 from fairseq_poolingformer.text.data_folder import Layout
+from fairseq_poolingformer.text.labels import AMOUNT, ONE, SEVERAL
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.split import Split, refuse
 
@@ -50,7 +50,7 @@ class ClassificationExamples(Examples):
     """The examples of a split.
 
     Args:
-        problem: one of :data:`~fairseq_poolingformer.tasks.shared.labels.PROBLEM_TYPES`.
+        problem: one of :data:`~fairseq_poolingformer.text.labels.PROBLEM_TYPES`.
         num_labels: how many there are.
     """
 

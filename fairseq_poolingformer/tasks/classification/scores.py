@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
+from xml.etree import ElementTree
 
 import numpy as np
 
 from fairseq_poolingformer.tasks.shared.estimates import Mean, shares
 from fairseq_poolingformer.tasks.shared.gold import compared
-from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.text.json_lines import BadLine, read_object
 from fairseq_poolingformer.text.json_values import placed
-from fairseq_poolingformer.text.xml_elements import read_elements
-
-FORM = 'lines of JSON with "id" and "label"'
+from fairseq_poolingformer.text.labels import id_of
 
 Label = str | tuple[str, ...] | float  # of a document; several; an amount
-
-
-def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
-    """Whether a file that begins so, beside gold data that does, is of this form."""
-    first = predictions.lstrip().partition("\n")[0]
-    return first.startswith("{") and all(f'"{key}":' in first for key in ("id", "label"))
 
 
 def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
@@ -86,9 +79,12 @@ def _figures_of_labels(
 
 
 def _figures_of_amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]]) -> dict[str, float | int]:
+    from scipy.stats import pearsonr, spearmanr  # here, since it takes a second
+
     right, found = _amounts(predictions, pairs)
-    ranks = [_ranks(values) for values in (right, found)]
-    correlations = {"pearson": _correlation(right, found), "spearman": _correlation(*ranks)}
+    correlations = {
+        name: _correlation(of, right, found) for name, of in (("pearson", pearsonr), ("spearman", spearmanr))
+    }
     errors = (right - found) ** 2
     return correlations | {"mse": Mean.of(float(np.mean(errors)), errors)}
 
@@ -101,17 +97,11 @@ def _amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]]) -> np.ndar
         raise ValueError(f"{predictions}: amounts, and a label is not a number; are the gold files others?") from None
 
 
-def _correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """100 times Pearson's correlation of two (n,) arrays."""
-    x, y = x - x.mean(), y - y.mean()
-    norms = float(np.linalg.norm(x) * np.linalg.norm(y))
-    return 100 * float(x @ y) / norms if norms else 0.0
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """(n,) the rank of each value, the mean of those of equal ones."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - (count - 1) / 2)[place]
+def _correlation(of: Callable, x: np.ndarray, y: np.ndarray) -> float:
+    """100 times a correlation of two (n,) arrays; 0 where it is not defined."""
+    if len(x) < 2 or not (np.ptp(x) and np.ptp(y)):
+        return 0.0
+    return 100 * float(of(x, y).statistic)
 
 
 IMDB_LABELS = ("neg", "pos")
@@ -147,6 +137,27 @@ def imdb_id(path: Path) -> str:
     return "/".join((*Path(path).parts[-3:-1], Path(path).stem))
 
 
+def read_articles(content: BinaryIO, name: str) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """The attributes and the text of each ``<article>`` of a file: of each of its children, and between these.
+
+    Raises:
+        ValueError: the file, which ``name`` names, is not XML of articles, or ends too early.
+    """
+    depth, root = 0, None
+    try:
+        for event, element in ElementTree.iterparse(content, ("start", "end")):
+            depth += 1 if event == "start" else -1
+            root = element if root is None else root
+            if event == "end" and depth == 1:
+                if element.tag != "article":
+                    raise ValueError(f"{name}: <{element.tag}> is where an <article> must be")
+                parts = [element.text, *(text for one in element for text in ("".join(one.itertext()), one.tail))]
+                yield dict(element.attrib), list(filter(None, parts))
+                root.clear()  # memory is that of one article
+    except ElementTree.ParseError as error:
+        raise ValueError(f"{name}: not XML, or cut ({error}); fetch it again") from None
+
+
 def read_ground_truth(path: Path) -> dict[str, str]:
     """Read Hyperpartisan's ground truth: "true" or "false" by article id.
 
@@ -155,13 +166,10 @@ def read_ground_truth(path: Path) -> dict[str, str]:
     """
     labels: dict[str, str] = {}
     with open(path, "rb") as content:
-        for element in read_elements(content, str(path), "article"):
-            name, label = (element.attributes.get(key, "") for key in ("id", "hyperpartisan"))
-            if element.problem or not name.strip() or label not in HYPERPARTISAN_LABELS or name in labels:
-                raise ValueError(
-                    f"{path}, line {element.line}, article {name}: "
-                    + (element.problem or "needs an id of its own and hyperpartisan=true or false")
-                )
+        for attributes, _ in read_articles(content, str(path)):
+            name, label = (attributes.get(key, "") for key in ("id", "hyperpartisan"))
+            if not name.strip() or label not in HYPERPARTISAN_LABELS or name in labels:
+                raise ValueError(f"{path}, article {name}: needs an id of its own and hyperpartisan=true or false")
             labels[name] = label
     if not labels:
         raise ValueError(f"{path}: no <article id=… hyperpartisan=…> in it")
@@ -183,7 +191,7 @@ def read_gold(path: Path) -> dict[str, Label]:
     if path.suffix == ".xml":
         return read_ground_truth(path)
     if path.suffix in (".csv", ".tsv", ".parquet"):
-        raise ValueError(f"{path}: not {FORM}; make one of each row")
+        raise ValueError(f'{path}: not lines of JSON with "id" and "label"; make one of each row')
     return _json_labels(path)
 
 

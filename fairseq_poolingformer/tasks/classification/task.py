@@ -15,8 +15,8 @@ from fairseq_poolingformer.tasks.classification.examples import (
 )
 from fairseq_poolingformer.tasks.classification.head import ClassificationHead, amount_loss, several_labels_loss
 from fairseq_poolingformer.tasks.shared.heads import choice_loss
-from fairseq_poolingformer.tasks.shared.labels import AMOUNT, SEVERAL, read_problem_type
 from fairseq_poolingformer.tasks.shared.task import DocumentTaskConfig, LabelledTask, LinesPredictor
+from fairseq_poolingformer.text.labels import AMOUNT, SEVERAL, read_problem_type
 
 
 class ClassificationPredictor(LinesPredictor):

@@ -162,6 +162,7 @@ class CoreferenceHead(nn.Module):
             ]
             fine, attended = (torch.cat(parts) for parts in zip(*blocks, strict=True))
             if left:
+                # g_i <- f∘a_i + (1 − f)∘g_i (as the authors' code; their paper exchanges f and 1 − f)
                 gate = torch.sigmoid(self.gate(torch.cat([vectors, attended], 1)))
                 vectors = gate * attended + (1 - gate) * vectors
         return Antecedents(spans.words, numbers, fine, candidates, mention_scores)
@@ -180,6 +181,7 @@ class CoreferenceHead(nn.Module):
         pieces, first, end = pieces[low:high], first - low, end - low
         position = torch.arange(high - low, device=pieces.device)
         inside = (position >= first[:, None]) & (position < end[:, None])
+        # g = [h_start; h_end; Σ a_t h_t; width], a the softmax within the span (Lee et al. 2017)
         attention = wide(self.attention(pieces)).squeeze(1).expand_as(inside).masked_fill(~inside, -torch.inf)
         head = attention.softmax(1).to(pieces.dtype) @ pieces
         vectors = torch.cat([pieces[first], pieces[end - 1], head, self.dropout(self.span_width(width - 1))], 1)
@@ -189,6 +191,7 @@ class CoreferenceHead(nn.Module):
     def _coarse(self, vectors: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         """(K, A) the numbers of the antecedents that each span keeps, and their coarse scores."""
         kept = len(vectors)
+        # s_m(i) + s_m(j) + s_c(i, j), s_c = g_iᵀ W g_j (Lee et al. 2018), and a score of the distance
         source, target = self.dropout(self.coarse(vectors)), self.dropout(vectors)
         bilinear = wide(source @ target.T)
         prior = wide(self.distance_prior_score(self.dropout(self.distance_prior.weight))).squeeze(1)
@@ -198,9 +201,9 @@ class CoreferenceHead(nn.Module):
             for rows in number.split(SPANS_OF_A_BLOCK):
                 distance = rows[:, None] - number
                 total = bilinear[rows] + scores[rows, None] + scores + prior[_bucket(distance)]
-                total = total.masked_fill(distance < 1, -torch.inf)
+                total = total.masked_fill(distance < 1, -torch.inf)  # earlier spans alone are antecedents
                 chosen.append(total.topk(min(self.max_antecedents, kept)).indices)
-        numbers = torch.cat(chosen)
+        numbers = torch.cat(chosen)  # the first spans have fewer earlier ones than A; _fine hides the others
         distance = _bucket(number[:, None] - numbers)
         return numbers, bilinear.gather(1, numbers) + scores[:, None] + scores[numbers] + prior[distance]
 
@@ -238,11 +241,13 @@ class CoreferenceHead(nn.Module):
         ]
         other = vectors[numbers]
         pairs = torch.cat([own[:, None] * other, self.dropout(torch.cat(features, 2))], 2)
+        # the first layer on [g_i; g_j; g_i∘g_j; features], a block of its columns at a time
         hidden = sides[0][row:end, None] + sides[1][numbers]
         hidden = hidden + F.linear(pairs, self.fine[0].weight[:, 2 * vectors.size(1) :])
         scores = coarse + wide(self.fine[1:](hidden)).squeeze(2)
+        # the score of no antecedent is 0
         scores = torch.cat([torch.zeros_like(scores[:, :1]), scores.masked_fill(distance < 1, -torch.inf)], 1)
-        weights = scores.softmax(1).to(own.dtype)
+        weights = scores.softmax(1).to(own.dtype)  # a_i = P(none)·g_i + Σ P(j)·g_j
         return scores, weights[:, :1] * own + (weights[:, None, 1:] @ other).squeeze(1)
 
 
@@ -278,8 +283,9 @@ def marginal_loss(output: list[Antecedents], mentions: list[Tensor]) -> Tensor:
         entity = _entities(spans, rows)
         before = numbers < torch.arange(len(spans), device=spans.device)[:, None]
         is_right = before & (entity[numbers] == entity[:, None]) & (entity > 0)[:, None]
-        is_right = torch.cat([~is_right.any(1, keepdim=True), is_right], 1)
+        is_right = torch.cat([~is_right.any(1, keepdim=True), is_right], 1)  # none, where no kept one is right
         right = scores.masked_fill(~is_right, -torch.inf)
+        # −log Σ_right P(j) = log Σ_all exp(s) − log Σ_right exp(s)
         losses.append((scores.logsumexp(1) - right.logsumexp(1)).sum())
     return torch.stack(losses).sum()
 

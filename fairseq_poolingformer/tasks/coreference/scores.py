@@ -8,9 +8,8 @@ numbers are the scorer's too.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -21,14 +20,6 @@ from fairseq_poolingformer.tasks.coreference.conll import SCORED_COLUMNS, ConllD
 from fairseq_poolingformer.text.json_lines import BadLine
 
 MAX_REPEATED = 10  # of more, the official scorer holds the response for wrong and refuses it
-
-
-FORM = "the column format of CoNLL-2012"
-
-
-def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
-    """Whether a file that begins so, beside gold data that does, is of this form."""
-    return re.match(r"\s*#\s*begin document ", predictions) is not None
 
 
 def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float]:

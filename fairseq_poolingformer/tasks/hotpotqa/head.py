@@ -20,7 +20,7 @@ from fairseq_poolingformer.tasks.shared.heads import (
 
 @dataclass(frozen=True)
 class HotpotqaLogits:
-    """The head's output for B examples; ``answer_type`` is (B, 3), or (B, kinds of answers) of another task."""
+    """The head's output for B examples; ``answer_type`` is (B, 3)."""
 
     span: SpanLogits
     answer_type: Tensor
@@ -36,10 +36,10 @@ class HotpotqaHead(nn.Module):
     ``dropout`` is applied to what each linear layer reads.
     """
 
-    def __init__(self, embed_dim: int, dropout: float = 0.0, num_types: int = len(AnswerType)) -> None:
+    def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.span = SpanHead(embed_dim, dropout)
-        self.answer_type = nn.Sequential(nn.Dropout(dropout), nn.Linear(embed_dim, num_types))
+        self.answer_type = nn.Sequential(nn.Dropout(dropout), nn.Linear(embed_dim, len(AnswerType)))
         self.paragraph, self.sentence = (
             nn.Sequential(
                 nn.Dropout(dropout),

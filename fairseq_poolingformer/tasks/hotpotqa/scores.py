@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -18,14 +17,6 @@ PARAGRAPH_SCORES = "paragraph_scores"  # a key beside those of the official form
 _WHOLE_ANSWERS = (["yes"], ["no"], ["noanswer"])  # they share no word with any other answer
 
 Fact = tuple[str, int]  # a paragraph's title, and the number of a sentence in it from 0
-
-
-FORM = 'an object with "answer" and "sp"'
-
-
-def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
-    """Whether a file that begins so, beside gold data that does, is of this form."""
-    return re.match(r'\s*\{\s*"(answer|sp)"\s*:\s*\{', predictions) is not None
 
 
 @dataclass(frozen=True)
@@ -93,14 +84,14 @@ def read_predictions(path: Path) -> HotpotqaPredictions:
     Raises:
         ValueError: the file holds something else.
     """
-    content = read_json_file(path)
+    content = read_json_file(path, unique=True)
     with placed(path):
         answers, facts = (as_object(content.get(key), f"{key!r}") for key in ("answer", "sp"))
         answers = {key: text_of(answers, key) for key in answers}
         return HotpotqaPredictions(answers, {key: facts_of(facts, key) for key in facts})
 
 
-def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float]:
+def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:
     """Compute the official figures of a prediction file.
 
     Args:
@@ -109,7 +100,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
         predicted_only: what has no prediction does not count.
 
     Returns:
-        The figures under the official names, 0 to 100.
+        The figures under the official names, 0 to 100; ``examples``, and ``without_prediction``, which have no answer.
 
     Raises:
         ValueError: naming the file and the place that is wrong.
@@ -118,8 +109,9 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
     found = read_predictions(predictions)
     if not any(question.question_id in found.answers for question in right):
         raise ValueError(f"{predictions}: no question of the gold data has an answer; are they of another split?")
+    counts = {"without_prediction": sum(question.question_id not in found.answers for question in right)}
     right = [question for question in right if not predicted_only or question.question_id in found.answers]
-    return {name: 100 * value for name, value in figures(right, found).items()}
+    return {name: 100 * value for name, value in figures(right, found).items()} | {"examples": len(right)} | counts
 
 
 def figures(gold: Sequence[HotpotqaGold], predictions: HotpotqaPredictions) -> dict[str, float]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -119,8 +119,6 @@ class HotpotqaTask(DocumentTask):
     kind = "hotpotqa"
     layout = HotpotqaSplit.layout
     predictor = HotpotqaPredictor
-    split_class: ClassVar[type[HotpotqaSplit]] = HotpotqaSplit
-    num_types: ClassVar[int] = len(AnswerType)
 
     def __init__(self, cfg: HotpotqaConfig, dictionary: Dictionary) -> None:
         super().__init__(cfg, dictionary)
@@ -128,11 +126,11 @@ class HotpotqaTask(DocumentTask):
         check_weights(self.weights)
 
     def build_head(self, embed_dim: int, dropout: float) -> HotpotqaHead:
-        return HotpotqaHead(embed_dim, dropout, self.num_types)
+        return HotpotqaHead(embed_dim, dropout)
 
     def build_examples(self, folder: Path, split: str, max_segments: int) -> HotpotqaExamples:
         return HotpotqaExamples(
-            self.split_class.open(folder, split),
+            HotpotqaSplit.open(folder, split),
             **self.reading(max_segments),
             max_question_length=self.cfg.max_question_length,
         )

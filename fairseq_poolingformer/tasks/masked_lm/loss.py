@@ -18,8 +18,7 @@ class LongMaskedLMCriterion(FairseqCriterion):
 
     It logs ``loss`` in bits per masked token, which Longformer's table 5 calls BPC, its perplexity, and
     ``bits_per_character``, the same bits divided by the characters of the masked tokens; that can be compared between
-    vocabularies. The criterion applies the head outside DistributedDataParallel's forward, so
-    ``--ddp-backend fully_sharded`` needs fairseq's criterion.
+    vocabularies.
     """
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:

@@ -63,12 +63,6 @@ class MaskedLMDataset(SizedDataset):
         if self.shuffle:
             self.epoch = epoch
 
-    def documents_of(self, index: int) -> list[int]:
-        """The numbers of the documents that a block has tokens of."""
-        ends = [self.blocks.first_token[index], self.blocks.end_token[index] - 1]
-        first, last = np.searchsorted(self.documents.bounds, ends, side="right") - 1
-        return list(range(first, last + 1))
-
     def __getitem__(self, index: int) -> dict[str, Any]:
         text = self.documents.read(self.blocks.first_token[index], self.blocks.end_token[index])
         tokens = np.concatenate([[self.dictionary.bos()], text, [self.dictionary.eos()]]).astype(np.int64)
@@ -174,6 +168,10 @@ class LongMaskedLMTask(OneDictionaryTask):
 
     def __init__(self, cfg: LongMaskedLMConfig, dictionary: Dictionary) -> None:
         super().__init__(cfg, dictionary)
+        for name in ("max_positions", "block_tokens"):
+            tokens = getattr(cfg, name)
+            if tokens is not None and tokens < 3:  # <s>, a token, </s>
+                raise ValueError(f"--{name.replace('_', '-')} must be 3 or more, got {tokens}")
         texts = load_tokenizer(self.data_folder).symbol_texts()
         if len(texts) != len(dictionary):
             raise ValueError(

@@ -23,7 +23,7 @@ def read_predictions(path: Path) -> dict[str, str]:
     lines = [(number, line) for number, line in enumerate(read_text_file(path).split("\n"), 1) if line.strip()]
     is_lines = path.suffix == ".jsonl" or (len(lines) > 1 and _is_object(lines[0][1]))
     found: dict[str, str] = {}
-    for number, fields in _objects(path, lines) if is_lines else [(None, read_json_file(path))]:
+    for number, fields in _objects(path, lines) if is_lines else [(None, read_json_file(path, unique=True))]:
         where = str(path) if number is None else f"{path}, line {number}"
         key = next((key for key in _TEXTS if "id" in fields and key in fields), None)
         for name, text in fields.items() if key is None else [(str(fields["id"]), fields[key])]:

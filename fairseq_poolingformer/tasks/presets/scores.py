@@ -6,13 +6,14 @@ import argparse
 import csv
 import io
 import re
+import sys
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
-from fairseq_poolingformer.cli.command import add_gold, given_predictions
+from fairseq_poolingformer.command import add_gold, given_predictions
 from fairseq_poolingformer.tasks.presets import PRESETS, SUITES
 from fairseq_poolingformer.tasks.presets.metrics import METRICS, bert_score
 from fairseq_poolingformer.tasks.presets.output import mismatch, print_figures, read_predictions
@@ -55,18 +56,23 @@ def run(name: str, args: argparse.Namespace) -> None:
     """Print the figures, and write them to ``--json``."""
     file = given_predictions(args)
     names = [name] if name in PRESETS else [f"{name}/{task}" for task in SUITES[name]]
-    predictions = {name: _predictions(file, args.ids)} if name in PRESETS else _of_suite(name, Path(file))
+    of_suite = {} if name in PRESETS else _of_suite(name, Path(file))
     read_gold = import_module("fairseq_poolingformer.preprocess.presets").gold
     figures: dict[str, dict[str, float | int]] = {}
     intervals = {}
     for one in names:
         gold = read_gold(one, args.gold, args.split)
-        mismatch(file if name in PRESETS else f"{file}, {one}", gold, predictions[one])
-        figures[one], intervals[one] = score(one, gold, predictions[one])
+        if without := [key for key, texts in gold.items() if not texts]:
+            print(f"{one}: {len(without)} of {len(gold)} documents have no reference and are left out", file=sys.stderr)
+            gold = {key: texts for key, texts in gold.items() if texts}
+        predictions = _predictions(file, args.ids, gold) if name in PRESETS else of_suite[one]
+        predictions = {key: text for key, text in predictions.items() if key not in without}
+        mismatch(file if name in PRESETS else f"{file}, {one}", gold, predictions)
+        figures[one], intervals[one] = score(one, gold, predictions)
         if args.bertscore is not None:
-            texts = list(predictions[one].values())
+            texts = list(predictions.values())
             model, layers = re.fullmatch(r"(.*?)(?::(\d+))?", args.bertscore).groups()
-            references = [gold[key] for key in predictions[one]]
+            references = [gold[key] for key in predictions]
             figures[one] |= bert_score(texts, references, model, layers and int(layers))
     if name in SUITES:
         means = [figures[one][METRICS[PRESETS[one].metric].score] for one in names]
@@ -93,13 +99,15 @@ def score(
     return rounded | {"num_predicted": len(texts)}, metric.intervals(values)
 
 
-def _predictions(file: str, ids: Path | None) -> dict[str, str]:
+def _predictions(file: str, ids: Path | None, gold: Mapping[str, list[str]]) -> dict[str, str]:
     """The predictions in a file, or those that fairseq-generate printed for the ids of a data folder."""
     if ids is None:
         return read_predictions(Path(file))
     names = read_text_file(ids).splitlines()
     found = generate_output.read_generate_output({file: generate_output.decode_lines(Path(file).read_bytes(), file)})
-    return dict(zip(names, generate_output.in_input_order(found, len(names)), strict=True))
+    predictions = dict(zip(names, generate_output.in_input_order(found, len(names)), strict=True))
+    generate_output.check_references(found, [gold.get(name, []) for name in names])
+    return predictions
 
 
 def _of_suite(suite: str, path: Path) -> dict[str, dict[str, str]]:

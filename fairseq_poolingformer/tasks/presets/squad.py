@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import add_gold, add_of_examples, finite, given_predictions
+from fairseq_poolingformer.command import add_gold, add_of_examples, finite, given_predictions
 from fairseq_poolingformer.tasks.presets.output import mismatch, print_figures, read_predictions
 from fairseq_poolingformer.tasks.shared.estimates import Mean, intervals
 from fairseq_poolingformer.tasks.shared.normalized_text import exact_match, f1, hotpotqa_words
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
+from fairseq_poolingformer.text.json_file import read_json_file
 
-FORM = "an object of question id -> answer"
 _ANSWERED, _UNANSWERABLE = "HasAns", "NoAns"
 
 Scores = dict[str, float]  # of questions
-
-
-def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
-    """Whether a file that begins so, beside gold data that does, is of this form."""
-    return is_object_of_strings(predictions) and '"paragraphs"' in gold
 
 
 def make_parser(prog: str) -> argparse.ArgumentParser:
@@ -44,6 +38,7 @@ def run(args: argparse.Namespace) -> None:
     gold, is_v2 = read_gold(args.gold)
     file = given_predictions(args)
     predictions = read_predictions(Path(file))
+    missing = len(gold.keys() - predictions.keys())
     if args.predicted_only and gold.keys() & predictions.keys():
         gold = {name: texts for name, texts in gold.items() if name in predictions}
     if is_v2:
@@ -56,6 +51,7 @@ def run(args: argparse.Namespace) -> None:
         if not gold.keys() & predictions.keys():
             mismatch(file, gold, predictions, may_have_more=True)
         figures = score_v1(gold, predictions)
+    figures |= {"examples": len(gold), "without_prediction": missing}
     entries = {"kind": "squad", "version": "2.0" if is_v2 else "1.1"}
     print_figures({"squad": figures}, args.json, entries, {"squad": intervals(figures)} if args.intervals else None)
 
@@ -91,7 +87,7 @@ def read_gold(paths: Sequence[str | Path]) -> tuple[dict[str, list[str]], bool]:
 
 
 def _read_probabilities(path: Path) -> dict[str, float]:
-    found = read_json_file(path)
+    found = read_json_file(path, unique=True)
     with json_values.placed(path):
         return {name: json_values.number_of(found, name) for name in found}
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 
-from fairseq_poolingformer.cli.command import add_gold, add_of_examples, given_predictions, number, positive
+from fairseq_poolingformer.command import add_gold, add_of_examples, given_predictions, number, positive
 from fairseq_poolingformer.tasks.question_answering.gold import NATURAL_QUESTIONS, TYDIQA, GoldExample, read_gold
 from fairseq_poolingformer.tasks.question_answering.official_predictions import (
     Prediction,
@@ -37,12 +36,11 @@ Gold = Mapping[int | str, GoldExample]
 Predictions = Mapping[int | str, Prediction]
 Figures = tuple[list[str], dict[str, object]]  # lines to print, and figures for --json
 _NAMES = {NATURAL_QUESTIONS: "Natural Questions", TYDIQA: "TyDi QA"}
-FORM = 'an object with "predictions" (Natural Questions), or lines of JSON with "passage_answer_index" (TyDi QA)'
 _EPILOG = """\
 examples:
-  poolingformer-score predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz --workers 5
-  poolingformer-score predictions.jsonl --gold tydiqa-v1.0-dev.jsonl.gz --per-language
-  poolingformer-score test.json --gold test.jsonl --thresholds 3.2 5.1 --json scores.json
+  poolingformer-score --task question_answering predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz --workers 5
+  poolingformer-score --task question_answering predictions.jsonl --gold tydiqa-v1.0-dev.jsonl.gz --per-language
+  poolingformer-score --task question_answering test.json --gold test.jsonl --thresholds 3.2 5.1 --json scores.json
 
 columns, with F1, P (precision) and R (recall) × 100:
   answered   examples with an answer to be found: at least --min-annotations annotators gave one
@@ -54,13 +52,6 @@ columns, with F1, P (precision) and R (recall) × 100:
   R@P50      the highest recall with a precision of at least 50
 TyDi QA's paper and leaderboard report the average without English.
 """
-
-
-def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
-    """Whether a file that begins so is of this form; the arguments are those of every task's scores."""
-    first = predictions.lstrip().partition("\n")[0]
-    is_tydiqa = '"passage_answer_' in first
-    return is_tydiqa or re.match(r'\s*\{\s*"predictions"\s*:', predictions) is not None
 
 
 def make_parser(prog: str) -> argparse.ArgumentParser:

@@ -81,10 +81,6 @@ class QuestionAnsweringDataset(SizedDataset):
         """Set the epoch whose negatives are drawn."""
         self.epoch = epoch
 
-    def documents_of(self, index: int) -> list[int]:
-        """The number of the example that a segment belongs to, in a list."""
-        return [int(self.segments.example[index])]
-
     def used(self) -> np.ndarray:
         """Return the numbers of the segments that this epoch has, ascending."""
         if self.labels is None:

@@ -15,6 +15,7 @@ from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from omegaconf import II, MISSING
 
+from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 from fairseq_poolingformer.text.dictionary import symbols_digest
 
@@ -37,17 +38,6 @@ class CheckedConfig(FairseqDataclass):
             "part of its documents; the number of processes is a multiple (default: 1)"
         },
     )
-    chunk_tokens: int = field(
-        default=0,
-        metadata={
-            "help": "compute documents of more than N tokens N at a time, with the arrays of all tokens in the host's "
-            "memory, or in files on a CPU (in TMPDIR): for documents that fit nowhere else (default: 0, all at once)"
-        },
-    )
-
-
-def _chunk_tokens(task: FairseqTask) -> int | None:
-    return getattr(getattr(task, "cfg", None), "chunk_tokens", 0) or None  # older checkpoints, and others, have none
 
 
 class CheckedTask(FairseqTask):
@@ -95,19 +85,6 @@ class CheckedTask(FairseqTask):
         names = (self.criterion, *self.other_criterions)
         return any(isinstance(criterion, CRITERION_REGISTRY[name]) for name in names)
 
-    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """Build the model, in chunks where ``--chunk-tokens`` says so.
-
-        Raises:
-            ValueError: the model cannot compute documents in chunks.
-        """
-        model = super().build_model(cfg, from_checkpoint)
-        if chunk_tokens := _chunk_tokens(self):
-            from fairseq_poolingformer.models.division import Division, divide  # few trainings need it
-
-            divide(model, Division(None, chunk_tokens))
-        return model
-
     def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion | None, ranks: Any) -> None:
         """Let some processes share all batches from now on: each computes a part of their documents.
 
@@ -121,7 +98,7 @@ class CheckedTask(FairseqTask):
         """
         from fairseq_poolingformer.models.division import Division, count_once, divide  # few trainings need it
 
-        divide(model, Division(ranks, _chunk_tokens(self)))
+        divide(model, Division(ranks))
         if criterion is not None:
             count_once(criterion, ranks)
         self.ranks = ranks
@@ -142,11 +119,11 @@ class CheckedTask(FairseqTask):
         """Return all ``indices``, where fairseq leaves out examples of more than ``--max-tokens`` with a warning.
 
         Raises:
-            ValueError: a training would leave some out.
+            UsageError: a training would leave some out.
         """
         kept = super().filter_indices_by_size(indices, dataset, max_positions, ignore_invalid_inputs)
         if len(kept) < len(indices) and dataset is self.datasets.get(self.cfg.train_subset):
-            raise ValueError(
+            raise UsageError(
                 f"{len(indices) - len(kept)} of {len(indices)} examples of {self.cfg.train_subset} have more than "
                 f"{max_positions} tokens and would be left out: raise --max-tokens, or cut or divide the examples with "
                 "--max-source-positions or --max-positions"
@@ -177,17 +154,6 @@ class CheckedTask(FairseqTask):
                     "words there. Give a data folder with the dictionary that it was trained with, or preprocess again "
                     "with that folder's tokenizer"
                 )
-
-    def example_names(self, split: str, numbers: Sequence[int]) -> list[str]:
-        """The documents of the examples with these numbers in a loaded split, by id where the data folder has ids."""
-        documents_of = getattr(self.dataset(split), "documents_of", lambda number: [number])
-        documents = [documents_of(number) for number in numbers]
-        folders = utils.split_paths(self.cfg.data)
-        path = DataFolder(Path(folders[0]), self.layout).text_path(split, "id")
-        if len(folders) > 1 or not path.is_file():  # of several folders, one was loaded in this epoch
-            return [", ".join(map(str, found)) for found in documents]
-        ids = path.read_text(encoding="utf-8").split("\n")
-        return [", ".join(ids[document].replace("\t", " ") for document in found) for found in documents]
 
 
 logger = logging.getLogger(__name__)

@@ -86,13 +86,10 @@ def resampled_means(table: np.ndarray, seed: int = SEED) -> np.ndarray:
     count = len(table)
     if not count:
         raise ValueError("scores are of no examples: there is nothing to average")
-    generator = np.random.default_rng(seed)
-    eights = RESAMPLES // 8  # matrix products add up in the same order for blocks of whole eights as for all at once
-    weights = np.empty((8 * -(-eights // min(-(-RESAMPLES * count // DRAWN), eights)), count))
-    means = []
-    for first in range(0, RESAMPLES, len(weights)):
-        block = weights[: RESAMPLES - first]
-        for row in block:
-            row[:] = np.bincount(generator.integers(count, size=count), minlength=count)
-        means.append(block @ table / count)
-    return np.concatenate(means)
+    if count == 1:
+        return np.repeat(table, RESAMPLES, axis=0)
+    from scipy.stats import bootstrap  # here, since it takes a second
+
+    rng, batch = np.random.default_rng(seed), max(1, DRAWN // table.size)
+    found = bootstrap((table,), np.mean, n_resamples=RESAMPLES, batch=batch, axis=0, method="percentile", rng=rng)
+    return found.bootstrap_distribution.T

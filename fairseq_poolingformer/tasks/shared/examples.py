@@ -17,10 +17,6 @@ from fairseq_poolingformer.text.sequences import Sequences
 
 logger = logging.getLogger(__name__)
 
-# Marks of places: question, candidate of WikiHop, title and sentence of HotpotQA (Longformer, §6 and appendix D). No
-# data folder holds them: a task appends them to its dictionary, after <mask>. All tasks have these, so that the
-# checkpoint of one fits the next; a task may have more.
-MARKS = ("[q]", "[/q]", "[ent]", "[/ent]", "<t>", "</t>", "[s]")
 MAX_QUESTION_LENGTH = 64  # tokens of a question that is followed by a document
 MAX_ANSWER_LENGTH = 30  # tokens of a predicted answer (ICML 2021, §3.2)
 

@@ -5,12 +5,14 @@ ordinary white space.
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _RECORD = re.compile(r"([STHDPAI])-(\d+)\t(.*)", re.DOTALL)
 _END_OF_GENERATION = re.compile(r"Generate \S+ with beam=\d+: (.*)")
 _EMPTY_SHARD = re.compile(r"shard \d+ of \d+ has no examples")
+_SYMBOLS = re.compile(r"<+(?:unk|s|/s|pad)>+")
 _SHOWN = 10
 
 
@@ -57,8 +59,8 @@ def read_generate_output(files: dict[str, Sequence[str]]) -> Generated:
     Of several hypotheses for an input (``--nbest``) the best by its score is kept. The files are lines by name.
 
     Raises:
-        ValueError: if a file has no D- line and is not a shard without inputs, or two files disagree about the same
-            input.
+        ValueError: if a file has no D- line and is not a shard without inputs, has several runs or lacks its end, or
+            two files disagree about the same input.
     """
     merged, origin = Generated(), {}
     for name, lines in files.items():
@@ -115,13 +117,51 @@ def targets_in_input_order(found: Generated, count: int) -> list[str]:
     return [found.targets[index] for index in range(count)]
 
 
+def check_references(found: Generated, references: Sequence[str | Sequence[str]]) -> None:
+    """Compare the T- lines, where there are some that can be read, with the references of each input, one or several.
+
+    A target may differ from its reference: it may be cut, have unknown symbols, and be normalized.
+
+    Raises:
+        ValueError: more than half of them have hardly a word of their reference.
+    """
+    named = [(_words(_SYMBOLS.sub("", text)), references[number]) for number, text in found.targets.items()]
+    pairs = [(words, texts) for words, texts in named if words and texts]
+    others = [
+        all(len(words & _words(one)) < len(words) / 2 for one in ([texts] if isinstance(texts, str) else texts))
+        for words, texts in pairs
+        if not all(map(str.isdigit, words))  # symbols of GPT-2's BPE
+    ]
+    if others and 2 * sum(others) > len(others):
+        raise ValueError(
+            f"{sum(others)} of {len(others)} references are not those of the generated inputs (the T- lines); give the "
+            "references of the split that was generated, in its order"
+        )
+
+
+def _words(text: str) -> set[str]:
+    text = text.replace(" ", "").replace("\u2581", " ") if "\u2581" in text else text
+    return set(unicodedata.normalize("NFKC", text).lower().split())
+
+
 def _read_one(name: str, lines: Sequence[str]) -> Generated:
     found = Generated()
     records = [_RECORD.match(line) for line in lines]
+    sources: set[tuple[str, int]] = set()
+    last = -1
     for position, record in enumerate(records):
         if record is None:
             continue
         kind, index, text = record[1], int(record[2]), record[3]
+        if kind in "ST":
+            if (kind, index) in sources:
+                raise ValueError(
+                    f"{name}, line {position + 1}: input {index} comes a second time, so there are several runs in the "
+                    "file; leave one"
+                )
+            sources.add((kind, index))
+        elif kind == "D" and not sources and index in found.hypotheses and index != last:
+            raise ValueError(f"{name}, line {position + 1}: input {index} comes a second time; leave one of the runs")
         found.expected.add(index)
         if kind == "T":
             found.targets[index] = text + _continuation(lines, records, position, "H")
@@ -132,6 +172,12 @@ def _read_one(name: str, lines: Sequence[str]) -> Generated:
             hypothesis += _continuation(lines, records, position, "P")
             if index not in found.hypotheses or float(score) > found.hypotheses[index][0]:
                 found.hypotheses[index] = float(score), hypothesis
+            last = index
+    if found.targets and not any(map(_END_OF_GENERATION.match, lines)):
+        raise ValueError(
+            f"{name}: its end is missing, fairseq-generate's line 'Generate …': the run was stopped, or the file was "
+            "cut; generate again"
+        )
     return found
 
 

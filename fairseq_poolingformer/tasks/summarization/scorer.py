@@ -32,6 +32,7 @@ class RougeScorer(BaseScorer):
 
     def __init__(self, cfg: RougeScorerConfig):
         super().__init__(cfg)
+        self.without_reference = 0
         self.settings = {
             "stemmer": not cfg.rouge_no_stemmer,
             "sentence_split": str(cfg.rouge_sentence_split),
@@ -39,7 +40,14 @@ class RougeScorer(BaseScorer):
 
     def reset(self) -> None:
         """Forget the strings added so far."""
-        self.ref, self.pred = [], []
+        self.ref, self.pred, self.without_reference = [], [], 0
+
+    def add_string(self, ref: str, pred: str) -> None:
+        """Take a pair; a document without a reference does not count."""
+        if ref.strip():
+            super().add_string(ref, pred)
+        else:
+            self.without_reference += 1
 
     def score(self) -> float:
         """Mean F1 × 100 of ROUGE-1, -2 and -Lsum averaged, one number to choose a checkpoint by; 0 without examples."""
@@ -51,4 +59,6 @@ class RougeScorer(BaseScorer):
         if not self.pred:
             return "ROUGE of 0 examples: nothing to score"
         estimates = bootstrap(rouge_scores(self.pred, self.ref, **self.settings))
-        return describe(estimates, examples=len(self.pred), **self.settings)
+        text = describe(estimates, examples=len(self.pred), **self.settings)
+        missing = f"\n{self.without_reference} documents have no reference and are left out"
+        return text + missing * bool(self.without_reference)

@@ -3,13 +3,12 @@
 import argparse
 import json
 import sys
-from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import UsageError, positive
+from fairseq_poolingformer.command import UsageError, positive
 from fairseq_poolingformer.tasks.summarization import generate_output, perl
 from fairseq_poolingformer.tasks.summarization.rouge import (
     ROUGE_LABELS,
@@ -23,7 +22,6 @@ from fairseq_poolingformer.tasks.summarization.sentences import SENTENCE_SPLITS,
 from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.whole_file import write_lines
 
-FORM = "what fairseq-generate prints"
 OPTIONS = ("--references", "--documents", "--lead-words", "--lead-sentences", "--output", "--no-perl")
 _EPILOG = f"""\
 examples:
@@ -54,13 +52,6 @@ class Flavour:
     stemming: bool
     sentences: str
     scores: dict[str, RougeEstimate]
-
-
-def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
-    """Whether a file that begins so is of this form, or the options ask for it; standard input is read for no other."""
-    is_asked_for = any(len(name) > 2 and option.startswith(name) for name in options for option in OPTIONS)
-    is_given = bool(predictions) or "--gold" in options
-    return is_asked_for or not is_given or generate_output.is_generate_output(predictions.split("\n"))
 
 
 def make_parser(prog: str) -> argparse.ArgumentParser:
@@ -118,6 +109,13 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.output:
         write_lines(Path(args.output), hypotheses)
+    pairs = [(found, right) for found, right in zip(hypotheses, references, strict=True) if right]
+    if len(pairs) < len(references):
+        without = len(references) - len(pairs)
+        print(f"{without} of {len(references)} documents have no reference and are left out", file=sys.stderr)
+    if not pairs:
+        raise ValueError("no document has a reference; those of a test set may not be public")
+    hypotheses, references = map(list, zip(*pairs, strict=True))
     flavours = _rouge_score_flavours(hypotheses, references)
     default = flavours[0]
     print(
@@ -148,7 +146,9 @@ def _read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
         return [generate_output.one_line(line) for lines in files.values() for line in lines], references
     found = generate_output.read_generate_output(files)
     hypotheses = generate_output.in_input_order(found, None if references is None else len(references))
-    if references is None:
+    if references is not None:
+        generate_output.check_references(found, references)
+    else:
         targets = generate_output.targets_in_input_order(found, len(hypotheses))
         references = [generate_output.one_line(target) for target in targets]
     return [generate_output.one_line(hypothesis) for hypothesis in hypotheses], references

@@ -8,7 +8,7 @@ from torch import nn
 
 from fairseq_poolingformer.attention.sharding import Ranks
 from fairseq_poolingformer.attention.sharding.exchange import stacked
-from fairseq_poolingformer.patches.patching import set_within
+from fairseq_poolingformer.patching import set_within
 
 
 def share_targets(criterion: nn.Module, ranks: Ranks, pad: int) -> None:

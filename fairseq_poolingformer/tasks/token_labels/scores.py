@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.shared.estimates import shares
 from fairseq_poolingformer.tasks.shared.gold import compared
-from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.columns import documents
+from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import read_object
+from fairseq_poolingformer.text.labels import id_of
 
-FORM = 'lines of JSON with "id", "tokens" and "labels"'
 LONGEST = 2**30  # bytes of a document
 
 Entity = tuple[int, int, str]  # the first word, the one after the last, and the kind
 
 
-def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
-    """Whether a file that begins so, beside gold data that does, is of this form."""
-    return predictions.lstrip().startswith("{") and all(f'"{key}": [' in predictions for key in ("tokens", "labels"))
-
-
 @dataclass(frozen=True)
 class LabelledWords:
-    """The labels of a document's words, and how many words each sentence has."""
+    """A document's words, their labels, and how many words each sentence has."""
 
+    tokens: Sequence[str]
     labels: Sequence[str]
     sentences: Sequence[int]
 
@@ -119,7 +115,7 @@ def _labelled(fields: dict) -> LabelledWords:
     sentences = json_values.list_of(fields, "sentences") if "sentences" in fields else [len(tokens)]
     if not all(type(size) is int and size >= 0 for size in sentences) or sum(sentences) != len(tokens):
         raise ValueError(f"'sentences' must be whole numbers whose sum is {len(tokens)}, the number of tokens")
-    return LabelledWords(labels, sentences)
+    return LabelledWords([replace_lone_surrogates(str(token)) for token in tokens], labels, sentences)
 
 
 def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
@@ -143,6 +139,10 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
         if len(there[name].labels) != len(document.labels):
             sizes = f"{len(document.labels)} words, and the gold files have {len(there[name].labels)} of it"
             raise ValueError(f"{predictions}, {name}: {sizes}")
+        words = zip(document.tokens, there[name].tokens, strict=True)
+        for number, (word, right) in enumerate(words, 1):
+            if word != right:
+                raise ValueError(f"{predictions}, {name}: word {number} is {word!r}, and the gold files have {right!r}")
     pairs = [(document.labels, there[name]) for name, document in found.items()]
     counts = EntityCounts.of(
         (entities(own, right.sentences), entities(right.labels, right.sentences)) for own, right in pairs

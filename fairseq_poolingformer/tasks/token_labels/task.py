@@ -10,11 +10,11 @@ from fairseq.tasks import register_task
 from torch import Tensor
 
 from fairseq_poolingformer.tasks.shared.heads import MarkLogits
-from fairseq_poolingformer.tasks.shared.labels import read_labels
 from fairseq_poolingformer.tasks.shared.task import DocumentTaskConfig, LabelledTask, LinesPredictor
 from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelExamples, TokenLabelSplit
 from fairseq_poolingformer.tasks.token_labels.head import TokenLabelHead, label_loss
 from fairseq_poolingformer.tasks.token_labels.scores import EntityCounts, entities
+from fairseq_poolingformer.text.labels import read_labels
 
 
 class TokenLabelPredictor(LinesPredictor):

@@ -7,7 +7,7 @@ every question and document, whose key is ``QUESTION--FILENAME``.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -17,19 +17,11 @@ import numpy as np
 from fairseq_poolingformer.tasks.shared.estimates import Mean
 from fairseq_poolingformer.tasks.shared.gold import merged
 from fairseq_poolingformer.tasks.shared.normalized_text import overlap, triviaqa_words
-from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
+from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_values import as_object, list_of, placed, text_of
 
 DOMAINS = WIKIPEDIA, WEB = ("Wikipedia", "Web")
 PAGE_LISTS = ("EntityPages", "SearchResults")
-
-
-FORM = "an object of question -> answer"
-
-
-def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
-    """Whether a file that begins so, beside gold data that does, is of this form."""
-    return is_object_of_strings(predictions) and not gold.lstrip().startswith("[") and '"paragraphs"' not in gold
 
 
 def prediction_key(domain: str, question_id: str, filename: str) -> str:
@@ -111,14 +103,14 @@ def read_predictions(path: Path) -> dict[str, str]:
     Raises:
         ValueError: the file holds something else.
     """
-    predictions = read_json_file(path)
+    predictions = read_json_file(path, unique=True)
     for key, answer in predictions.items():
         if not isinstance(answer, str):
             raise ValueError(f"{path}: the prediction of {key!r} must be a string, is {json.dumps(answer)[:60]}")
     return predictions
 
 
-def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float]:
+def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:
     """Compute the official figures of a prediction file.
 
     Args:
@@ -127,7 +119,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
         predicted_only: what has no prediction does not count.
 
     Returns:
-        ``exact_match`` and ``f1``, 0 to 100.
+        ``exact_match`` and ``f1``, 0 to 100; ``examples`` and ``without_prediction``.
 
     Raises:
         ValueError: naming the file and the place that is wrong.
@@ -139,7 +131,9 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
             f"{predictions}: no key of the gold data has a prediction; those of the Wikipedia set are questions, those "
             "of the web set QUESTION--FILENAME"
         )
-    return figures({key: texts for key, texts in right.items() if not predicted_only or key in answers}, answers)
+    counted = {key: texts for key, texts in right.items() if not predicted_only or key in answers}
+    counts = {"examples": len(counted), "without_prediction": len(right.keys() - answers.keys())}
+    return figures(counted, answers) | counts
 
 
 def figures(gold: Mapping[str, list[str]], predictions: Mapping[str, str]) -> dict[str, Mean]:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.shared.estimates import Mean
 from fairseq_poolingformer.tasks.shared.gold import check_known
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
-
-FORM = "an object of id -> candidate"
-
-
-def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
-    """Whether a file that begins so, beside gold data that does, is of this form."""
-    return is_object_of_strings(predictions) and not gold.lstrip().startswith("{")
+from fairseq_poolingformer.text.json_file import read_json_file
 
 
 def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:
@@ -34,7 +27,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
     Raises:
         ValueError: a file is not of its format; the message names it and the example.
     """
-    predicted = read_json_file(predictions)
+    predicted = read_json_file(predictions, unique=True)
     known: dict[str, int] = {}  # 100 where the prediction is right
     for path in gold:
         for number, value in enumerate(read_json_file(path, list), 1):

@@ -22,6 +22,7 @@ ALL = Window.unlimited()
         (30, 30, {"window": ALL, "key_padding_mask": right_padding([0, 30], 30)}),  # a row without keys
         (30, 30, {"window": ALL, "global_mask": torch.arange(30).expand(2, 30) % 9 == 0, "scale": 0.3}),
         (30, Pooling(3, 2).num_pools(30), {"window": ALL, "pooling": Pooling(3, 2)}),
+        (30, 32, {"window": ALL, "pooling": Pooling(3, 1, "query")}),
     ],
 )
 def test_it_is_the_reference(queries, keys, arguments):
@@ -34,6 +35,7 @@ def test_it_is_the_reference(queries, keys, arguments):
         ({"window": Window(40)}, "the window must be unlimited"),
         ({"window": Window.unlimited(causal=True)}, "the window must be unlimited"),
         ({"window": Window(ALL.left, ALL.left, (1, 2))}, "the window must be unlimited"),
+        ({"window": ALL, "pooling": Pooling(3, 2, "query")}, "every ξ-th of its own pools"),
         ({"window": ALL, "dropout_p": 0.1}, "dropout"),
         ({"window": ALL, "score_terms": (RelativePositionBias(torch.zeros(2, 59)),)}, "score terms"),
     ],

@@ -38,7 +38,6 @@ class Case:
     rotary: bool = False
     dropout: float = 0.0
     recomputed: bool = False
-    chunk_tokens: int | None = None
     dtype: torch.dtype = torch.float64
 
     def make(self):
@@ -102,9 +101,7 @@ CASES = {
     "shared weights": Case(layer={"mix": True, "share_weights": True, "ldconv_heads": 2}),
     "score terms": Case(Window(5), terms=True, lengths=(83, 61)),
     "rotary": Case(rotary=True, lengths=(83, 40)),
-    "rotary, chunks, separate": Case(
-        rotary=True, chunk_tokens=9, recomputed=True, layer={"separate_global_projections": True}
-    ),
+    "rotary, separate": Case(rotary=True, recomputed=True, layer={"separate_global_projections": True}),
     "reference": Case(layer={"backend": "reference"}, lengths=(83, 40)),
     "dropout": Case(dropout=0.3, lengths=(83, 40)),
     "dropout, separate": Case(dropout=0.3, layer={"separate_global_projections": True}),
@@ -112,14 +109,13 @@ CASES = {
     "dropout, reference": Case(dropout=0.3, layer={"backend": "reference"}),
     "dropout, recomputed": Case(dropout=0.3, recomputed=True),
     "recomputed": Case(recomputed=True, lengths=(83, 40)),
-    "chunks in each rank": Case(chunk_tokens=9, lengths=(83, 40), dropout=0.2),
     "float32": Case(lengths=(83, 40), dtype=torch.float32),
 }
 
 
 def result(case, ranks, size, rank=0):
     layer, document = case.make()
-    return of_part(layer, document, case.parts(size)[rank], ranks, case.chunk_tokens, seed=3)
+    return of_part(layer, document, case.parts(size)[rank], ranks, seed=3)
 
 
 def main(rank, size, folder, names):

@@ -46,7 +46,7 @@ def in_threads(size, function):
         return [future.result() for future in futures]
 
 
-def of_part(layer, document, part, ranks=None, chunk_tokens=None, seed=None):
+def of_part(layer, document, part, ranks=None, seed=None):
     """Output and gradients of a part of a document in one rank: of the input, and of the layer's parameters.
 
     ``document`` has the whole input ``x`` (B, T, C), the gradient of the output ``grad``, the masks, ``terms``, a
@@ -58,7 +58,7 @@ def of_part(layer, document, part, ranks=None, chunk_tokens=None, seed=None):
         for name in ("global_mask", "key_padding_mask")
     }
     x = document["x"][:, rows].detach().clone().requires_grad_()
-    shard = Shard.of(x.size(0), len(part), ranks=ranks, chunk_tokens=chunk_tokens, **masks)
+    shard = Shard.of(x.size(0), len(part), ranks=ranks, **masks)
     if seed is not None:
         torch.manual_seed(seed)
     tensors = [t.detach().clone().requires_grad_() for t in document.get("tensors", [])]

@@ -1,6 +1,5 @@
 """Score terms of pairs with global tokens, some at a time."""
 
-import pytest
 import torch
 
 from fairseq_poolingformer.attention import DisentangledPosition, RelativePositionBias, TwoLevelAttention, Window
@@ -10,8 +9,7 @@ from tests.attention.sharding.ranks import assert_same, of_part, whole
 C, H = 8, 2
 
 
-@pytest.mark.parametrize("chunk_tokens", [None, 5])
-def test_nan_at_padding_reaches_nobody(chunk_tokens):
+def test_nan_at_padding_reaches_nobody():
     torch.manual_seed(0)
     layer = TwoLevelAttention(C, H, window=Window(3)).double()
     x, grad = torch.randn(2, 1, 12, C, dtype=torch.float64)
@@ -20,7 +18,7 @@ def test_nan_at_padding_reaches_nobody(chunk_tokens):
     document |= {"key_padding_mask": padding, "tensors": [torch.randn(H, 5).double()]}
     document |= {"terms": lambda table: (RelativePositionBias(table),)}
     expected = whole(layer, document)[0]
-    found = of_part(layer, document, range(12), chunk_tokens=chunk_tokens)[0]
+    found = of_part(layer, document, range(12))[0]
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=0, equal_nan=True)
     assert not found[:, :9].isnan().any()
 
@@ -34,7 +32,7 @@ def test_scores_with_global_tokens_some_at_a_time(monkeypatch):
     masks = {"global_mask": torch.rand(2, 31) < 0.3, "key_padding_mask": torch.arange(31) >= torch.tensor([[31], [9]])}
     terms = {"tensors": tables, "terms": lambda *positions: (DisentangledPosition(*positions, 5),)}
     document, sizes = {"x": x, "grad": grad, **masks, **terms}, []
-    found = of_part(layer, document, range(31), chunk_tokens=13, seed=2)
+    found = of_part(layer, document, range(31), seed=2)
     densely = global_pairs.GlobalPairs._attend
     monkeypatch.setattr(
         global_pairs.GlobalPairs,

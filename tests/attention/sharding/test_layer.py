@@ -96,35 +96,15 @@ def divisions(draw, num_tokens, most):
 @settings(max_examples=max(100, settings.default.max_examples))
 @given(data=st.data())
 def test_parts_in_threads_are_the_whole(data):
-    """Each in chunks, too."""
-    torch.manual_seed(data.draw(st.integers(0, 99)))
-    num_tokens = data.draw(st.integers(1, 40))
-    arguments = data.draw(layers())
-    layer = TwoLevelAttention(C, H, **arguments).double()
-    document = data.draw(documents(arguments, num_tokens))
-    parts, chunk_tokens = data.draw(divisions(num_tokens, 4)), data.draw(st.sampled_from([None, None, 1, 4, 99]))
-    expected = whole(layer, document)
-    results = in_threads(len(parts), lambda ranks: of_part(layer, document, parts[ranks.rank], ranks, chunk_tokens))
-    assert_same(joined(results), expected)
-
-
-@settings(max_examples=max(100, settings.default.max_examples))
-@given(data=st.data())
-def test_chunks_of_time_are_the_whole_and_the_parts_of_space(data):
     torch.manual_seed(data.draw(st.integers(0, 99)))
     num_tokens = data.draw(st.integers(1, 40))
     arguments = data.draw(layers())
     layer = TwoLevelAttention(C, H, **arguments).double()
     document = data.draw(documents(arguments, num_tokens))
     parts = data.draw(divisions(num_tokens, 6))
-    sizes = [len(part) for part in parts]
-    chunked = of_part(layer, document, range(num_tokens), chunk_tokens=sizes)
-    assert_same(chunked, whole(layer, document))
     results = in_threads(len(parts), lambda ranks: of_part(layer, document, parts[ranks.rank], ranks))
-    outputs = joined(results)[0], chunked[0]
-    if document["global_mask"] is None:  # whose rows are merged by threes or by tens, which round differently
-        assert torch.equal(*outputs)
-    assert_same(outputs[:1], outputs[1:], 1e-14)
+    assert_same(joined(results), whole(layer, document))
+    assert_same(of_part(layer, document, range(num_tokens)), whole(layer, document))
 
 
 def test_time_first_is_the_same_layer():
@@ -140,21 +120,20 @@ def test_time_first_is_the_same_layer():
         part = range(0, 12) if ranks.rank == 0 else range(12, 31)
         rows = slice(part.start, part.stop)
         of_part = {name: mask[:, rows] for name, mask in masks.items()}
-        shard = Shard.of(2, len(part), ranks=ranks, chunk_tokens=5, **of_part)
+        shard = Shard.of(2, len(part), ranks=ranks, **of_part)
         return first(x[:, rows].transpose(0, 1), shard=shard).transpose(0, 1)
 
     torch.testing.assert_close(torch.cat(in_threads(2, outputs), 1), layer(x, **masks), atol=1e-12, rtol=0)
 
 
-def test_dropout_needs_no_more_than_equal_seeds():
-    """Of a document in chunks; test_exchange.py has it in processes."""
+def test_dropout_depends_on_the_seed_alone():
+    """Of a document in one part; test_exchange.py has several in processes."""
     torch.manual_seed(0)
     layer = TwoLevelAttention(C, H, window=Window(3), pooled_window=Window(7), pooling=Pooling(3, 2), dropout=0.4)
     x, grad = torch.randn(2, 2, 31, C, dtype=torch.float64)
     document = {"x": x, "grad": grad, "global_mask": torch.rand(2, 31) < 0.2, "key_padding_mask": None}
     expected = of_part(layer.double(), document, range(31), seed=5)
-    for chunk_tokens in (1, 7, 30):
-        assert_same(of_part(layer, document, range(31), chunk_tokens=chunk_tokens, seed=5), expected)
+    assert_same(of_part(layer, document, range(31), seed=5), expected, 0.0)
     assert not torch.allclose(of_part(layer, document, range(31), seed=6)[0], expected[0])
     layer.eval()
     assert_same(of_part(layer, document, range(31), seed=6), whole(layer, document))

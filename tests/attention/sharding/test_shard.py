@@ -23,21 +23,6 @@ def test_no_rank_with_padding_or_global_tokens():
         assert shard.length == 6
 
 
-@pytest.mark.parametrize(
-    ("sizes", "word"),
-    [(0, "chunk_tokens"), (-3, "chunk_tokens"), ([3, 3], "chunks of 7 tokens"), ([7, 0], "1 or more")],
-)
-def test_chunks_that_are_none(sizes, word):
-    with pytest.raises(ValueError, match=word):
-        Shard.of(1, 7, chunk_tokens=sizes)
-
-
-def test_chunks():
-    shard = Shard.of(1, 7, chunk_tokens=3)
-    assert shard.chunks == (range(0, 3), range(3, 6), range(6, 7))
-    assert Shard.of(1, 7).chunks == (range(0, 7),)
-
-
 def test_ranks_that_do_not_go_together():
     with pytest.raises(ValueError, match="one token or more"):
         in_threads(2, lambda ranks: Shard.of(1, ranks.rank, ranks=ranks))

@@ -46,7 +46,7 @@ def test_bans_what_would_repeat_whatever_the_buffer_holds_beyond(size):
 def test_fairseqs_own_fallback_bans_nothing_in_a_search():
     tokens = torch.tensor([[2, 4, 5, 4, 5, 4, PAD, PAD, PAD, PAD]])  # 4 5 4 is followed by 5 again
     assert (block(tokens, 3, step=5)[0] == -math.inf).nonzero().flatten().tolist() == [5]
-    original = NGramRepeatBlock._no_repeat_ngram.__wrapped__
+    original = NGramRepeatBlock._no_repeat_ngram.replaced
     lprobs = original(NGramRepeatBlock(3, use_extension=False), tokens, torch.zeros(1, 9), 1, 1, 5)
     assert (lprobs == 0).all()
 

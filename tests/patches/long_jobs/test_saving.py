@@ -12,16 +12,15 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from fairseq_poolingformer import patches
 from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
 from fairseq_poolingformer.checkpoint_reader.files import damage
 from fairseq_poolingformer.checkpoint_reader.zip_archive import ZipArchive
-from fairseq_poolingformer.patches import CheckpointError
+from fairseq_poolingformer.patches import CheckpointError, table
 from fairseq_poolingformer.patches.long_jobs.saving import replace_damaged, replace_missing, resume_from_newest_whole
 from fairseq_poolingformer.text import whole_file
 from tests.patches.helpers import train
 
-patches.apply()
+table.apply()
 
 
 @pytest.fixture
@@ -300,3 +299,8 @@ def test_a_file_system_that_flushes_no_folders(tmp_path, monkeypatch):
 
     monkeypatch.setattr(whole_file, "_flush", refused)
     assert value(save(tmp_path / "x.pt", 1.0)) == 1.0
+
+
+def test_without_a_save_directory_fairseq_decides():
+    cfg = SimpleNamespace(save_dir=None, restore_file="checkpoint_last.pt")
+    assert resume_from_newest_whole(lambda *given: given, cfg, "trainer") == (cfg, "trainer")

@@ -9,13 +9,12 @@ import pytest
 import torch
 from fairseq import file_utils, hub_utils
 
-from fairseq_poolingformer import patches
-from fairseq_poolingformer.patches import CheckpointError
+from fairseq_poolingformer.patches import CheckpointError, table
 from fairseq_poolingformer.patches.untrusted_files.hub_archives import model_folder
 from tests.checkpoint_reader.watched import assert_harmless, watched
 from tests.patches import tar_fuzz
 
-patches.apply()
+table.apply()
 
 
 @pytest.fixture(autouse=True)

@@ -12,14 +12,13 @@ import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.data import Dictionary
 
-from fairseq_poolingformer import patches
 from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError
-from fairseq_poolingformer.patches import CheckpointError
+from fairseq_poolingformer.patches import CheckpointError, table
 from fairseq_poolingformer.patches.untrusted_files import checkpoints
 from fairseq_poolingformer.patches.untrusted_files.literals import LARGEST, literal
 from fairseq_poolingformer.patches.untrusted_files.own_options import check_configuration
 
-patches.apply()
+table.apply()
 
 
 @pytest.mark.parametrize(

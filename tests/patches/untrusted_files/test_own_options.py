@@ -12,7 +12,6 @@ from fairseq import checkpoint_utils
 from fairseq.criterions import CRITERION_REGISTRY, build_criterion
 from omegaconf import OmegaConf
 
-from fairseq_poolingformer import patches
 from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
 from fairseq_poolingformer.checkpoint_reader.option_schema import (
     TEXTS,
@@ -20,6 +19,7 @@ from fairseq_poolingformer.checkpoint_reader.option_schema import (
     Option,
     accepted,
 )
+from fairseq_poolingformer.patches import table
 from fairseq_poolingformer.patches.untrusted_files.own_options import (
     check_configuration,
     data_folder,
@@ -29,7 +29,7 @@ from fairseq_poolingformer.patches.untrusted_files.own_options import (
 from tests import hostile_configurations
 from tests.models import tiny_bart
 
-patches.apply()
+table.apply()
 
 MODEL = ["--arch", "poolingformer_bart_tiny", *tiny_bart.SIZES, "--pooled-layers", "2"]
 

@@ -126,7 +126,7 @@ def start_slow(out, release, gpt2_folder):
     argv = ["--gpt2-bpe", gpt2_folder, "--output-folder", out, "--input-folder", release, "--workers", "2"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-c", SLOW, *map(str, argv)], env=environment, cwd=ROOT)
-    wait_for(lambda: (out / ".parts" / "train-000000.json").exists())
+    wait_for(lambda: (out / ".parts" / "train-000000-000000.json").exists())
     return process
 
 

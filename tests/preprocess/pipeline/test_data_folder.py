@@ -1,11 +1,8 @@
-"""Which examples and rejects of its parts a split takes; shards joined give the folder of one machine."""
-
-import json
-import shutil
+"""Which examples and rejects of its parts a split takes; unfinished work that is torn."""
 
 import pytest
 
-from preprocess.pipeline import data_folder, parts
+from preprocess.pipeline import data_folder
 from preprocess.pipeline.data_folder import SplitResult
 from preprocess.pipeline.parts import Part
 from tests.preprocess.conftest import contents
@@ -67,101 +64,14 @@ def test_an_id_that_was_there_is_a_reject_and_does_not_count(tmp_path):
     ]
 
 
-@pytest.fixture
-def many_parts(monkeypatch):
-    """A part for every record or two of the tiny release."""
-    monkeypatch.setattr(parts, "PART_BYTES", 300)
-
-
-def run_shards(command, release, folder, count, *args):
-    for number in range(count):
-        shard = ["--num-shards", count, "--shard-id", number]
-        assert command(folder / f"shard{number}", "--input-folder", release, *shard, *args) == 0
-    return [folder / f"shard{number}" for number in range(count)]
-
-
-@pytest.mark.parametrize("count", [2, 3, 7])
-def test_shards_join_to_the_bytes_of_one_run(command, release, tmp_path, many_parts, count, monkeypatch, capsys):
-    assert command(tmp_path / "one", "--input-folder", release, "--limit", 4) == 0
-    folders = run_shards(command, release, tmp_path, count, "--limit", 4)
-    made = [sorted(path.name for path in folder.glob(".parts/*.json")) for folder in folders]
-    assert len({name for names in made for name in names}) == sum(map(len, made)) >= 4, "each part once"
-    assert not any((folder / "corpus.json").exists() for folder in folders)
-    monkeypatch.setattr(parts, "encode_part", None)  # joining encodes nothing
-    assert command(tmp_path / "joined", "--input-folder", release, "--limit", 4, "--join", *folders) == 0
-    assert contents(tmp_path / "one") == contents(tmp_path / "joined")
-    assert f"shard 0 of {count}: {len(made[0])} parts in" in capsys.readouterr().out
-
-
-def test_shards_train_the_same_tokenizer(command, release, tmp_path, many_parts):
-    trained = ["--sentencepiece-train", "340"]
-    assert command(tmp_path / "one", "--input-folder", release, tokenizer=trained) == 0
-    for number in range(2):
-        shard = ["--num-shards", 2, "--shard-id", number]
-        assert command(tmp_path / f"{number}", "--input-folder", release, *shard, tokenizer=trained) == 0
-    joined = ["--input-folder", release, "--join", tmp_path / "0", tmp_path / "1"]
-    assert command(tmp_path / "joined", *joined, tokenizer=trained) == 0
-    assert contents(tmp_path / "one") == contents(tmp_path / "joined")
-
-
-def test_what_no_shard_has_encoded_is_encoded_when_joining(command, release, tmp_path, many_parts, caplog):
+@pytest.mark.parametrize("name", ["fingerprint", "tokenizer.sha256", "tokenizer/config.json", "tokenizer/vocab.bpe"])
+@pytest.mark.parametrize("content", [b"", b"\0" * 40, b"\xff\xfe"])
+def test_unfinished_work_that_a_loss_of_power_has_torn(command, release, tmp_path, name, content, monkeypatch):
     assert command(tmp_path / "one", "--input-folder", release) == 0
-    folders = run_shards(command, release, tmp_path, 2)
-    lost = sorted(folders[1].glob(".parts/train-*.json"))
-    lost[0].unlink()  # as a kill leaves a part: its arrays without the file that says that they are whole
-    assert command(tmp_path / "joined", "--input-folder", release, "--join", *folders) == 0
-    assert contents(tmp_path / "one") == contents(tmp_path / "joined")
-
-
-def test_a_shard_continues_after_a_kill_and_is_not_mixed_with_another(command, release, tmp_path, many_parts, capsys):
-    (folder,) = run_shards(command, release, tmp_path, 1)
-    before = contents(folder)
-    assert command(folder, "--input-folder", release, "--num-shards", 1, "--shard-id", 0) == 0
-    assert contents(folder) == before
-    assert command(folder, "--input-folder", release, "--num-shards", 2, "--shard-id", 1) == 1
-    assert "has the work of shard 0 of 1: give each shard an --output-folder of its own" in capsys.readouterr().err
-
-
-def test_parts_that_do_not_fit_are_refused(command, release, tmp_path, many_parts, capsys):
-    joined = [tmp_path / "joined", "--input-folder", release]
-    assert command(*joined, "--join", tmp_path) == 1
-    assert "no shard has worked there" in capsys.readouterr().err
-    (folder,) = run_shards(command, release, tmp_path, 1)
-    other = tmp_path / "other"
-    shutil.copytree(release, other)
-    lines = (other / "train.txt").read_text(encoding="utf-8").splitlines()
-    (other / "train.txt").write_text("\n".join(lines[:3]) + "\n", encoding="utf-8")
-    assert command(tmp_path / "joined", "--input-folder", other, "--join", folder) == 1
-    assert "other options or from other input files" in capsys.readouterr().err
-
-
-def test_another_tokenizer_is_refused(command, release, tmp_path, many_parts, capsys):
-    folders = run_shards(command, release, tmp_path, 2)
-    words = folders[1] / ".parts" / "tokenizer" / "encoder.json"
-    symbols = json.loads(words.read_text(encoding="utf-8"))
-    first, second = list(symbols)[:2]
-    symbols[first], symbols[second] = symbols[second], symbols[first]
-    words.write_text(json.dumps(symbols), encoding="utf-8")
-    assert command(tmp_path / "joined", "--input-folder", release, "--join", *folders) == 1
-    assert "another tokenizer than the first one" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "given", [["--num-shards", 2], ["--shard-id", 0], ["--num-shards", 2, "--shard-id", 2], ["--num-shards", 0]]
-)
-def test_shards_that_do_not_exist_are_refused(command, release, tmp_path, given, capsys):
-    for more, message in (([], "give both"), (["--shard-id", 0, "--num-shards", 1, "--join", tmp_path], "joined by a")):
-        with pytest.raises(SystemExit) as end:
-            command(tmp_path / "out", "--input-folder", release, *given, *more)
-        assert end.value.code == 2
-        assert message in capsys.readouterr().err
-
-
-def test_files_are_copied_where_they_cannot_be_linked(tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError
-
-    monkeypatch.setattr(data_folder.os, "link", fail)
-    (tmp_path / "source").write_bytes(b"bytes")
-    data_folder._link(tmp_path / "source", tmp_path / "target")
-    assert (tmp_path / "target").read_bytes() == b"bytes"
+    with monkeypatch.context() as patch:
+        patch.setattr(data_folder, "write", None)  # stops before the data folder is written
+        with pytest.raises(TypeError):
+            command(tmp_path / "torn", "--input-folder", release)
+    (tmp_path / "torn" / ".parts" / name).write_bytes(content)
+    assert command(tmp_path / "torn", "--input-folder", release) == 0
+    assert contents(tmp_path / "torn") == contents(tmp_path / "one")

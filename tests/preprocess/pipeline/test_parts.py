@@ -1,4 +1,4 @@
-"""Parts of a split: where they are cut, what one holds, and which of them a run or a shard encodes."""
+"""Parts of a split: where they are cut, what one holds, and which of them a run or a machine encodes."""
 
 import json
 from types import SimpleNamespace
@@ -9,8 +9,9 @@ import pytest
 from fairseq_poolingformer.tasks.summarization import PAIRS
 from preprocess.pipeline import parts
 from preprocess.pipeline.encode import Encoded
-from preprocess.pipeline.parts import Encoding, Part, encode_part, encode_split, group
+from preprocess.pipeline.parts import Encoding, Part, encode_part, encode_split, group, mark_finished
 from preprocess.pipeline.records import Example, Record, Reject, Skipped
+from preprocess.pipeline.splits import SplitRecords
 
 SOURCE, TARGET = PAIRS.ids
 
@@ -71,7 +72,7 @@ def test_a_part_by_hand(encoding):
     assert [reject["reason"].split(":")[0] for reject in found["rejects"]] == ["no text", "empty id", "too long"]
     assert found["skipped"] == {"empty": 1, "redirect": 2}
     assert found["lost"] == {"table": 3, "figure": 2}
-    assert part.json.name == "train-000012.json"
+    assert part.json.name == "train-000000-000012.json"
     assert part.load() == json.loads(json.dumps(found))
     assert np.frombuffer(part.array(SOURCE).read_bytes(), np.uint16).tolist() == [1, 2, 4]
     assert np.frombuffer(part.array(TARGET).read_bytes(), np.uint16).tolist() == [3, 5, 6]
@@ -99,23 +100,41 @@ def test_only_the_most_frequent_losses_have_names(encoding, monkeypatch):
     assert part["lost"] == {"table": 4, "others": 2}
 
 
-@pytest.mark.parametrize("shard", [(0, 1), (0, 3), (1, 3), (2, 3)])
-def test_a_shard_encodes_its_parts_and_advances_over_all(encoding, monkeypatch, shard):
+@pytest.mark.parametrize("torn", [False, True])
+def test_files_are_encoded_each_by_itself_and_are_the_parts_of_all(encoding, monkeypatch, torn):
+    """A file that another machine has finished is not read; of a torn part on, it is."""
     monkeypatch.setattr(parts, "PART_RECORDS", 2)
-    records = [record(number, b"a|1|2", progress=10 + number) for number in range(9)]
+    read = []
+
+    def reader(file):
+        def records():
+            read.append(file)
+            yield from (record(number, f"{file}-{number}|1|2".encode(), progress=10) for number in range(5))
+
+        return SplitRecords(records, 50)
+
+    files = tuple(map(reader, range(3)))
+    split = SplitRecords(lambda: None, 150, files=files)
+    for file in (2, 0):
+        found = list(encode_split("valid", split, encoding, 1, lambda size: None, [file]))
+        assert [(part.file, part.number) for part, _, _ in found] == [(file, number) for number in range(3)]
+        mark_finished(encoding.folder, "valid", file, len(found))
+    if torn:
+        Part(encoding.folder, "valid", 1, 2).json.write_text("")
+    read.clear()
     advanced = []
-    found = list(encode_split("valid", iter(records), encoding, 1, advanced.append, shard))
-    wanted = [number for number in range(5) if number % shard[1] == shard[0]]
-    assert [part.number for part, _, _ in found] == wanted
-    assert not any(reused for _, _, reused in found)
-    assert sum(advanced) == sum(10 + number for number in range(9))
-    assert sorted(path.name for path in encoding.folder.glob("*.json")) == [f"valid-{n:06d}.json" for n in wanted]
+    whole = list(encode_split("valid", split, encoding, 1, advanced.append))
+    assert read == [1, 2] if torn else [1]
+    assert [(part.file, part.number) for part, _, _ in whole] == [(file, n) for file in range(3) for n in range(3)]
+    ids = [name for _, content, _ in whole for name in content["texts"]["id"]]
+    assert ids == [f"{file}-{number}" for file in range(3) for number in range(5)]
+    assert sum(advanced) == (130 if torn else 150)  # what was yielded before the torn part is not counted
 
 
 def test_parts_of_an_earlier_run_are_not_encoded_again(encoding, monkeypatch):
     monkeypatch.setattr(parts, "PART_RECORDS", 2)
     records, advanced = [record(number, f"{number}|1|2".encode(), progress=1) for number in range(6)], []
-    first = list(encode_split("train", iter(records), encoding, 1, advanced.append))
+    first = list(encode_split("train", SplitRecords.of_records(records), encoding, 1, advanced.append))
     Part(encoding.folder, "train", 1).json.unlink()  # it was not whole
     encoded = SimpleNamespace(parts=[])
 
@@ -124,8 +143,26 @@ def test_parts_of_an_earlier_run_are_not_encoded_again(encoding, monkeypatch):
         return original(part, members, encoding)
 
     monkeypatch.setattr(parts, "encode_part", counting)
-    second = list(encode_split("train", iter(records), encoding, 1, advanced.append))
+    second = list(encode_split("train", SplitRecords.of_records(records), encoding, 1, advanced.append))
     assert encoded.parts == [1]
     assert [reused for _, _, reused in second] == [True, False, True]
     assert [content for _, content, _ in second] == [content for _, content, _ in first]
     assert advanced == [2] * 6
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 40, b"{}", b"[1]", b'{"sizes"'])
+@pytest.mark.parametrize("torn", ["json", "array", "no array"])
+def test_a_part_that_a_loss_of_power_has_torn_is_made_again(encoding, content, torn, caplog):
+    records = [record(number, f"{number}|12|3".encode()) for number in range(3)]
+    part = Part(encoding.folder, "train", 0)
+    whole = encode_part(part, records, encoding)
+    if torn == "json":
+        part.json.write_bytes(content)
+    elif torn == "array":
+        part.array(SOURCE).write_bytes(content)
+    else:
+        part.array(SOURCE).unlink()
+    found = list(encode_split("train", SplitRecords.of_records(records), encoding, 1, lambda size: None))
+    assert found == [(part, whole, False)]
+    assert part.load_whole() == json.loads(json.dumps(whole))
+    assert "train-000000-000000.json: cannot be read" in caplog.text

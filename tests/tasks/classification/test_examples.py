@@ -8,7 +8,7 @@ import torch
 
 from fairseq_poolingformer.tasks.classification.examples import ClassificationExamples, ClassificationSplit, read_labels
 from fairseq_poolingformer.tasks.classification.task import ClassificationPredictor
-from fairseq_poolingformer.tasks.shared.labels import SEVERAL
+from fairseq_poolingformer.text.labels import SEVERAL
 from tests.tasks.folders import SYMBOLS, words, write
 
 SIZES = (0, 1, 5, 6, 7, 12, 13, 40)

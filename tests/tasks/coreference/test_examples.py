@@ -34,7 +34,10 @@ def write_documents(folder, documents):
     arrays = {name: [document[name] for document in documents] for name in documents[0]}
     names = [f"(wb/{number}); part 000" for number in range(len(documents))]
     words = [" ".join(f"w{n}" for n in range(len(document["word"]))) for document in documents]
-    return write(folder, "coreference", "valid", arrays, {"id": names, "words": words}), names
+    write(folder, "coreference", "valid", arrays, {"id": names, "words": words})
+    with open(folder / "dict.txt", "a") as dictionary:
+        dictionary.writelines(f"piece{number} 1\n" for number in range(240))
+    return folder, names
 
 
 @pytest.fixture(scope="module")

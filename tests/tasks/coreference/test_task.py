@@ -11,7 +11,7 @@ from fairseq_cli.train import main as train_main
 
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load
 from fairseq_poolingformer.cli import predict
-from fairseq_poolingformer.cli.score import main_of_tasks
+from fairseq_poolingformer.cli import score as command
 from fairseq_poolingformer.tasks.coreference.scores import CoreferenceScore, score, score_document
 from fairseq_poolingformer.tasks.coreference.spans import Antecedents
 from fairseq_poolingformer.tasks.coreference.task import CoreferenceConfig, CoreferenceTask
@@ -62,7 +62,7 @@ def test_the_file_of_predictions_has_the_figures_of_validation(folder, tmp_path)
     checkpoint = train(folder, tmp_path, UPDATES, "--max-update", UPDATES, "--no-epoch-checkpoints")
     path, predictions = tmp_path / "checkpoint_last.pt", tmp_path / "predictions.conll"
     assert predict.main(list(map(str, [folder, "--path", path, "--output", predictions, "--device", "cpu"]))) == 0
-    assert main_of_tasks(["coreference", "--gold", str(TRAIN), "--predictions", str(predictions)]) == 0
+    assert command.main(["--task", "coreference", "--gold", str(TRAIN), "--predictions", str(predictions)]) == 0
     figures = score([TRAIN], predictions)
     assert checkpoint["extra_state"]["val_loss"] == pytest.approx(figures["conll_f1"], abs=0.006)
 
@@ -105,7 +105,7 @@ def test_a_document_is_learned_by_heart(tmp_path):
     write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
     flags = [data, "--path", tmp_path / "model.pt", "--output", predictions, "--device", "cpu", "--num-workers", 0]
     assert predict.main(list(map(str, flags))) == 0
-    assert main_of_tasks(["coreference", "--gold", str(gold), "--predictions", str(predictions)]) == 0
+    assert command.main(["--task", "coreference", "--gold", str(gold), "--predictions", str(predictions)]) == 0
     assert score([gold], predictions)["conll_f1"] == 100
 
 

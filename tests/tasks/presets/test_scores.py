@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fairseq_poolingformer.cli import score
-from fairseq_poolingformer.tasks.presets import SUITES
+from fairseq_poolingformer.tasks.presets import SUITES, scores
 from preprocess import presets
 from tests.preprocess import made_presets
 
@@ -55,7 +55,7 @@ def test_what_fairseq_generate_prints(scrolls, tmp_path, capsys):
     (tmp_path / "valid.id.txt").write_text("validation0\nvalidation1\n")
     lines = [
         "S-1\tb",
-        "T-1\tx",
+        "T-1\tso",
         "H-1\t-0.5\t4",
         "D-1\t-0.5\tso it was",
         "S-0\ta",
@@ -158,3 +158,24 @@ def test_help_names_presets(capsys):
     with pytest.raises(SystemExit):
         score.main(["--task", "scrols"])
     assert "no such task; choose one of" in capsys.readouterr().err
+
+
+def test_figures_have_the_four_digits_of_the_official_script():
+    gold = {"1": ["p q r"], "2": ["x"], "3": ["y"]}
+    figures, _ = scores.score("scrolls/qasper", gold, {"1": "p", "2": "x", "3": "z"})
+    assert figures == {"f1": 50.0, "mean_prediction_length_characters": 1.0, "num_predicted": 3}
+    figures, _ = scores.score("scrolls/qasper", gold, {"1": "p q", "2": "z", "3": "z"})
+    assert figures == {"f1": 26.6667, "mean_prediction_length_characters": 1.6667, "num_predicted": 3}
+
+
+def test_documents_whose_reference_is_null_are_left_out_and_counted(tmp_path, capsys):
+    """As of Multi-LexSum's short and tiny summaries."""
+    files = made_presets.multi_lexsum(tmp_path / "lexsum")
+    gold = presets.gold("multi_lexsum/tiny", [*map(str, files)])
+    without = [name for name, texts in gold.items() if not texts]
+    assert without == ["dev-1"]
+    (tmp_path / "p.json").write_text(json.dumps({name: (texts or ["x"])[0] for name, texts in gold.items()}))
+    status, out, err = run(capsys, "--task", "multi_lexsum/tiny", tmp_path / "p.json", "--gold", *files)
+    assert status == 0
+    assert err == "multi_lexsum/tiny: 1 of 2 documents have no reference and are left out\n"
+    assert "rouge1                             100.0000" in out

@@ -55,11 +55,21 @@ def files(tmp_path):
     return write
 
 
-def test_the_command_tells_squad_from_triviaqa(files, capsys, tmp_path):
+def test_the_command_says_how_many_questions_have_no_prediction(files, capsys, tmp_path):
     gold, predictions = files(gold=released({"a": ["cat"], "b": ["dog"]}), predictions={"a": "The cat"})
-    assert score.main([predictions, "--gold", gold, "--json", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out == "exact_match  50.0000\nf1           50.0000\n"
-    expected = {"kind": "squad", "version": "1.1", "figures": {"exact_match": 50.0, "f1": 50.0}}
+    assert score.main(["--task", "squad", predictions, "--gold", gold, "--json", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.split() == [
+        "exact_match",
+        "50.0000",
+        "f1",
+        "50.0000",
+        "examples",
+        "2",
+        "without_prediction",
+        "1",
+    ]
+    figures = {"exact_match": 50.0, "f1": 50.0, "examples": 2, "without_prediction": 1}
+    expected = {"kind": "squad", "version": "1.1", "figures": figures}
     assert json.loads((tmp_path / "out").read_text()) == expected
 
 
@@ -67,17 +77,22 @@ def test_the_command_with_thresholds(files, capsys):
     gold, predictions, chances = files(
         gold=released({"a": ["cat"], "b": []}), predictions={"a": "cat", "b": "x"}, na={"a": 0.25, "b": 0.6}
     )
-    assert score.main([predictions, "--gold", gold, "--na-prob-file", chances, "--na-prob-thresh", "0.5"]) == 0
+    assert (
+        score.main(
+            ["--task", "squad", predictions, "--gold", gold, "--na-prob-file", chances, "--na-prob-thresh", "0.5"]
+        )
+        == 0
+    )
     out = capsys.readouterr().out.split("\n")
-    assert "exact              100.0000" in out
-    assert "best_exact_thresh  0.2500" in out
+    assert any(line.split() == ["exact", "100.0000"] for line in out)
+    assert any(line.split() == ["best_exact_thresh", "0.2500"] for line in out)
 
 
 @pytest.mark.parametrize("threshold", ["nan", "inf", "-inf", "half"])
 def test_a_threshold_is_a_finite_number(files, capsys, threshold):
     gold, predictions = files(gold=released({"a": []}), predictions={"a": ""})
     with pytest.raises(SystemExit):
-        score.main([predictions, "--gold", gold, f"--na-prob-thresh={threshold}"])
+        score.main(["--task", "squad", predictions, "--gold", gold, f"--na-prob-thresh={threshold}"])
     assert f"--na-prob-thresh: must be a finite number, got '{threshold}'" in capsys.readouterr().err
 
 
@@ -102,3 +117,10 @@ def test_errors_for_people(files, capsys, gold, predictions, more, message):
     arguments = ["--na-prob-file", chances] if more else []
     assert score.main(["--task", "squad", predictions, "--gold", gold, *arguments]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_a_probability_at_the_threshold_is_an_answer():
+    """As in the script: no answer is what lies above it."""
+    gold, predictions = {"a": ["cat"], "b": []}, {"a": "cat", "b": ""}
+    assert squad.score_v2(gold, predictions, {"a": 0.5, "b": 0.5}, threshold=0.5)["HasAns_exact"] == 100
+    assert squad.score_v2(gold, predictions, {"a": 0.5, "b": 0.5}, threshold=0.499)["HasAns_exact"] == 0

@@ -1,4 +1,4 @@
-"""``poolingformer-score-qa``: what it prints, what it refuses."""
+"""``poolingformer-score --task question_answering``: what it prints, what it refuses."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ REAL = Path(__file__).parents[4] / "shared" / "data"
 
 
 def run(capsys, *argv: object) -> tuple[int, str, str]:
-    status = score.main_of_questions([str(argument) for argument in argv])
+    status = score.main(["--task", "question_answering", *map(str, argv)])
     return status, *capsys.readouterr()
 
 

@@ -1,5 +1,6 @@
-"""Checkpoints load only with the dictionary that they were trained with, and examples are known by their documents."""
+"""Checkpoints load only with the dictionary that they were trained with."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from fairseq.tasks import TASK_REGISTRY
 
 from fairseq_poolingformer.char_lm.task import byte_dictionary, load_text
 from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
+from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.patches import CheckpointError
 from fairseq_poolingformer.patches.long_jobs import changed_options
 from fairseq_poolingformer.weights.files import write_checkpoint
@@ -106,6 +108,29 @@ def test_no_task_takes_a_permuted_dictionary(name, tmp_path):
         check(state)
 
 
+@pytest.mark.parametrize("name", OWN_TASKS)
+def test_no_task_trains_on_a_second_folder_with_another_dictionary_or_other_labels(name, tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+        write_folder(name, folder)
+    both = ":".join(map(str, folders))
+    setup(name, both)
+    corpus = folders[1] / "corpus.json"
+    if corpus.is_file() and "labels" in (content := json.loads(corpus.read_text())):
+        corpus.write_text(json.dumps({**content, "labels": content["labels"][::-1]}))
+        with pytest.raises(UsageError, match="b has other labels than"):
+            setup(name, both)
+        corpus.write_text(json.dumps(content))
+    path = next(folders[1].glob("dict*.txt"))
+    swap(path)
+    with pytest.raises(UsageError, match=rf"{path.name} is missing or another dictionary than .*{path.name}"):
+        setup(name, both)
+    path.unlink()
+    with pytest.raises(UsageError, match=rf"{path.name} is missing or another dictionary"):
+        setup(name, both)
+
+
 def test_the_same_words_in_another_folder_are_the_same_dictionary(summaries, tmp_path):
     other = tiny_bart.write_data_folder(tmp_path / "other")
     state = tiny_bart.build(summaries)[0].state_dict()
@@ -122,36 +147,3 @@ def test_tasks_that_add_symbols_share_a_dictionary(tmp_path, documents):
     swap(tmp_path / "questions" / "dict.txt")
     with pytest.raises(ValueError, match=r"another dict\.txt"):
         build_task(tmp_path / "questions")[1].load_state_dict(pretrained)
-
-
-def test_summaries_are_named_by_id_or_number(summaries):
-    task, _ = tiny_bart.build(summaries, *tiny_bart.SIZES)
-    task.load_dataset("train")
-    assert task.example_names("train", [1, 0]) == ["1", "0"]
-    (summaries / "train.id.txt").write_text("first\nsecond\n")
-    assert task.example_names("train", [1, 0]) == ["second", "first"]
-
-
-@pytest.mark.parametrize("cut", ["separate", "pack"])
-def test_blocks_are_named_by_their_documents(documents, cut):
-    _, task = build_mlm(documents, "--document-blocks", cut)
-    task.load_dataset("train")
-    dataset = task.dataset("train")
-    names = task.example_names("train", range(len(dataset)))
-    bounds = dataset.documents.bounds
-    for name, first, end in zip(names, dataset.blocks.first_token, dataset.blocks.end_token, strict=True):
-        tokens = range(first, end)
-        inside = [n for n in range(12) if any(bounds[n] <= token < bounds[n + 1] for token in tokens)]
-        assert name == ", ".join(f"article {n}" for n in inside)
-    assert any("," in name for name in names) == (cut == "pack")
-
-
-def test_segments_are_named_by_their_examples(tmp_path):
-    examples = [folders.Example([5], list(range(4, 40))), folders.Example([5], [6, 7])]
-    folders.write_folder(tmp_path, {"train": examples})
-    _, task = build_task(tmp_path)
-    task.load_dataset("train")
-    count = len(task.dataset("train"))
-    names = task.example_names("train", range(count))
-    assert (names[0], names[-1]) == ("100", "101")
-    assert set(names) == {"100", "101"}

@@ -3,15 +3,12 @@ import json
 import pytest
 
 from fairseq_poolingformer.tasks.classification.scores import score as score_classes
-from fairseq_poolingformer.tasks.qasper.scores import score as score_qasper
 from fairseq_poolingformer.tasks.shared.gold import merged
 from fairseq_poolingformer.tasks.token_labels.scores import score as score_words
 from fairseq_poolingformer.tasks.triviaqa.scores import score as score_trivia
 
 CLASS = {"id": "a", "label": "x"}
 WORDS = {"id": "a", "tokens": ["w"], "labels": ["O"]}
-ANSWER = {"unanswerable": False, "evidence": [], "extractive_spans": [], "free_form_answer": "", "yes_no": True}
-PAPER = {"p": {"qas": [{"question_id": "a", "answers": [{"answer": ANSWER}]}]}}
 ASKED = {"QuestionId": "a", "Answer": {"NormalizedAliases": ["x"]}}
 TRIVIA = {"Domain": "Wikipedia", "Data": [ASKED]}
 
@@ -21,10 +18,9 @@ TRIVIA = {"Domain": "Wikipedia", "Data": [ASKED]}
     [
         (score_classes, CLASS, ('"x"', '"y"')),
         (score_words, WORDS, ('"O"', '"B-X"')),
-        (score_qasper, PAPER, ("true", "false")),
         (score_trivia, TRIVIA, ('"x"', '"y"')),
     ],
-    ids=["classification", "token_labels", "qasper", "triviaqa"],
+    ids=["classification", "token_labels", "triviaqa"],
 )
 def test_gold_files_that_differ_are_refused(score, gold, change, tmp_path):
     text = json.dumps(gold)

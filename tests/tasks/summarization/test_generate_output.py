@@ -4,11 +4,12 @@ import pytest
 
 from fairseq_poolingformer.tasks.summarization import generate_output
 
+END = "Generate test with beam=5: x"
 LINES = ["S-3\tx", "T-3\tfirst", "second", "H-3\t-1\ta", "D-3\t-1\tbest", "more", "P-3\t-1 -1"]
 
 
 def test_texts_with_line_feeds_of_their_own_are_read_whole():
-    found = generate_output.read_generate_output({"out": [*LINES, "S-4\ty", "D-4\t-2\tnext", "noise", "P-5\t-1"]})
+    found = generate_output.read_generate_output({"out": [*LINES, "S-4\ty", "D-4\t-2\tnext", "noise", "P-5\t-1", END]})
     assert found.targets == {3: "first second"}
     assert found.hypotheses == {3: (-1, "best more"), 4: (-2, "next")}
     assert found.expected == {3, 4, 5}
@@ -32,3 +33,35 @@ def test_lines_end_at_line_feeds_only():
     content = "a\u2028b\r\n\x0bc\n\n".encode()
     assert generate_output.decode_lines(content, "x") == ["a\u2028b", "\x0bc", ""]
     assert generate_output.one_line(" a\u2028 b\x0bc\t") == "a b c"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["S-0\tx", "D-0\t-1\ta", "S-0\tx", "D-0\t-2\tb", END], "out, line 3: input 0 comes a second time"),
+        (["D-0\t-1\ta", "D-1\t-1\tb", "D-0\t-2\tc"], "out, line 3: input 0 comes a second time"),
+        (["S-0\tx", "T-0\ty", "D-0\t-1\ta"], "out: its end is missing"),
+    ],
+)
+def test_several_runs_and_a_cut_run_are_refused(lines, message):
+    with pytest.raises(ValueError, match=message):
+        generate_output.read_generate_output({"out": lines})
+
+
+@pytest.mark.parametrize(
+    ("targets", "refused"),
+    [
+        (["The first text here", "the second one <unk> c"], False),
+        (["\u2581The \u2581fir st \u2581text", "\u2581the \u2581se cond \u2581one"], False),  # pieces, and cut
+        (["464 717", "464 1218 530"], False),  # GPT-2's symbols, which say nothing
+        (["something else entirely", "of another split"], True),
+        (["the second one is cut", "The first text here"], True),
+    ],
+)
+def test_references_of_other_inputs_are_refused(targets, refused):
+    found = generate_output.Generated(targets=dict(enumerate(targets)))
+    references = ["The first text here is whole.", "the second one is cut"]
+    if not refused:
+        return generate_output.check_references(found, references)
+    with pytest.raises(ValueError, match="2 of 2 references are not those of the generated inputs"):
+        generate_output.check_references(found, references)

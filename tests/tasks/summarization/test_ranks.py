@@ -29,7 +29,6 @@ class Case:
     criterion: str = "linear_cross_entropy"
     another: bool = False
     questions: tuple[int, ...] | None = None
-    chunk_tokens: int = 0
     dtype: torch.dtype = torch.float64
 
 
@@ -51,9 +50,9 @@ CASES = {
     "another package's criterion": Case(another=True),
     "dropout": Case(DROPOUT),
     "dropout, recomputed": Case((*DROPOUT, "--checkpoint-activations")),
-    "questions, chunks": Case(questions=(9, 4), chunk_tokens=7),
-    "questions, dropout, chunks in some ranks": Case(DROPOUT, questions=(3, 25), chunk_tokens=18),
-    "bfloat16, chunks in some ranks": Case(chunk_tokens=18, dtype=torch.bfloat16),
+    "questions": Case(questions=(9, 4)),
+    "questions, dropout": Case(DROPOUT, questions=(3, 25)),
+    "bfloat16": Case(dtype=torch.bfloat16),
 }
 BEAMS = 1, 3
 QUESTIONS = 12, 3, 1, 25, 7, 2, 9
@@ -89,7 +88,6 @@ def step(case, data, ranks=None, divided=True):
     criterion = task.build_criterion(parse(data, *SIZES, *flags))
     criterion = Another() if case.another else criterion
     model.to(case.dtype)
-    task.cfg.chunk_tokens = case.chunk_tokens
     if ranks is not None:
         task.divide(model, criterion, ranks)
     elif divided:
@@ -108,10 +106,9 @@ def step(case, data, ranks=None, divided=True):
     return {**result, **logged, **{f"valid {name}": value for name, value in validated.items()}}
 
 
-def summaries(data, beam, ranks=None, chunk_tokens=0):
+def summaries(data, beam, ranks=None):
     """Hypotheses of a few documents that begin with questions, with their scores."""
     task, model = build_telling(data)
-    task.cfg.chunk_tokens = chunk_tokens
     if ranks is not None:
         task.divide(model, None, ranks)
     generator = task.build_generator([model], SimpleNamespace(beam=beam, max_len_b=24))
@@ -141,7 +138,7 @@ def folder(tmp_path_factory, data):
             if rank < size:
                 for name, case in CASES.items():
                     torch.save(step(case, data, CountingRanks(group)), folder / f"{name} {size} {rank}.pt")
-                found = [summaries(data, beam, GroupRanks(group), chunk) for beam in BEAMS for chunk in (0, 7)]
+                found = [summaries(data, beam, GroupRanks(group)) for beam in BEAMS]
                 torch.save(found, folder / f"summaries {size} {rank}.pt")
         distributed.destroy_process_group()
 
@@ -175,9 +172,9 @@ def test_bytes_of_a_step_do_not_depend_on_the_length_of_documents(folder):
             assert short["sent"] == long["sent"]
 
 
-@pytest.mark.parametrize("number", range(2 * len(BEAMS)))
+@pytest.mark.parametrize("number", range(len(BEAMS)))
 def test_all_ranks_write_the_summaries_of_one_process(folder, data, number):
-    expected = summaries(data, BEAMS[number // 2])
+    expected = summaries(data, BEAMS[number])
     assert len({tuple(row[0][0]) for row in expected}) > 4, "they depend on the documents"
     for size in range(1, SIZE + 1):
         for rank in range(size):

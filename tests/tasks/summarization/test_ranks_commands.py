@@ -2,13 +2,11 @@
 
 import contextlib
 import copy
-import functools
 import io
 import os
 import re
 import socket
 import tempfile
-from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
@@ -18,8 +16,7 @@ from fairseq import options
 
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load
 from fairseq_poolingformer.cli import summarize
-from fairseq_poolingformer.models import PoolingformerBART, division
-from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES
+from fairseq_poolingformer.models import division
 from tests.models.tiny_bart import SIZES, USER_DIR, write_data_folder
 from tests.patches.distribution.test_contexts import assert_same, recorded
 from tests.patches.helpers import in_processes, parse
@@ -71,7 +68,7 @@ def test_two_processes_train_as_one_and_checkpoints_cross(folder, trained, tmp_p
     assert any(record.get("_rouge_count") for record in expected[0])
     assert_same(expected, train(folder, tmp_path / "two", 20, 2, *ROUGE))
     crossed, flags = tmp_path / "crossed", ["--disable-validation"]
-    first, _ = train(folder, crossed, 9, 2, *flags, "--ddp-backend", "fully_sharded", "--checkpoint-activations")
+    first, _ = train(folder, crossed, 9, 2, *flags, "--checkpoint-activations")
     then, state = train(folder, crossed, 20, 1, *flags)
     updates = [record for record in expected[0] if record["norm"] != -1]
     assert_same((updates, expected[1]), (first + then, state))
@@ -147,36 +144,7 @@ def test_processes_summarize_what_one_does_and_the_first_prints(folder, checkpoi
             assert summarize.main(given) == 0
         assert divide.call_count == 1
 
-    for processes, flags in ((2, []), (3, ["--chunk-tokens", "7"])):
-        first, *others = under_torchrun(processes, run, [*arguments, *flags])
+    for processes in (2, 3):
+        first, *others = under_torchrun(processes, run, arguments)
         assert first == expected
         assert not any(others)
-
-
-def test_only_the_training_is_in_chunks(folder, trained, tmp_path):
-    state = copy.deepcopy(trained[0][1])
-    state["cfg"]["task"]["chunk_tokens"] = 7
-    torch.save(state, tmp_path / "checkpoint.pt")
-    load_model = functools.partial(PoolingformerBART.from_pretrained, str(tmp_path), "checkpoint.pt", str(folder))
-    assert load_model().model.encoder.division is None
-    assert load_model(chunk_tokens=9).model.encoder.division.chunk_tokens == 9
-
-
-def test_generation_waits_for_a_process_as_long_as_training(folder, checkpoint, tmp_path, monkeypatch):
-    from fairseq_cli.generate import main
-
-    class JoinedError(Exception):
-        """Processes meet."""
-
-    def join(*arguments, **named):
-        raise JoinedError(named["timeout"])
-
-    monkeypatch.setattr(torch.distributed, "init_process_group", join)
-    monkeypatch.setattr(torch.distributed, "rendezvous", lambda _: iter([(None, 1, 2)]))
-    for name in TORCHRUN_VARIABLES:
-        monkeypatch.setenv(name, "1")
-    flags = ["--context-parallel-size", 2, "--heartbeat-timeout", 7]
-    arguments = [folder, *TASK, "--path", checkpoint, *GENERATION, *flags]
-    with pytest.raises(JoinedError) as caught:
-        main(parse(options.get_generation_parser(), arguments))
-    assert timedelta(seconds=7) < caught.value.args[0] < timedelta(minutes=5)

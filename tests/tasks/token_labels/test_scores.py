@@ -48,7 +48,12 @@ def test_figures_of_columns_and_of_lines(tmp_path, capsys):
     found = gold | {"labels": ["B-PER", "I-PER", "B-LOC", "I-LOC"]}
     predictions = write(tmp_path / "p.jsonl", found)
     for file in (tmp_path / "gold.conll", write(tmp_path / "gold.jsonl", gold, gold | {"id": "other"})):
-        assert command.main([str(predictions), "--gold", str(file), "--json", str(tmp_path / "s")]) == 0
+        assert (
+            command.main(
+                ["--task", "token_labels", str(predictions), "--gold", str(file), "--json", str(tmp_path / "s")]
+            )
+            == 0
+        )
         figures = json.loads((tmp_path / "s").read_text())
         assert figures["kind"] == "token_labels"
         # c and d are two entities, since a sentence ends between them: one of three is wrong
@@ -67,6 +72,7 @@ def test_figures_of_columns_and_of_lines(tmp_path, capsys):
     [
         ({"id": "x"}, "p.jsonl: the gold files do not have 'x'; are they of another split"),
         ({"tokens": [], "labels": []}, "p.jsonl, a: 0 words, and the gold files have 1 of it"),
+        ({"tokens": ["v"]}, "p.jsonl, a: word 1 is 'v', and the gold files have 'w'"),
         ({"labels": ["O", "O"]}, "p.jsonl, line 1: 1 tokens and 2 labels"),
         ({"sentences": [2]}, "p.jsonl, line 1: 'sentences' must be whole numbers whose sum is 1"),
         ({"tokens": ["v", "w"], "labels": ["O", "O"], "sentences": [3, -1]}, "p.jsonl, line 1: 'sentences' must be"),

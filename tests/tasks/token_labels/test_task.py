@@ -87,7 +87,7 @@ def test_from_columns_to_figures(columns, tmp_path, capsys):
     for split in ("valid", "test"):
         assert predict.main([str(data), *path, "--subset", split]) == 0
         capsys.readouterr()
-        assert score.main([str(output), "--gold", str(columns / "train.conll")]) == 0
+        assert score.main(["--task", "token_labels", str(output), "--gold", str(columns / "train.conll")]) == 0
         printed = dict(line.split() for line in capsys.readouterr().out.splitlines())
         assert (printed["f1_IT"], printed["accuracy"], printed["examples"]) == ("100.00", "100.00", "3")
 

@@ -31,6 +31,7 @@ from fairseq_poolingformer.attention.backends.plan import (
     LOG2E,
     Plan,
     TermGradients,
+    dense,
     softmax_dtype,
     tensors_of,
     zeros_like,
@@ -46,7 +47,8 @@ def why_not(call: Call) -> str | None:
 
 def run(call: Call) -> Any:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
-    return _BlockAttention.apply(Plan.of(call), call.query, call.key, call.value, *tensors_of(call.score_terms))
+    query, key, value = dense(call.query), dense(call.key), dense(call.value)
+    return _BlockAttention.apply(Plan.of(call), query, key, value, *tensors_of(call.score_terms))
 
 
 class _BlockAttention(torch.autograd.Function):

@@ -56,7 +56,8 @@ class Diagonals:
         distances, farthest = self._distances(), total.size(1) // 2
         if distances.step < 0:
             distances, grads = distances[::-1], grads.flip(1)
-        # the first distance that is not below −k, and the first beyond k − 1
+        # Distances −k … k − 1 have a row each; those below and beyond were clamped to the outermost rows. So: how many
+        # distances lie below −k, and how many below k.
         first, stop = (
             min(len(distances), max(0, -((distances.start - end) // distances.step))) for end in (-farthest, farthest)
         )
@@ -78,6 +79,7 @@ class Diagonals:
         heads, batch, num_rows, _ = products.shape
         begin, stop = max(0, self.lowest), min(num_columns, num_rows + self.highest)
         strides = products.stride()
+        # entry (r, c) is product (r, c − r − lowest), at r·stride + (c − r − lowest) = r·(stride − 1) + c − lowest
         view = products.as_strided(
             (batch, heads, num_rows, max(0, stop - begin)),
             (strides[1], strides[0], strides[2] - 1, 1),
@@ -91,6 +93,7 @@ class Diagonals:
         left, right = max(0, -self.lowest), max(0, num_rows + self.highest - num_columns)
         x = F.pad(x, (left, right)) if left or right else x
         strides = x.stride()
+        # number i of row r is entry (r, r + lowest + i), which the zeros on the left move: one row on is one column on
         return x.as_strided(
             (heads, batch, num_rows, len(self)),
             (strides[1], strides[0], strides[2] + strides[3], strides[3]),

@@ -18,7 +18,7 @@ from fairseq_poolingformer.attention.backends.block.diagonals import Diagonals
 from fairseq_poolingformer.attention.backends.block.disentangled import ProductsOfBlocks
 from fairseq_poolingformer.attention.backends.block.lanes import KEYS_PER_BLOCK, KeyBlock, Lane, QueryGroup, take_index
 from fairseq_poolingformer.attention.backends.block.terms import term_of_group
-from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan
+from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, dense
 from fairseq_poolingformer.attention.call import Pairs, ScoreTerm
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 
@@ -66,6 +66,7 @@ class _Chunk:
 
     def blocks(self, x: Tensor) -> Tensor:
         """Slices of :meth:`filled` for the blocks: (H, count or 1, width, D)."""
+        # overlapping views, nothing is copied; blocks that share their keys have one of as many keys as there are
         return x.unfold(1, self.width, max(self.step, 1)).transpose(2, 3)
 
     def mask(self, lane: Lane) -> Tensor:
@@ -90,7 +91,7 @@ def can_run(plan: Plan, group: QueryGroup) -> bool:
         query.device.type == "cpu"
         and query.dtype in (torch.float32, torch.float64)
         and band is not None
-        and band.key_stride <= QUERIES
+        and band.key_stride <= QUERIES  # a block has whole strides of queries, see _sizes
         and not (plan.terms and band.highest - band.lowest >= KEYS_PER_BLOCK)
         and all(isinstance(term, DisentangledPosition) for term in plan.terms)
         and not plan.dropout.probability
@@ -117,7 +118,7 @@ def forward(plan: Plan, group: QueryGroup) -> None:
             if not parts:
                 continue
             out, lse = reduce(_merged, parts)
-            lse.masked_fill_(lse == -torch.inf, torch.inf)
+            lse.masked_fill_(lse == -torch.inf, torch.inf)  # the backward pass takes exp2(score − lse), 0 there
             for x, blocks in ((group.out[row], out), (group.lse[row].unsqueeze(-1), lse)):
                 target = x[:, chunk.rows]
                 target.copy_(blocks.flatten(1, 2)[:, : target.size(1)])
@@ -126,6 +127,7 @@ def forward(plan: Plan, group: QueryGroup) -> None:
 def _sizes(lane: Lane) -> tuple[int, int, int, int]:
     """Of blocks of queries: their size, keys from one's first to the next one's, query 0's first key, their width."""
     band = lane.band
+    # whole strides of queries, so that the next block's keys begin a whole number of keys further
     size = QUERIES // band.key_stride * band.key_stride
     width = -(-lane.width(size) // MULTIPLE) * MULTIPLE
     return size, size // band.key_stride, -(-band.lowest // band.key_stride), width
@@ -140,7 +142,9 @@ def _chunks(lane: Lane, num_queries: int, may_share: bool = True) -> Iterator[_C
     for start in range(0, num_queries, BLOCKS * size):
         count, begin = min(BLOCKS, -(-(num_queries - start) // size)), first + start // size * step
         end = begin + (BLOCKS - 1) * step + width
-        if may_share and end <= width:  # among the first queries: fewer keys where the blocks share them
+        # Of a wide window's first queries all blocks end within one width: they share the keys 0 … end, since slices of
+        # their own would mostly lie before the first key.
+        if may_share and end <= width:
             begin, chunk_step, chunk_width = 0, 0, max(0, end)
         else:
             chunk_step, chunk_width = step, width
@@ -202,9 +206,13 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     """Outputs (H, count, size, D) of query blocks, and base-2 logarithms (…, 1) of the sums of weights, or -inf."""
     key, value = (x.expand(-1, query.size(1), -1, -1) for x in (key, value))
+    # The kernel takes the last dimension of all four for dense, and its public function, which returns no logarithms,
+    # asks: the backend makes queries, keys and values so.
+    bias = dense(reduce(Tensor.add_, [*scores, mask]))
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, attn_mask=reduce(Tensor.add_, [*scores, mask]), scale=plan.scale
+        query, key, value, attn_mask=bias, scale=plan.scale
     )
+    # the kernel's logarithm is natural, and of a query without any key it is not −inf
     blind = (mask == -torch.inf).all(-1, keepdim=True)  # (size or 1, 1) or (1, count, size, 1)
     return out, lse.unsqueeze(-1).mul_(LOG2E).masked_fill_(blind, -torch.inf)
 
@@ -215,5 +223,6 @@ def _merged(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[T
     Of whole blocks: the last numbers of a tensor, where they are less than a register, round differently.
     """
     (out, lse), (other_out, other_lse) = one, other
+    # (2^a·out + 2^b·other) / (2^a + 2^b), in which the other's share is 1 / (1 + 2^(a − b)) = sigmoid((b − a)·ln 2)
     share = (other_lse - lse).div_(LOG2E).sigmoid_().nan_to_num_(0.0)  # NaN where neither sees a key
     return torch.lerp(out, other_out, share), torch.logaddexp2(lse, other_lse)

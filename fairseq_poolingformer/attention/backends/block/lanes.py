@@ -49,8 +49,9 @@ class KeyBlock:
 
     def add(self, x: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> None:
         """Add ``scale·(a @ b)``, a (B·H, s, t), b (B·H, t, D), to the block of the gradients ``x`` (B, H, S, D)."""
-        target, a = x[:, :, self.keys], a[:, : self.size]
+        target, a = x[:, :, self.keys], a[:, : self.size]  # without the rows that only fill up the width
         batch, heads = target.shape[:2]
+        # batch and heads are one dimension in memory, as in fairseq's layout: the product adds to the gradient itself
         if batch == 1 or target.stride(0) == heads * target.stride(1):
             add_bmm(target.flatten(0, 1), a, b, scale)
         else:
@@ -91,10 +92,13 @@ class Lane:
         """Keys that neighbouring queries can see in an endless sequence; without a band, one key block."""
         if self.band is None:
             return self.block_width
+        # t queries reach over highest − lowest + t places, of which a key lies on every key_stride-th
         return max(0, self.band.highest - self.band.lowest + num_queries - 1) // self.band.key_stride + 1
 
     def query_block_size(self) -> int:
         """Queries multiplied with the lane at a time: the most that the limits on waste and size allow."""
+        # a query sees width(1) keys and is multiplied with the width(t) that its block of t queries sees: larger blocks
+        # have larger products, of which more is masked
         size = MAX_BLOCK
         while size > MIN_BLOCK and (
             self.width(size) > (1 + WASTE) * self.width(1)
@@ -115,8 +119,9 @@ class Lane:
         else:
             first, stop = self.band.key_range(start, start + num_queries - 1)
             whole = self.width(num_queries)
-            width = -(-whole // -(-whole // self.block_width))
+            width = -(-whole // -(-whole // self.block_width))  # as few blocks as block_width allows, equally wide
         for begin in range(first, min(stop, num_keys), width):
+            # stop does not depend on S either; what lies beyond the last key is filled with zeros and masked
             end = begin + width if self.band is None else min(begin + width, stop)
             yield KeyBlock(begin, end, min(end, num_keys) - begin)
 
@@ -124,7 +129,7 @@ class Lane:
         """Additive (t, s) mask of the band, 0 or -inf; None where every query of the block sees every key."""
         if self.band is None or self.band.covers(range(start, start + num_queries), range(keys.start, keys.stop)):
             return None
-        # blocks away from the edges share their masks
+        # blocks share a mask where their keys begin as far from their queries
         shape = (self.band.key_stride * keys.start - start, num_queries, keys.stop - keys.start)
         if shape not in self._masks:
             if len(self._masks) >= 16:
@@ -256,7 +261,7 @@ def local_groups(plan: Plan, x: Tensors) -> Iterator[QueryGroup]:
         if plan.global_keys:
             key = plan.global_keys.gather(x.key[:, residues.heads])
             value = plan.global_keys.gather(x.value[:, residues.heads])
-            dtype = softmax_dtype(key)
+            dtype = softmax_dtype(key)  # of gradients to which all query blocks add
             lanes.append(
                 Lane(
                     key=key,
@@ -264,6 +269,7 @@ def local_groups(plan: Plan, x: Tensors) -> Iterator[QueryGroup]:
                     index=plan.global_keys.index,
                     hidden=plan.hidden_globals,
                     with_global=True,
+                    # a multiple of MIN_ROWS: up to eight tokens have one width, however many the rows beside have
                     block_width=min(KEYS_PER_BLOCK, -(-key.size(2) // MIN_ROWS) * MIN_ROWS),
                     grad_key=zeros_like(key, dtype) if backward else None,
                     grad_value=zeros_like(value, dtype) if backward else None,
@@ -328,7 +334,7 @@ def take_index(index: range | Tensor, start: int, width: int) -> range | Tensor:
     if isinstance(index, range):
         first = index.start + start * index.step
         return range(first, first + width * index.step, index.step)
-    taken = index[:, start : start + width]
+    taken = index[:, start : start + width]  # what is filled up does not count, so any index will do
     return F.pad(taken, (0, width - taken.size(1)))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -31,65 +30,24 @@ class TileShape(NamedTuple):
     num_stages: int
 
 
-class KernelTiles(NamedTuple):
-    """The tiles of the kernels of these names."""
-
-    forward: TileShape
-    backward_queries: TileShape
-    backward_keys: TileShape
-
-
-def _all(*shape: int) -> KernelTiles:
-    """One tile for all kernels."""
-    return KernelTiles(*3 * (TileShape(*shape),))
-
-
-ANY = None  # instead of a compute capability such as 90: every GPU
-# By compute capability and bytes of a number: the greatest head dimension, and its tiles. A GPU's own rows come before
-# those of ANY, which were chosen by compiling all kernels for compute capabilities 8.0 and 9.0: they spill next to no
-# register and fit 99 KiB of shared memory, the least there is. Tiles that were measured on a GPU come before all these.
-TILE_SHAPES: dict[tuple[int | None, int], tuple[tuple[int, KernelTiles], ...]] = {
-    (ANY, 2): ((64, _all(64, 64, 4, 2)), (128, _all(64, 32, 8, 2)), (256, _all(32, 32, 8, 2))),
-    (ANY, 4): ((64, _all(32, 32, 8, 2)), (256, _all(16, 16, 4, 2))),
+# By bytes of a number: the greatest head dimension, and its tile. They were chosen by compiling all kernels for compute
+# capabilities 8.0 and 9.0: they spill next to no register and fit 99 KiB of shared memory, the least there is.
+TILE_SHAPES = {
+    2: ((64, TileShape(64, 64, 4, 2)), (128, TileShape(64, 32, 8, 2)), (256, TileShape(32, 32, 8, 2))),
+    4: ((64, TileShape(32, 32, 8, 2)), (256, TileShape(16, 16, 4, 2))),
 }
-
-
 # With tables of positions, whose products take as many registers again: on compute capability 8.0 the kernels spill
 # some 200 bytes in 16 bits, and 1,200 bytes in 32 bits with head dimensions above 64.
-TILE_SHAPES_WITH_POSITIONS: dict[tuple[int | None, int], tuple[tuple[int, KernelTiles], ...]] = {
-    (ANY, 2): ((64, _all(32, 32, 4, 2)), (128, _all(32, 32, 8, 1)), (256, _all(16, 16, 8, 1))),
-    (ANY, 4): ((64, _all(16, 16, 4, 1)), (128, _all(16, 16, 8, 1))),
+TILE_SHAPES_WITH_POSITIONS = {
+    2: ((64, TileShape(32, 32, 4, 2)), (128, TileShape(32, 32, 8, 1)), (256, TileShape(16, 16, 8, 1))),
+    4: ((64, TileShape(16, 16, 4, 1)), (128, TileShape(16, 16, 8, 1))),
 }
 
 
-@cache
-def tile_shape(
-    kernel: str, capability: int | None, head_dim: int, itemsize: int, with_positions: bool, gpu: str | None = None
-) -> TileShape:
-    """The tile of a kernel for vectors of ``head_dim`` numbers of ``itemsize`` bytes, on a GPU of this name."""
-    if gpu is not None and not with_positions:
-        from fairseq_poolingformer.attention.backends.triton.stored_tiles import stored_tiles
-
-        if tiles := stored_tiles().get(gpu, {}).get((itemsize, padded(head_dim))):
-            return TileShape(*tiles[kernel])
+def tile_shape(head_dim: int, itemsize: int, with_positions: bool) -> TileShape:
+    """The tile for vectors of ``head_dim`` numbers of ``itemsize`` bytes."""
     shapes = TILE_SHAPES_WITH_POSITIONS if with_positions else TILE_SHAPES
-    rows = (*shapes.get((capability, itemsize), ()), *shapes[ANY, itemsize])
-    return getattr(next(tiles for greatest, tiles in rows if head_dim <= greatest), kernel)
-
-
-@cache
-def capability_of(device: torch.device) -> int | None:
-    """The compute capability of a GPU, 90 for 9.0; None elsewhere, where kernels are only interpreted."""
-    if device.type != "cuda":
-        return ANY
-    major, minor = torch.cuda.get_device_capability(device)
-    return 10 * major + minor
-
-
-@cache
-def name_of(device: torch.device) -> str | None:
-    """The name of a GPU; None elsewhere."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return next(shape for greatest, shape in shapes[itemsize] if head_dim <= greatest)
 
 
 class Tokens(NamedTuple):
@@ -179,11 +137,10 @@ def global_keys_of(group: KernelGroup, key: Tensor, value: Tensor) -> KernelGrou
 
 
 def tile_shape_of(
-    kernel: str, num_queries: int, num_keys: int, x: Tensor, *, with_table: bool = False, with_positions: bool = False
+    num_queries: int, num_keys: int, x: Tensor, *, with_table: bool = False, with_positions: bool = False
 ) -> TileShape:
-    """The tile of a kernel for so many queries and keys, vectors like those of ``x``, with score terms or without."""
-    of_gpu = capability_of(x.device), x.size(-1), x.element_size(), with_positions, name_of(x.device)
-    shape = tile_shape(kernel, *of_gpu)
+    """The tile for so many queries and keys, vectors like those of ``x``, with score terms or without."""
+    shape = tile_shape(x.size(-1), x.element_size(), with_positions)
     keys = max(SMALL_BLOCK, shape.keys // 2) if with_table and not with_positions else shape.keys
     return shape._replace(queries=block_for(num_queries, shape.queries), keys=block_for(num_keys, keys))
 
@@ -239,11 +196,6 @@ def queries_met(band: Band | None, num_queries: int, num_keys: int, block: int) 
 def same_layout(x: Tensor, like: Tensor) -> bool:
     """Whether two tensors of one shape have the same strides in every dimension longer than 1."""
     return all(n == 1 or s == t for n, s, t in zip(x.shape, x.stride(), like.stride(), strict=True))
-
-
-def dense(x: Tensor) -> Tensor:
-    """The tensor (B, H, L, D), copied unless its vectors are contiguous."""
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def strides(x: Tensor) -> tuple[int, ...]:

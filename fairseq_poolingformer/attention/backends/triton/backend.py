@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_poolingformer.attention.backends.later import failure_on_gpu
-from fairseq_poolingformer.attention.backends.plan import Plan, TermGradients, empty_like, tensors_of
+from fairseq_poolingformer.attention.backends.plan import Plan, TermGradients, dense, empty_like, tensors_of
+from fairseq_poolingformer.attention.backends.self_check import failure_on_gpu
 from fairseq_poolingformer.attention.backends.triton.arguments import (
     Tokens,
-    dense,
     global_group,
     local_groups,
     same_layout,

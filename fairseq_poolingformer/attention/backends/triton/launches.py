@@ -45,9 +45,9 @@ class Inputs(NamedTuple):
     table: Tensor | None
     positions: PositionTables | None
 
-    def tile_shape(self, kernel: str, num_queries: int, num_keys: int) -> TileShape:
+    def tile_shape(self, num_queries: int, num_keys: int) -> TileShape:
         terms = {"with_table": self.table is not None, "with_positions": self.positions is not None}
-        return tile_shape_of(kernel, num_queries, num_keys, self.query, **terms)
+        return tile_shape_of(num_queries, num_keys, self.query, **terms)
 
 
 class GlobalRows(NamedTuple):
@@ -60,7 +60,7 @@ class GlobalRows(NamedTuple):
 
 def forward(x: Inputs, group: KernelGroup, out: Tensor, lse: Tensor, window_lse: Tensor | None = None) -> None:
     """Write the group's ``out`` and ``lse``; set ``window_lse`` to +inf at global queries."""
-    shape, programs, splits, partial = _cut_queries("forward", x, group)
+    shape, programs, splits, partial = _cut_queries(x, group)
     to_out, to_lse = out, lse
     if partial:
         rows = (splits, *group.key.shape[:2], group.num_queries)
@@ -101,9 +101,7 @@ def backward_queries(
 
     ``grad_lse``, laid out as ``lse``, is taken from ``delta``.
     """
-    shape, programs, splits, partial = _cut_queries(
-        "backward_queries", x, group, most=None if grad_table is None else 32
-    )
+    shape, programs, splits, partial = _cut_queries(x, group, most=None if grad_table is None else 32)
     to_grad = grad_query
     if partial:
         to_grad = lse.new_empty(splits, *group.key.shape[:2], group.num_queries, out.size(3))
@@ -141,16 +139,14 @@ def _positions_of_queries(x: Inputs, group: KernelGroup) -> tuple[Any, Any]:
     return position_line(x.positions, group.residues.heads, gathered=gathered, extra=extra, by_key=False)
 
 
-def _cut_queries(
-    kernel: str, x: Inputs, group: KernelGroup, most: int | None = None
-) -> tuple[TileShape, int, int, bool]:
+def _cut_queries(x: Inputs, group: KernelGroup, most: int | None = None) -> tuple[TileShape, int, int, bool]:
     """How a kernel whose programs have a group's queries is launched, with at most ``most`` queries in a tile.
 
     Returns:
         The tile; the programs; the splits of each program's keys; whether results are partial and must be combined.
     """
     num_keys = group.key.size(2)
-    shape = x.tile_shape(kernel, group.num_queries, num_keys)
+    shape = x.tile_shape(group.num_queries, num_keys)
     if most is not None:
         shape = shape._replace(queries=min(shape.queries, most))
     programs = num_programs(group.key, group.num_queries, shape.queries)
@@ -209,7 +205,7 @@ def _gradients_of_keys(
     if global_rows:
         token, num_extra = global_rows.group.query_token, global_rows.group.num_queries
         extra = global_rows.lse, global_rows.delta, token, num_extra, global_rows.group.draw
-    shape = x.tile_shape("backward_keys", group.num_queries or num_extra, num_keys)
+    shape = x.tile_shape(group.num_queries or num_extra, num_keys)
     programs = num_programs(group.key, num_keys, shape.keys)
     splits = num_splits(
         programs, queries_met(group.residues.band, group.num_queries, num_keys, shape.keys) // shape.queries
@@ -265,7 +261,7 @@ def _combine(
 ) -> None:
     """Combine ``partial`` (splits, B, H, U, D) to ``out`` (B, H, L, D): to its rows ``token`` (B, U), or to all."""
     splits, _, heads, num_rows, _ = partial.shape
-    shape = tile_shape_of("forward", num_rows, num_rows, partial)
+    shape = tile_shape_of(num_rows, num_rows, partial)
     launch(
         forward_kernels.combine,
         (num_programs(partial[0], num_rows, shape.queries),),

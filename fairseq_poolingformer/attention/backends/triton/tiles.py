@@ -95,6 +95,7 @@ def keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BA
     It starts at a multiple of 16, so that :func:`draw_kept` draws for the same eight keys whatever the block size.
     """
     if BANDED:
+        # the first key with key·key_stride >= first_query + lowest, and the first with more than last_query + highest
         first = (tl.maximum(first_query + lowest, 0) + key_stride - 1) // key_stride // 16 * 16
         stop = tl.minimum(num_keys, tl.maximum(last_query + highest + key_stride, 0) // key_stride)
     else:
@@ -149,6 +150,7 @@ def add_term_gradients(
     distance and is summed first, which takes BLOCK_M + BLOCK_N additions to memory instead of BLOCK_M · BLOCK_N.
     """
     if DIAGONAL:
+        # number t of row r is in column t + r − (BLOCK_M − 1): a gather moves each diagonal into a column of its own
         diagonal = tl.arange(0, 2 * (BLOCK_M if BLOCK_M > BLOCK_N else BLOCK_N))
         column = diagonal[None, :] + tl.arange(0, BLOCK_M)[:, None] - (BLOCK_M - 1)
         inside = (column >= 0) & (column < BLOCK_N)
@@ -175,7 +177,7 @@ def draw_kept(seed, dropped, draw, batch_head, queries, first_key, BLOCK_N: tl.c
     Each is drawn with 16 bits, eight keys from one call of Philox (Salmon et al. 2011; seven rounds pass all tests).
     """
     group = first_key // 8 + tl.arange(0, BLOCK_N // 8)[None, :]
-    query = queries[:, None] + group * 0
+    query = queries[:, None] + group * 0  # adding zeros gives every number the tile's shape
     group = queries[:, None] * 0 + group
     a, b, c, d = tl.philox(seed, query, group, query * 0 + batch_head, query * 0 + draw, 7)
     four = tl.join(tl.join(a, b), tl.join(c, d))
@@ -186,6 +188,7 @@ def draw_kept(seed, dropped, draw, batch_head, queries, first_key, BLOCK_N: tl.c
 @triton.jit
 def _mixed(x):
     """``attention.dropout_at``'s mixing function of 32-bit integers."""
+    # they are signed here, and a shift copies the sign: the masks take these bits away
     x = (x ^ ((x >> 16) & 0xFFFF)) * FACTOR
     x = (x ^ ((x >> 15) & 0x1FFFF)) * OTHER_FACTOR
     return x ^ ((x >> 16) & 0xFFFF)
@@ -202,4 +205,4 @@ def pairs_kept(bits, key_numbers, dropped):
     """Which weights dropout keeps where pairs decide: (queries, keys) bool, as ``DropoutAt.of_pairs`` has it."""
     bits = (bits[:, None] ^ _mixed(key_numbers)[None, :]) * FACTOR
     bits = (bits ^ ((bits >> 15) & 0x1FFFF)) * OTHER_FACTOR
-    return (bits >> 16) >= dropped - 32768
+    return (bits >> 16) >= dropped - 32768  # the bits are signed: −2¹⁵ … 2¹⁵ − 1

@@ -73,18 +73,6 @@ def use_small_blocks(monkeypatch):
     monkeypatch.setattr(arguments, "tile_shape", lambda *_: arguments.TileShape(16, 16, 4, 1))
 
 
-def test_tiles_of_a_gpu_come_before_those_of_any(monkeypatch):
-    """A row holds up to its head dimension; what it leaves out is as on every GPU."""
-    tiles = arguments.KernelTiles(*(arguments.TileShape(128, 64, 8, stages) for stages in (3, 2, 1)))
-    monkeypatch.setitem(arguments.TILE_SHAPES, (99, 2), ((64, tiles),))
-    for kernel, tile in tiles._asdict().items():
-        assert arguments.tile_shape(kernel, 99, 64, 2, False) == tile
-        for changed in ((98, 64, 2, False), (99, 80, 2, False), (99, 64, 4, False), (99, 64, 2, True)):
-            found = arguments.tile_shape(kernel, *changed)
-            assert found == arguments.tile_shape(kernel, arguments.ANY, *changed[1:])
-            assert found != tile
-
-
 def on_device(x, dtype):
     return x.detach().to(DEVICE, dtype).requires_grad_(x.requires_grad)
 

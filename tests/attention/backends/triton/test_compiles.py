@@ -1,7 +1,5 @@
 """The Triton kernels compiled for GPUs that need not be here, by the launches of real calls that stop at the binary."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -19,10 +17,9 @@ pytestmark = [
 
 
 @pytest.fixture
-def compiled(request, monkeypatch):
+def compiled(request):
     """The list that launches for one compute capability add to: (name, compiled kernel), where that is a new one."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[4] / "benchmarks")
-    from compiling import compiled_for
+    from tests.attention.backends.triton.compiling import compiled_for
 
     with compiled_for(request.param) as compiled:
         yield compiled
@@ -30,7 +27,7 @@ def compiled(request, monkeypatch):
 
 def spilled_bytes(binary):
     """Bytes of a thread's registers that were spilled to memory."""
-    from compiling import resources
+    from tests.attention.backends.triton.compiling import resources
 
     return resources(binary).spilled
 

@@ -1,0 +1,250 @@
+"""The one way to run a command: parse, run, a sentence for an error, an exit status."""
+
+import argparse
+import contextlib
+import difflib
+import importlib
+import logging
+import math
+import os
+import re
+import select
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_poolingformer.extras import MissingLibraryError, needing
+
+
+class UsageError(ValueError):
+    """Arguments that do not fit together; the command says which and exits with status 2."""
+
+
+def run_command(
+    parser: argparse.ArgumentParser,
+    run: Callable[[argparse.Namespace], None],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Parse the arguments and run the command.
+
+    Args:
+        parser: the command's parser; its ``prog`` begins every error message.
+        run: does the work. It raises :class:`UsageError` when arguments do not fit together, and ValueError or OSError
+            with one sentence when an input is wrong.
+        arguments: without the command's name; None for those of the process.
+
+    Returns:
+        The exit status: 0; 1 when an input was wrong; 130 when the user interrupted the command.
+    """
+    for one in _with_subcommands(parser):
+        default = False if one is parser else argparse.SUPPRESS  # so that it counts before a subcommand and after it
+        help_text = "print an error as Python does, for a report"
+        one.add_argument("--traceback", action="store_true", default=default, help=help_text)
+        _shorten_errors(one)
+    status = 0
+    with output_for_a_while():
+        parsed = parser.parse_args(arguments)
+        show_traceback = vars(parsed).pop("traceback")
+        try:
+            with needing("text"):
+                run(parsed)
+        except UsageError as error:
+            parser.error(str(error))
+        except (ValueError, OSError) as error:
+            if show_traceback or (isinstance(error, BrokenPipeError) and _nobody_reads_the_output()):
+                raise
+            print(f"{parser.prog}: {_sentence(error)} (--traceback shows where)", file=sys.stderr)
+            status = 1
+        except KeyboardInterrupt:
+            print(f"{parser.prog}: interrupted", file=sys.stderr)
+            status = 130
+    return status
+
+
+def _with_subcommands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in dict.fromkeys(action.choices.values()):
+                yield from _with_subcommands(one)
+
+
+def _shorten_errors(parser: Any) -> None:
+    """Make a parser's errors one sentence, without its usage."""
+    say = parser.error
+    parser.print_usage = lambda file=None: None  # which argparse puts before an error
+    parser.error = lambda message: say(with_similar_names(message, parser._option_string_actions))
+
+
+def with_similar_names(message: str, flags: Iterable[str]) -> str:
+    """An error of argparse, with the names like a wrong one in place of all choices."""
+    fault, _, choices = message.partition(" (choose from ")
+    wrong = re.search(r"invalid choice: '(.*)'|^unrecognized arguments: (--[\w-]+)", fault)
+    similar = did_you_mean(wrong[1] or wrong[2], re.findall(r"[\w.-]+", choices) or flags) if wrong else ""
+    return f"{fault}{similar}" if similar else message
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean A or B?`` where known names are like a wrong one, or else nothing."""
+    close = difflib.get_close_matches(name, known) or [other for other in known if name in other][:3]
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+@contextlib.contextmanager
+def saying_what_is_missing(prog: str) -> Iterator[None]:
+    """End with one sentence where the block, which imports a command, lacks a library.
+
+    Raises:
+        SystemExit: with what to install.
+    """
+    try:
+        with needing("text"):
+            yield
+    except MissingLibraryError as error:
+        sys.exit(f"{prog}: {error}")
+
+
+def _sentence(error: ValueError | OSError) -> str:
+    """The error for people: the file first, and no number of the system's."""
+    if isinstance(error, OSError) and error.filename is not None and error.filename2 is None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+@contextlib.contextmanager
+def output_for_a_while() -> Iterator[None]:
+    """End the block without an error when the reader of standard output has seen enough, as ``head`` has."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _nobody_reads_the_output():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of the buffer goes there at exit
+
+
+def _nobody_reads_the_output() -> bool:
+    """Whether standard output is the pipe that is broken; it may be one between this process and another."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)  # of errors it reports without being asked
+    return bool(poll.poll(0))
+
+
+def add_gold(parser: argparse.ArgumentParser, help_of_gold: str) -> None:
+    """Add what every command that scores has: ``--gold`` and the predictions, as an argument or an option."""
+    parser.add_argument("file", nargs="?", metavar="FILE", help="the predictions, in the official format")
+    parser.add_argument("--predictions", metavar="FILE", help="the same")
+    parser.add_argument("--gold", nargs="+", required=True, metavar="FILE", help=help_of_gold)
+
+
+def add_of_examples(parser: argparse.ArgumentParser, has_means: bool = True) -> None:
+    """Add the options on single examples that commands that score have; ``has_means``: whether figures are means."""
+    text = "count examples with a prediction alone, where the others are wrong officially: for a part of the gold data"
+    parser.add_argument("--predicted-only", action="store_true", help=text)
+    if has_means:
+        text = "of the figures that are means over examples, the 95%% intervals (bootstrap), too"
+        parser.add_argument("--intervals", action="store_true", help=text)
+
+
+def given_predictions(args: argparse.Namespace) -> str:
+    """The file of predictions.
+
+    Raises:
+        UsageError: there is none, or there are two.
+    """
+    if (args.file is None) == (args.predictions is None):
+        raise UsageError("give one file of predictions")
+    return args.file or args.predictions
+
+
+def positive(text: str) -> int:
+    """The type of an option that is a whole number, 1 or more."""
+    return _whole_number(text, 1)
+
+
+def natural(text: str) -> int:
+    """The type of an option that is a whole number, 0 or more."""
+    return _whole_number(text, 0)
+
+
+def _whole_number(text: str, least: int) -> int:
+    if not text.strip().removeprefix("-").isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more, got {text!r}")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """The type of an option that is a number; infinity is one."""
+    return _real(text, -math.inf, math.inf, "a number")
+
+
+def finite(text: str) -> float:
+    """The type of an option that is a number, and no infinity."""
+    return _real(text, -sys.float_info.max, sys.float_info.max, "a finite number")
+
+
+def share(text: str) -> float:
+    """The type of an option that is a number from 0 to 1."""
+    return _real(text, 0, 1, "a number from 0 to 1")
+
+
+def _real(text: str, least: float, most: float, what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:  # NaN is not
+        raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}")
+    return value
+
+
+def take_user_dir(arguments: Sequence[str]) -> list[str]:
+    """Import the package that ``--user-dir`` names, which may add a task; return the other arguments.
+
+    Raises:
+        SystemExit: there is no such folder.
+    """
+    parser = argparse.ArgumentParser(prog="poolingformer", add_help=False, allow_abbrev=False)
+    parser.add_argument("--user-dir", type=Path)
+    found, rest = parser.parse_known_args(arguments)
+    if found.user_dir is not None:
+        folder = found.user_dir.resolve()
+        if not folder.is_dir():
+            parser.error(f"--user-dir {found.user_dir}: no such folder")
+        if folder.name not in sys.modules:
+            sys.path.insert(0, str(folder.parent))
+            importlib.import_module(folder.name)
+    return rest
+
+
+def add_user_dir(parser: argparse.ArgumentParser) -> None:
+    """Let a command's help name ``--user-dir``, which :func:`take_user_dir` reads first."""
+    parser.add_argument("--user-dir", metavar="DIR", help="a package that adds a task of your own (docs/own_task.md)")
+
+
+def load_fairseq() -> None:
+    """Import fairseq without its messages and register the plugin.
+
+    A command that builds a model calls this after parsing its arguments and before importing anything of fairseq, so
+    that ``--help`` and mistyped arguments are answered at once. Only warnings are logged from then on.
+
+    Raises:
+        ValueError: fairseq is not installed.
+    """
+    # fairseq calls logging.basicConfig(level=DEBUG) on import, which does nothing once logging is configured
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    try:
+        import fairseq  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "fairseq":
+            raise
+        raise ValueError(
+            "this command needs fairseq: pip install torch numpy cython setuptools wheel && "
+            "pip install --no-build-isolation fairseq-fixed==0.12.3.1"
+        ) from None
+    import fairseq_poolingformer
+
+    fairseq_poolingformer.register()

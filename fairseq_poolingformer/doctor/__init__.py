@@ -1,1 +1,0 @@
-"""What ``poolingformer doctor`` finds: the installation, the choice of backends, self-checks, times, tiles."""

@@ -1,0 +1,77 @@
+"""The classes of every family, made from its row of :data:`~.families.FAMILIES` and registered with ``AutoModel…``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import transformers
+
+from fairseq_poolingformer.huggingface.bart import Seq2SeqDecoder, Seq2SeqModel
+from fairseq_poolingformer.huggingface.encoders import WithParts
+from fairseq_poolingformer.huggingface.families import FAMILIES, HEADS, Family
+from fairseq_poolingformer.huggingface.packaged import Packaged
+from fairseq_poolingformer.huggingface.peft_targets import PeftAsks
+from fairseq_poolingformer.huggingface.sinusoidal import ComputedEncoder, ComputedPositions
+from fairseq_poolingformer.huggingface.t5 import TwoLevelT5Stack
+from fairseq_poolingformer.settings import Layers, LevelSettings
+
+TYPES = {"pooled_layers": Layers, "layer_norm_eps": float}  # of settings that are no whole numbers
+
+
+def make(name: str, doc: str, *bases: type, **attributes: Any) -> type:
+    """Make a class of this module, where pickles find it."""
+    globals()[name] = type(name, bases, {"__module__": __name__, "__doc__": doc, **attributes})
+    return globals()[name]
+
+
+def make_family(family: Family) -> None:
+    """Make a family's configuration and classes, and register them."""
+    start, theirs = f"Poolingformer{family.name}", sys.modules[getattr(transformers, f"{family.name}Model").__module__]
+    config = make(
+        f"{start}Config",
+        f"{family.name}'s configuration with the settings of the two levels, named as fairseq-train's flags.",
+        *(PeftAsks, *family.config, LevelSettings, getattr(transformers, f"{family.name}Config")),
+        __annotations__={name: TYPES.get(name, int) for name in family.defaults},
+        model_type=family.model_type,
+        layout_names=family.layout.names,
+        **family.defaults,
+    )
+    own, transformers_name = {"config_class": config}, f"Poolingformer-{family.name}"
+    transformers.AutoConfig.register(family.model_type, config, exist_ok=True)
+    parts = _parts(family, start, theirs, own) if family.has_decoder else family.parts
+    for end, before in family.ends.items():
+        head, base = HEADS[end], getattr(transformers, family.name + end)
+        if end in ("Model", "EncoderModel"):
+            bases = (WithParts if family.encoder is TwoLevelT5Stack else Seq2SeqModel,)
+            bases = bases if family.has_decoder else (family.encoder,)
+            attributes = {"parts": parts, **({} if family.has_decoder else {"layout": family.layout})}
+        else:
+            bases = (*family.around, before)
+            attributes = {"parts": parts if family.encoder is TwoLevelT5Stack else (globals()[f"{start}Model"],)}
+        kinds = {kind: getattr(transformers, name + end, None) for kind, name in family.short.items()}
+        attributes["short_classes"] = {kind: found for kind, found in kinds.items() if found is not None}
+        cls = make(start + end, f"{transformers_name} {head.does}.", Packaged, *bases, base, **own, **attributes)
+        getattr(transformers, head.auto or f"AutoModel{end}").register(config, cls, exist_ok=True)
+
+
+def _parts(family: Family, start: str, theirs: Any, own: dict[str, Any]) -> tuple[type, ...]:
+    """Make the encoder and the decoder of a family that has both."""
+    if family.encoder is TwoLevelT5Stack:
+        return (
+            make(
+                f"{start}Stack", "T5's encoder with two levels, or its decoder.", family.encoder, theirs.T5Stack, **own
+            ),
+        )
+    if family.encoder is ComputedEncoder:
+        plain = getattr(theirs, f"{family.name}SinusoidalPositionalEmbedding")
+        own = {**own, "parts": (make(f"{start}Positions", "Computed positions.", ComputedPositions, plain),)}
+    kinds = {"Encoder": family.encoder, "Decoder": Seq2SeqDecoder}
+    named = {end: getattr(theirs, family.name + end) for end in kinds}
+    return tuple(
+        make(start + end, f"{family.name}'s {end.lower()}.", kind, named[end], **own) for end, kind in kinds.items()
+    )
+
+
+for each in FAMILIES.values():
+    make_family(each)

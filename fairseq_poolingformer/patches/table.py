@@ -1,0 +1,140 @@
+"""Patches with which fairseq works on current Python, torch and numpy, survives long jobs, and reads strangers' files.
+
+A patch is a function that takes fairseq's function, then its arguments, and runs in its place; its docstring says why.
+For everything that is not this plugin's it does what fairseq's own function does. fairseq's own files are not changed;
+a replaced function keeps its original as ``__wrapped__``. The lists below are the only ones. They name functions, so
+that a name that fairseq no longer has ends the import with a sentence.
+"""
+
+import sys
+
+from fairseq import checkpoint_utils, file_utils, options, sequence_generator, tasks, trainer
+from fairseq.data import Dictionary, data_utils, indexed_dataset, iterators
+from fairseq.distributed import utils as distributed
+from fairseq.file_io import PathManager
+from fairseq.models import distributed_fairseq_model
+from fairseq.models.ema import EMA
+from fairseq.ngram_repeat_block import NGramRepeatBlock
+from fairseq.optim import FP16Optimizer
+from fairseq.tasks.translation import TranslationTask
+
+from fairseq_poolingformer.patches.distribution import contexts, generation_shards, processes
+from fairseq_poolingformer.patches.fixes import (
+    batches,
+    command_options,
+    computation,
+    forgotten_task,
+    libraries,
+    mistakes,
+)
+from fairseq_poolingformer.patches.long_jobs import (
+    changed_options,
+    companions,
+    interruption,
+    nonfinite,
+    resuming,
+    saving,
+)
+from fairseq_poolingformer.patches.untrusted_files import checkpoints, data_files, hub_archives, literals
+from fairseq_poolingformer.patching import command_module, replace, stand_in, substitute
+
+Trainer, EpochBatchIterator = trainer.Trainer, iterators.EpochBatchIterator
+COMMANDS = ("train", "generate", "validate", "interactive")
+fairseq_train, fairseq_generate, fairseq_validate, fairseq_interactive = (
+    command_module(f"fairseq_cli.{name}") for name in COMMANDS
+)
+
+# done once, at once
+DONE_AT_ONCE = (
+    libraries.require_safe_torch,
+    libraries.restore_names_of_numpy,
+    libraries.use_apex_only_with_its_kernels,
+    libraries.keep_freed_memory_without_a_gpu,
+    libraries.hide_warnings_about_fairseq,
+    libraries.let_masked_lm_find_its_bpe,
+    literals.evaluate_literals_only,
+)
+
+# whose function, its name, the patch; a later patch of the same function goes around an earlier one
+AROUND = (
+    # checkpoints are data, and one that cannot be used is a sentence
+    (stand_in(checkpoint_utils, "torch"), "load", checkpoints.read_as_data),
+    (stand_in(distributed, "torch"), "load", checkpoints.read_what_processes_sent),
+    (checkpoint_utils, "load_model_ensemble_and_task", checkpoints.explain_unusable_model),
+    (checkpoint_utils, "load_model_ensemble_and_task", nonfinite.refuse_nonfinite_models),
+    (checkpoint_utils, "load_model_ensemble_and_task", forgotten_task.refuse_checkpoint_of_another_task),
+    (Trainer, "load_checkpoint", changed_options.refuse_missing_or_unfit_checkpoint),
+    # dictionaries, datasets and archives are checked
+    (Dictionary, "add_from_file", data_files.check_dictionary),
+    (indexed_dataset, "make_dataset", data_files.check_stored_dataset),
+    (file_utils, "load_archive_file", hub_archives.unpack_within_folder),
+    # no batch is dropped, processes that read data end, and a loss of nothing is none
+    (data_utils, "batch_by_size", batches.keep_the_last_batch),
+    (EpochBatchIterator, "__init__", batches.end_workers_with_their_epoch),
+    (iterators.CountingIterator, "__next__", batches.release_after_the_last_item),
+    (Trainer, "get_valid_iterator", batches.refuse_split_that_counts_nothing),
+    # options of commands
+    (options, "parse_args_and_arch", command_options.keep_bf16_from_meaning_tpu),
+    (options, "parse_args_and_arch", command_options.show_help_of_arch_and_task),
+    # torchrun is one training; several processes on a CPU
+    (distributed, "call_main", processes.make_torchrun_one_training),
+    (distributed, "all_gather_list", processes.gather_objects_without_cuda),
+    (distributed_fairseq_model, "DistributedDataParallel", processes.wrap_model_on_any_device),
+    # --context-parallel-size
+    (Trainer, "__init__", contexts.divide_documents_of_trainer),
+    (Trainer, "train_step", contexts.raise_errors_of_memory),
+    (Trainer, "valid_step", contexts.raise_errors_of_memory),
+    (fairseq_validate, "main", contexts.refuse_to_divide),
+    (fairseq_interactive, "main", contexts.refuse_to_divide),
+    # --num-shards and torchrun divide the work of fairseq-generate
+    (fairseq_generate, "main", generation_shards.divide_batches),
+    # an update whose gradient is not finite is named, or skipped
+    (Trainer, "_check_grad_norms", nonfinite.skip_nonfinite_update),
+    (stand_in(trainer, "torch"), "tensor", nonfinite.keep_zero_where_there_is_no_gpu),
+    # what fairseq computes wrongly, or only on a GPU
+    (FP16Optimizer, "build_optimizer", computation.leave_fp16_unflattened_on_cpu),
+    (EMA, "__init__", computation.copy_integer_buffers),
+    # a forgotten --task is refused
+    (tasks, "setup_task", forgotten_task.refuse_task_of_another_folder),
+    (TranslationTask, "build_model", forgotten_task.refuse_padding_on_the_left),
+    # checkpoints appear whole, with dictionary and tokenizer beside them
+    (checkpoint_utils, "torch_persistent_save", saving.write_checkpoint_whole),
+    (PathManager, "copy", saving.copy_checkpoint_whole),
+    (checkpoint_utils, "load_checkpoint", saving.resume_from_newest_whole),
+    (checkpoint_utils, "save_checkpoint", saving.gather_state_of_all_workers),
+    (checkpoint_utils, "save_checkpoint", companions.copy_dictionary_and_tokenizer),
+    # a resumed training goes on as if it had not been stopped
+    (EpochBatchIterator, "state_dict", resuming.save_number_of_processes),
+    (EpochBatchIterator, "load_state_dict", resuming.continue_where_all_processes_were),
+    (Trainer, "state_dict", resuming.save_what_fairseq_forgets),
+    (Trainer, "load_checkpoint", resuming.load_what_fairseq_forgets),
+    # SIGTERM saves first; a finished training stays finished; one training in a save directory
+    (checkpoint_utils, "verify_checkpoint_directory", interruption.lock_save_directory),
+    (fairseq_train, "train", interruption.leave_finished_training),
+    (fairseq_train, "validate_and_save", interruption.save_and_stop_when_asked),
+    # an error that is written for people ends with its sentence
+    (sys, "excepthook", mistakes.print_one_sentence),
+)
+
+# whose function, its name, what takes its place, as TorchScript reads it
+INSTEAD = (
+    (sequence_generator.EnsembleModel, "set_decoder_beam_size", computation.set_decoder_beam_size),
+    (NGramRepeatBlock, "_no_repeat_ngram", computation._no_repeat_ngram),
+)
+
+
+def apply() -> None:
+    """Patch fairseq in this process; calling it again changes nothing.
+
+    :func:`fairseq_poolingformer.register` calls it. ``--user-dir`` does that before a fairseq command parses its
+    options, starts its processes or opens a checkpoint.
+
+    Raises:
+        ImportError: torch is too old to load checkpoints safely.
+    """
+    for step in DONE_AT_ONCE:
+        step()
+    for owner, name, patch in AROUND:
+        replace(owner, name, patch)
+    for owner, name, function in INSTEAD:
+        substitute(owner, name, function)

@@ -1,0 +1,217 @@
+"""Evaluation of language models: every byte scored once with the context it should have, by a loop over bytes."""
+
+import importlib
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from fairseq import options, tasks
+
+from fairseq_poolingformer.char_lm.data import TextStream, byte_dictionary
+from fairseq_poolingformer.cli.eval_lm import Stretch, cut, main, score
+from fairseq_poolingformer.cli.models import load_models
+from fairseq_poolingformer.command import UsageError
+from preprocess.char_lm import make_folder
+from tests.char_lm.conftest import SIZE
+from tests.recurrent_lm import build
+
+
+@pytest.mark.parametrize("size", [1, 5, 12, 13, 40, 41])
+@pytest.mark.parametrize(("context", "stride"), [(12, 4), (12, 12), (5, 1), (100, 3)])
+def test_every_byte_is_scored_once_and_sequences_are_equally_long(size, context, stride):
+    stretches = cut(size, context, stride)
+    scored = [number for stretch in stretches for number in range(stretch.scored_from, stretch.end)]
+    assert scored == list(range(size))
+    assert {stretch.end - stretch.first for stretch in stretches} == {min(context, size)}
+    assert all(stretch.scored_from - stretch.first >= context - stride for stretch in stretches[1:])
+    assert stretches[0].first == stretches[0].scored_from == 0
+
+
+def test_cut_by_hand():
+    assert cut(11, 6, 2) == [Stretch(0, 0, 6), Stretch(2, 6, 8), Stretch(4, 8, 10), Stretch(5, 10, 11)]
+    with pytest.raises(ValueError, match="would not be scored"):
+        cut(11, 3, 4)
+
+
+@torch.no_grad()
+def naive(model, text, contexts):
+    """Each byte alone: the probability after exactly the bytes that it should be given."""
+    total = 0.0
+    for number, first in enumerate(contexts):
+        inputs, targets = text.read(first, number + 1)
+        total -= float(model(inputs[None])[0][0, -1].double().log_softmax(-1)[targets[-1]])
+    return total
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_without_memory_each_byte_has_the_context_of_its_sequence(data_folder, batch_size):
+    text, model = TextStream(data_folder / "test"), build(forgetful=True)
+    stretches = cut(len(text), 20, 6)
+    contexts = [max(0, min(SIZE - 20, 6 * math.ceil((number + 1 - 20) / 6))) for number in range(SIZE)]
+    got = score(model, text, stretches, batch_size=batch_size, block=20, device="cpu")
+    assert got == pytest.approx(naive(model, text, contexts), rel=1e-5)
+    assert got != pytest.approx(naive(model, text, [0] * SIZE), rel=1e-4), "the context matters"
+
+
+def evaluate(checkpoint, folder, *flags):
+    """The command's result."""
+    output = folder / "result.json"
+    assert main([str(folder), "--path", str(checkpoint), "--device", "cpu", "--output", str(output), *flags]) == 0
+    return json.loads(output.read_text())
+
+
+def test_with_memory_one_row_is_the_whole_text(checkpoint, data_folder):
+    path, model = checkpoint
+    text = TextStream(data_folder / "test")
+    result = evaluate(path, data_folder, "--context", "20")
+    expected = naive(model, text, [0] * SIZE)
+    assert result["nll"] == pytest.approx(expected, rel=1e-5)
+    assert result["bpc"] == pytest.approx(expected / SIZE / math.log(2), rel=1e-5)
+    assert result["scored"] == result["bytes"] == SIZE
+
+
+def test_with_memory_rows_read_before_they_are_scored(checkpoint, data_folder):
+    path, model = checkpoint
+    text = TextStream(data_folder / "test")
+    result = evaluate(path, data_folder, "--context", "20", "--batch-size", "3")
+    step = math.ceil((SIZE - 20) / 3)
+    firsts = [0] * (20 + step) + [step] * step + [SIZE - 20 - step] * step
+    assert result["nll"] == pytest.approx(naive(model, text, firsts[:SIZE]), rel=1e-5)
+    assert result["scored"] == SIZE
+
+
+@pytest.mark.parametrize("flags", [["--no-memory", "--stride", "6"], ["--batch-size", "2"]])
+def test_shards_joined_are_the_whole(checkpoint, data_folder, tmp_path, flags, capsys):
+    path, _ = checkpoint
+    flags = [*flags, "--context", "20"]
+    rows = [] if "--no-memory" in flags else ["--batch-size", "6"]
+    whole = evaluate(path, data_folder, *flags, *rows)
+    files = []
+    for shard in range(3):
+        files.append(tmp_path / f"{shard}.json")
+        shards = ["--num-shards", "3", "--shard-id", str(shard), "--output", str(files[-1])]
+        evaluate(path, data_folder, *flags, *shards)
+    joined = tmp_path / "joined.json"
+    assert main([str(data_folder), "--join", *map(str, files[::-1]), "--output", str(joined)]) == 0
+    result = json.loads(joined.read_text())
+    assert result["nll"] == pytest.approx(whole["nll"], rel=1e-6)
+    assert result["scored"] == SIZE
+    for wrong, message in (([files[0], files[1]], "got shards [0, 1]"), ([files[0]] * 3, "got shards [0, 0, 0]")):
+        assert main([str(data_folder), "--join", *map(str, wrong)]) == 1
+        assert message in capsys.readouterr().err
+    other = json.loads(files[1].read_text()) | {"context": 21}
+    files[1].write_text(json.dumps(other))
+    assert main([str(data_folder), "--join", *map(str, files)]) == 1
+    assert "context differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arch", ["longformer_lm_tiny", "transformer_xl_lm_tiny"])
+def test_another_memory_than_in_training(arch, char_lm_checkpoint, data_folder):
+    """As long as the text, the text is read as one."""
+    text = TextStream(data_folder / "test")
+    path, model = char_lm_checkpoint(arch, "--memory-length", "2")
+    model.set_memory_length(0)
+    result = evaluate(path, data_folder, "--context", "20", "--memory-length", "100")
+    inputs, targets = text.read(0, SIZE)
+    with torch.no_grad():
+        expected = torch.nn.functional.cross_entropy(model(inputs[None])[0][0], targets, reduction="sum")
+    assert result["nll"] == pytest.approx(float(expected), rel=1e-5)
+    assert result["nll"] != pytest.approx(evaluate(path, data_folder, "--context", "20")["nll"], rel=1e-5)
+    assert result["memory_length"] == (32 if "longformer" in arch else 100), "no longer than windows reach"
+    forgetful = evaluate(path, data_folder, "--context", "20", "--stride", "6", "--memory-length", "0")
+    assert (forgetful["memory"], forgetful["memory_length"]) == (False, 0)
+
+
+def test_a_model_that_sees_everything_reads_no_more_than_in_training(char_lm_checkpoint, data_folder):
+    full, _ = char_lm_checkpoint("transformer_lm_full_tiny")
+    windows, _ = char_lm_checkpoint("longformer_lm_tiny")
+    for path, flags, context in (
+        (full, [], 7),
+        (full, ["--context", "30"], 30),
+        (windows, [], 32256),
+    ):
+        result = evaluate(path, data_folder, *flags)
+        assert (result["context"], result["stride"]) == (context, min(context, 512))
+    text = TextStream(data_folder / "test")
+    contexts = [min(number // 7 * 7, SIZE - 7) for number in range(SIZE)]
+    expected = naive(load_models([str(full)], "cpu", "fp32")[0][0], text, contexts)
+    assert evaluate(full, data_folder)["nll"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.02), ("fp16", 0.005)])
+def test_half_precision_is_close(checkpoint, data_folder, precision, tolerance):
+    path, _ = checkpoint
+    exact = evaluate(path, data_folder, "--context", "20")
+    half = evaluate(path, data_folder, "--context", "20", "--precision", precision)
+    assert half["nll"] == pytest.approx(exact["nll"], rel=tolerance)
+    assert half["nll"] != exact["nll"]
+
+
+def test_a_result_is_not_lost_where_its_file_cannot_be_written(checkpoint, data_folder, tmp_path, capsys):
+    command = [str(data_folder), "--path", str(checkpoint[0]), "--device", "cpu", "--context", "20", "--output"]
+    new = tmp_path / "new" / "folder" / "result.json"
+    assert main([*command, str(new)]) == 0
+    printed = capsys.readouterr().out
+    assert json.loads(new.read_text()) == json.loads(printed)
+    assert [path.name for path in new.parent.iterdir()] == ["result.json"]
+    assert main([*command, str(tmp_path / "new")]) == 1, "the name is a folder's"
+    captured = capsys.readouterr()
+    assert captured.out == printed
+    assert "new" in captured.err
+    assert main([*command, str(new / "below.json")]) == 1
+    assert capsys.readouterr().out == "", "said before the work is done"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "it lacks num_shards, shards, nll, scored"),
+        ("[1]", "it lacks num_shards"),
+        ('{"num_shards": 1, "nll": 3.0, "scored": 4}', "it lacks shards"),
+        ("bpc 1.0", "it is not JSON"),
+    ],
+)
+def test_what_is_no_result_is_not_joined(content, message, tmp_path, capsys):
+    (tmp_path / "shard0.json").write_text(content)
+    assert main([str(tmp_path), "--join", str(tmp_path / "shard0.json")]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "shard0.json: no result of poolingformer-eval-lm" in error
+
+
+def test_mistakes_are_explained(checkpoint, data_folder, tmp_path, capsys):
+    path, _ = checkpoint
+    for arguments, message in (
+        (["--path", "nowhere.pt"], "no such checkpoint"),
+        (["--path", str(path), "--subset", "tset"], "poolingformer-preprocess char_lm"),
+        (["--path", str(path), "--memory-length", "5"], "has a fixed length"),
+        (["--path", str(path), "--no-memory", "--context", "3", "--stride", "4"], "longer than --context"),
+    ):
+        assert main([str(data_folder), *arguments, "--device", "cpu"]) == 1
+        assert message in capsys.readouterr().err
+    for flags in (["--shard-id", "1"], ["--no-memory", "--memory-length", "5"]):
+        with pytest.raises(SystemExit):
+            main([str(data_folder), "--path", str(path), *flags])
+    (tmp_path / "text").write_bytes(bytes(np.arange(60, dtype=np.uint8)))
+    make_folder([str(tmp_path / "text")], tmp_path)
+    assert evaluate(path, tmp_path, "--context", "50")["scored"] == 3, "a text shorter than the context"
+
+
+@pytest.mark.parametrize("command", ["eval_lm", "generate"])
+def test_fairseqs_own_commands_point_here(command, data_folder, char_lm_checkpoint, monkeypatch):
+    path, _ = char_lm_checkpoint("transformer_xl_lm_tiny")
+    words = [str(data_folder), "--task", "char_lm", "--path", str(path), "--cpu", "--batch-size", "2"]
+    monkeypatch.setattr("sys.argv", [f"fairseq-{command}", *words, "--num-workers", "0"])
+    with pytest.raises(UsageError, match="poolingformer-eval-lm"):
+        importlib.import_module(f"fairseq_cli.{command}").cli_main()
+
+
+@pytest.mark.parametrize("arch", ["transformer_xl_lm_tiny", "adaptive_span_lm_tiny", "gaa_lm_tiny"])
+def test_fairseqs_own_task_would_train_another_model(arch, tmp_path):
+    byte_dictionary().save(str(tmp_path / "dict.txt"))
+    words = [str(tmp_path), "--task", "language_modeling", "--arch", arch]
+    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    with pytest.raises(UsageError, match=r"needs --task char_lm, .*; LanguageModelingTask would train another model"):
+        tasks.setup_task(args).build_model(args)

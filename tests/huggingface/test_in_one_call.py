@@ -1,0 +1,139 @@
+"""Summaries and answers in one call, beside ``generate`` and beside all pairs of tokens, one by one."""
+
+import copy
+import logging
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from fairseq_poolingformer.huggingface import (
+    PoolingformerBartForConditionalGeneration,
+    PoolingformerBartForQuestionAnswering,
+    PoolingformerRobertaForQuestionAnswering,
+    answer,
+    summarize,
+)
+from fairseq_poolingformer.huggingface.in_one_call import best_span
+from tests.models import tiny_huggingface
+
+LEVELS = {"pooled_layers": "1", "window_size": "8", "pooled_window_size": "32"}
+CONTEXT = "the café in the river, then a bridge; the king (almost) stood there. " * 14
+DOCUMENTS = ["the in a thing", "a river " * 30, "the king of the café " * 9]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_huggingface.folder(tmp_path_factory.mktemp("bart"), "bart")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def writer(folder):
+    return PoolingformerBartForConditionalGeneration.from_short(folder, max_position_embeddings=200, **LEVELS)
+
+
+@pytest.fixture(scope="module")
+def reader():
+    cls = PoolingformerRobertaForQuestionAnswering
+    torch.manual_seed(0)
+    return cls(cls.config_class(**{**tiny_huggingface.config("roberta").to_dict(), **LEVELS, "initializer_range": 0.3}))
+
+
+def test_summaries_are_those_of_generate(writer, tokenizer, folder):
+    for options in ({"num_beams": 2, "max_new_tokens": 9}, {"max_new_tokens": 9, "do_sample": False, "num_beams": 1}):
+        expected = []
+        for text in DOCUMENTS:
+            tokens = tokenizer(text, return_tensors="pt", truncation=True, max_length=200)
+            expected += tokenizer.batch_decode(writer.generate(**tokens, **options), skip_special_tokens=True)
+        assert summarize(DOCUMENTS, writer, tokenizer=tokenizer, **options) == expected
+        assert summarize(DOCUMENTS, writer, tokenizer=tokenizer, batch_size=2, **options) == expected
+        assert summarize(DOCUMENTS[0], writer, tokenizer=tokenizer, **options) == expected[:1]
+    assert summarize([], writer, tokenizer=tokenizer) == []
+    short = summarize(DOCUMENTS[0], folder, max_new_tokens=5)  # by its folder, a short one of transformers'
+    assert short == summarize(DOCUMENTS[0], writer.from_short(folder, window_size="all", pooled_layers="none"),
+                              tokenizer=tokenizer, max_new_tokens=5)  # fmt: skip
+
+
+def test_a_models_own_settings_come_before_the_defaults(writer, tokenizer, monkeypatch):
+    given = []
+    monkeypatch.setattr(type(writer), "generate", lambda self, **options: given.append(options) or torch.tensor([[2]]))
+    summarize("the", writer, tokenizer=tokenizer)
+    assert (given[0]["num_beams"], given[0]["max_new_tokens"]) == (4, 256)
+    own = copy.deepcopy(writer.generation_config)
+    own.update(num_beams=2, max_length=15)
+    monkeypatch.setattr(writer, "generation_config", own)
+    monkeypatch.setattr(writer.config, "task_specific_params", {"summarization": {"prefix": "in a ", "min_length": 3}},
+                        raising=False)  # fmt: skip
+    summarize("the", writer, tokenizer=tokenizer)
+    assert not {"num_beams", "max_new_tokens", "max_length"} & set(given[1])
+    assert given[1]["min_length"] == 3
+    assert given[1]["input_ids"].tolist() == [tokenizer("in a the")["input_ids"]]
+
+
+def test_a_text_is_cut_where_the_model_ends_with_a_warning(writer, tokenizer, caplog):
+    with caplog.at_level(logging.WARNING):
+        found = summarize(["the", CONTEXT], writer, tokenizer=tokenizer, num_beams=1, max_new_tokens=8)
+    (message,) = [x.getMessage() for x in caplog.records if "the model reads" in x.getMessage()]
+    assert message.startswith("text 1 has ")
+    assert message.endswith("the model reads the first 200")
+    cut = tokenizer(CONTEXT, truncation=True, max_length=200, return_tensors="pt")
+    written = writer.generate(**cut, num_beams=1, max_new_tokens=8)
+    assert found[1] == tokenizer.decode(written[0], skip_special_tokens=True)
+
+
+def test_answers_are_whole_words_of_the_context(reader, tokenizer):
+    """However many segments the context takes, and however many of them are a batch."""
+    questions, options = ["a café?", "the king in the river?"], {"tokenizer": tokenizer, "max_tokens": 44}
+    found = answer(questions, CONTEXT, reader, **options)
+    for question, each in zip(questions, found, strict=True):
+        assert each["answer"] == CONTEXT[each["start"] : each["end"]]
+        assert bool(each["answer"]) == (each["score"] > each["no_answer_score"])
+        assert f" {CONTEXT} "[each["end"] + 1] in " ,;(.)" or not each["answer"]
+        alone = answer(question, CONTEXT, reader, batch_size=1, doc_stride=11, **options)
+        assert alone["answer"] == each["answer"]
+        assert alone["score"] == pytest.approx(each["score"], rel=1e-4)
+    assert any(each["answer"] for each in found)
+
+
+def test_long_models_read_the_context_at_once(tokenizer):
+    """And those with a decoder as much as both sides take."""
+    cls, read = PoolingformerBartForQuestionAnswering, []
+    lengths = {"max_position_embeddings": 600, "max_decoder_position_embeddings": 500}
+    model = cls(cls.config_class(**{**tiny_huggingface.config("bart").to_dict(), **lengths, **LEVELS}))
+    model.register_forward_pre_hook(lambda _, inputs, given: read.append(given["input_ids"].size(1)), with_kwargs=True)
+    answer("the?", CONTEXT, model, tokenizer=tokenizer)
+    assert max(read) == 500
+
+
+def test_wrong_calls_end_in_a_sentence(reader, tokenizer):
+    with pytest.raises(ValueError, match="the question or the context is empty"):
+        answer("the", "", reader, tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="doc_stride must be less than the 14 tokens that a segment of 20 has beside"):
+        answer("the", CONTEXT, reader, tokenizer=tokenizer, max_tokens=20, doc_stride=14)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_span_is_the_best_of_all_pairs(seed):
+    generator = torch.Generator().manual_seed(seed)
+    number, longest = int(torch.randint(2, 40, (), generator=generator)), 1 + seed % 9
+    start, end = (3 * torch.randn(number, generator=generator) for _ in range(2))
+    inside = torch.rand(number, generator=generator) < 0.7
+    inside[0], inside[-1] = False, seed % 4 > 0 or inside[-1]
+    first, last, score, none = best_span(start, end, inside, longest)
+    allowed = inside.clone()
+    allowed[0] = True
+    total = [sum(x[allowed].double().exp().tolist()) for x in (start, end)]
+    pairs = {
+        (i, j): float(start[i].double().exp() / total[0] * end[j].double().exp() / total[1])
+        for i in range(number)
+        for j in range(i, min(number, i + longest))
+        if inside[i] and inside[j]
+    }
+    assert none == pytest.approx(float(start[0].double().exp() / total[0] * end[0].double().exp() / total[1]), rel=1e-5)
+    assert score == pytest.approx(max(pairs.values(), default=0.0), rel=1e-5)
+    assert not pairs or pairs[first, last] == pytest.approx(score, rel=1e-5)

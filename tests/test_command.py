@@ -1,0 +1,125 @@
+"""The one way to run a command."""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from fairseq_poolingformer.cli.options import add_device_options
+from fairseq_poolingformer.command import run_command
+from tests.integration.conftest import ROOT
+
+PROGRAM = """
+import argparse, os, sys
+from fairseq_poolingformer.command import run_command
+
+def run(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.write(writer, b"for a process that has died")
+
+sys.exit(run_command(argparse.ArgumentParser(prog="program"), run, []))
+"""
+
+
+def test_a_broken_pipe_to_another_process_is_an_error():
+    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "program: [Errno 32] Broken pipe" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["fairseq_poolingformer.cli.main --help", "fairseq_poolingformer.cli.score --help", "preprocess --help"]
+)
+def test_a_reader_who_has_seen_enough_is_no_error(command):
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run([sys.executable, "-m", *command.split()], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_an_error_is_a_sentence_or_on_demand_a_traceback(capsys):
+    def run(arguments):
+        assert vars(arguments) == {}
+        raise ValueError("wrong")
+
+    assert run_command(argparse.ArgumentParser(prog="program"), run, []) == 1
+    assert capsys.readouterr().err == "program: wrong (--traceback shows where)\n"
+    with pytest.raises(ValueError, match="wrong"):
+        run_command(argparse.ArgumentParser(prog="program"), run, ["--traceback"])
+
+
+@pytest.mark.parametrize("words", [["--traceback", "sub"], ["sub", "--traceback"]])
+def test_a_traceback_is_given_before_a_subcommand_and_after_it(words, capsys):
+    def run(arguments):
+        raise ValueError("wrong")
+
+    def program():
+        parser = argparse.ArgumentParser(prog="program")
+        parser.add_subparsers().add_parser("sub").add_argument("--n", type=int)
+        return parser
+
+    with pytest.raises(ValueError, match="wrong"):
+        run_command(program(), run, words)
+    with pytest.raises(SystemExit):
+        run_command(program(), run, ["sub", "--n", "x"])
+    assert capsys.readouterr().err == "program sub: error: argument --n: invalid int value: 'x'\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--colour", "reed"], "argument --colour: invalid choice: 'reed'; did you mean red?\n"),
+        (["--color=red"], "unrecognized arguments: --color=red; did you mean --colour?\n"),
+        (["--light"], "unrecognized arguments: --light\n"),
+    ],
+)
+def test_an_error_of_the_parser_is_a_sentence_too(words, error, capsys):
+    parser = argparse.ArgumentParser(prog="program")
+    parser.add_argument("--colour", choices=["red", "blue"])
+    with pytest.raises(SystemExit) as ended:
+        run_command(parser, print, words)
+    assert (ended.value.code, capsys.readouterr().err) == (2, f"program: error: {error}")
+
+
+def test_an_error_of_a_file_begins_with_its_name(tmp_path, capsys):
+    run_command(argparse.ArgumentParser(prog="program"), lambda arguments: (tmp_path / "none.txt").read_text(), [])
+    assert capsys.readouterr().err.startswith(f"program: {tmp_path}/none.txt: No such file or directory (--")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [("summarize", [__file__, "--checkpoint", "a.pt"]), ("convert", ["to-huggingface", __file__, "a"])],
+)
+def test_who_lacks_fairseq_is_told_what_to_install(command, arguments):
+    """An installed package has neither scripts nor documents."""
+    check = "import sys; sys.modules['fairseq'] = None\n"
+    check += f"from fairseq_poolingformer.cli.{command} import main; main({arguments})"
+    error = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True).stderr
+    first, second = re.findall(r"pip install [^&(]*[^&( ]", error)
+    assert error.count("\n") == 1
+    by_hand = (ROOT / "docs" / "fairseq.md").read_text(encoding="utf-8")
+    assert first in by_hand
+    assert second in by_hand
+    assert f'fairseq="{second.split()[-1]}"' in (ROOT / "run_scripts" / "install.sh").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("gpu", "'gpu' is no device; give cpu, cuda or cuda:1"),
+        (f"cuda:{torch.cuda.device_count()}", f"torch finds {torch.cuda.device_count()} GPUs here"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(device, message, capsys):
+    parser = argparse.ArgumentParser()
+    add_device_options(parser)
+    assert parser.parse_args(["--device", "cpu"]).device == "cpu"
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(["--device", device])
+    assert message in capsys.readouterr().err

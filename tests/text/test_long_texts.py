@@ -1,0 +1,139 @@
+"""Long texts under a sentencepiece model: each word has its pieces as alone, as in Hugging Face's tokenizer."""
+
+import io
+import random
+
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+from transformers import XLMRobertaTokenizer
+
+from fairseq_poolingformer.text import tokenizers
+from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
+from fairseq_poolingformer.weights.unigram import has_unigrams
+
+LINES = [
+    "the long document attends to the numbers 12 and 345",
+    "naïve café Größe 0000 ffff 9999",
+    "注意力機構は長い文書を要約する",
+    "الانتباه إلى الوثيقة الطويلة",
+]
+RARE = ["жщю", "کگچ", "ሀለሐ"]
+ALPHABET = "abcdefgh the0129fжщሀ.,-éß\u0301注意力機構文書 ﬁ½…ﷺ\u2581\n\t<>"
+
+
+def train(path, **options):
+    proto = io.BytesIO()
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdef01", k=rng.randint(1, 8))) for _ in range(2000)]
+    lines = [" ".join(words[k : k + 10]) for k in range(0, len(words), 10)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([*LINES * 20, *lines, *RARE]),
+        model_writer=proto,
+        **{"vocab_size": 400, "hard_vocab_limit": False, "minloglevel": 2, **options},
+    )
+    path.write_bytes(proto.getvalue())
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model as XLM-R's in the folder of a Hugging Face tokenizer."""
+    folder = tmp_path_factory.mktemp("xlmr")
+    train(folder / "sentencepiece.bpe.model", character_coverage=1.0)
+    return folder
+
+
+def huggingface(folder):
+    """Text to the model's own piece numbers; Hugging Face's are one higher, and its unknown piece has the number 3."""
+    tokenizer = XLMRobertaTokenizer.from_pretrained(folder)
+
+    def encode(text):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        return [0 if index == 3 else index - 1 for index in ids]
+
+    return encode
+
+
+def words(seed):
+    rng = random.Random(seed)
+    return ["".join(rng.choices("abcdef01", k=rng.randint(4, 14))) for _ in range(300)]
+
+
+@pytest.fixture(scope="module")
+def close(tmp_path_factory):
+    """The folder of a model that likes xy|x better than x|yx by a thousandth only."""
+    folder = tmp_path_factory.mktemp("close")
+    proto = ModelProto.FromString(train(folder / "sentencepiece.bpe.model", character_coverage=1.0).read_bytes())
+    for piece, score in {"x": -4.0, "y": -4.0, "xy": -3.0, "yx": -3.001, "xyxy": -20.0}.items():
+        proto.pieces.add(piece=piece, score=score)
+    (folder / "sentencepiece.bpe.model").write_bytes(proto.SerializeToString())
+    return folder
+
+
+def test_60000_equal_words_have_equal_pieces(close):
+    """sentencepiece itself gives other pieces from the 3,215th word on."""
+    tokenizer = SentencePieceTokenizer(close / "sentencepiece.bpe.model")
+    document = "xyx " * 60_000
+    one = tokenizer.encode("xyx").tolist()
+    assert tokenizer.encode(document).tolist() == one * 60_000
+    assert tokenizer.encode_with_offsets(document)[0].tolist() == one * 60_000
+    alone = huggingface(close)("xyx")
+    assert huggingface(close)(document) == alone * 60_000
+
+
+def test_long_documents_have_huggingfaces_pieces(folder):
+    tokenizer = SentencePieceTokenizer(folder / "sentencepiece.bpe.model")
+    document = " ".join(words(1) * 20)
+    assert (tokenizer.encode(document) - 3).tolist() == [n - 2 for n in huggingface(folder)(document)]
+
+
+@given(text=st.lists(st.text(st.sampled_from(ALPHABET), max_size=12), max_size=8).map(" ".join))
+@settings(deadline=None, max_examples=100, derandomize=True)
+@pytest.mark.parametrize("kind", ["xlmr", "bytes", "symbols", "identity", "bpe", "across", "suffix"])
+def test_cuts_change_neither_pieces_nor_offsets(models, kind, text):
+    """A cut after every other word."""
+    tokenizer = models[kind]
+    with pytest.MonkeyPatch.context() as patch:
+        expected = tokenizer.encode(text).tolist(), [one.tolist() for one in tokenizer.encode_with_offsets(text)]
+        patch.setattr(tokenizers, "STRETCH", 1)
+        found = tokenizer.encode(text).tolist(), [one.tolist() for one in tokenizer.encode_with_offsets(text)]
+    assert found == expected
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    kinds = {
+        "xlmr": {"character_coverage": 0.98},  # characters that it does not know
+        "bytes": {"character_coverage": 0.98, "byte_fallback": True},
+        "symbols": {"user_defined_symbols": ["the", "<ab>", "注意"]},
+        "identity": {"normalization_rule_name": "identity"},
+        "bpe": {"model_type": "bpe"},
+        "across": {"split_by_whitespace": False, "remove_extra_whitespaces": False},
+        "suffix": {"treat_whitespace_as_suffix": True},
+    }
+    found = {kind: SentencePieceTokenizer(train(folder / kind, **options)) for kind, options in kinds.items()}
+    assert [kind for kind, tokenizer in found.items() if tokenizer._cut is None] == ["across", "suffix"]
+    return found
+
+
+def test_only_unigram_models_are_converted(tmp_path):
+    for kind in ("unigram", "bpe", "char", "word"):
+        assert has_unigrams(train(tmp_path / kind, model_type=kind).read_bytes()) == (kind == "unigram")
+
+
+def test_offsets_of_a_long_document(folder):
+    """Each token of a document, from its bytes, is the token of the same bytes alone."""
+    tokenizer = SentencePieceTokenizer(folder / "sentencepiece.bpe.model")
+    document = " \n".join(words(2) * 20)
+    ids, starts, ends = tokenizer.encode_with_offsets(document)
+    assert ids.tolist() == tokenizer.encode(document).tolist()
+    alone, first, last = tokenizer.encode_with_offsets(" \n".join(words(2)))
+    period = len(" \n".join(words(2))) + 2
+    shifts = [k * period for k in range(20) for _ in alone]
+    assert ids.tolist() == alone.tolist() * 20
+    assert (starts - shifts).tolist() == first.tolist() * 20
+    assert (ends - shifts).tolist() == last.tolist() * 20
