@@ -274,9 +274,6 @@ def check(args: argparse.Namespace) -> None:
     """Check that the timed cases agree with the reference, outputs and gradients, over 1,024 tokens in the timed dtype.
 
     Hugging Face's LED agrees with this project's, and unfold + SDPA with level one, in float32.
-
-    Raises:
-        SystemExit: it does not.
     """
     torch.manual_seed(0)
     length, dtype = 2 * LED_WINDOW, getattr(torch, args.dtype)

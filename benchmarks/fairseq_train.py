@@ -29,11 +29,7 @@ LAST = 10  # updates whose mean is compared
 
 
 def run(name: str, folder: Path, *command: object) -> None:
-    """Run a Python module with its output in ``folder/name.out``.
-
-    Raises:
-        SystemExit: it failed.
-    """
+    """Run a Python module with its output in ``folder/name.out``."""
     log = folder / f"{name}.out"
     with open(log, "w", encoding="utf-8") as file:
         done = subprocess.run([sys.executable, "-m", *map(str, command)], cwd=ROOT, stdout=file, stderr=file)

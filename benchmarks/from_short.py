@@ -58,10 +58,6 @@ def systems_of(window: int, pooled_window: int) -> dict[str, dict[str, Any]]:
 
     ``window`` has as many keys as two levels, ``window-wide`` as the published attention; ``full-above`` has full
     attention but in the first layer, whose heads would take repeated positions for those of neighbours.
-
-    Args:
-        window: w1 of two levels, and the published attention's block.
-        pooled_window: w2.
     """
     alone = {"pooled_layers": "none"}
     one, as_two, as_lsg = (
@@ -164,10 +160,6 @@ def lean_towards_copying(model: RobertaForMaskedLM, mask: int) -> None:
     The first layer's heads read the tokens 1 and 2 places before and after, and write them into a part of the vectors,
     the context. The other layers attend to tokens with a like context that are not masked, and hand them on. Training
     changes all of this.
-
-    Args:
-        model: with ``LAYERS`` layers of ``WIDTH``.
-        mask: the masked token's id.
     """
     words, places = (getattr(model.roberta.embeddings, f"{kind}_embeddings").weight for kind in ("word", "position"))
     words.zero_()[:, TOKEN].normal_()

@@ -124,11 +124,7 @@ SYSTEMS = {
 
 
 def check(args: Namespace) -> None:
-    """Check that small models with the same weights find the same, in beam search as asked for and in greedy search.
-
-    Raises:
-        SystemExit: they do not.
-    """
+    """Check that small models with the same weights find the same, in beam search as asked for and in greedy search."""
     small = {"size": "tiny", "vocabulary": 300, "led_window": 16, "tokens": 24}
     args = Namespace(**{**vars(args), **small})
     theirs = huggingface_led(args, source_length=90, target_length=args.tokens + 1, init_std=0.2).to(args.device).eval()

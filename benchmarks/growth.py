@@ -83,11 +83,7 @@ def layer(args: argparse.Namespace, make: Callable, length: int) -> Callable[[],
 
 @torch.no_grad()
 def check(args: argparse.Namespace) -> None:
-    """Each system gives what the reference gives with its weights, in float32 over 1,024 tokens.
-
-    Raises:
-        SystemExit: one does not.
-    """
+    """Each system gives what the reference gives with its weights, in float32 over 1,024 tokens."""
     length = 2 * LED_WINDOW
     torch.manual_seed(0)
     x = torch.randn(1, length, DIM, device=args.device)

@@ -199,16 +199,6 @@ def measure(cases: Sequence[Case], args: argparse.Namespace) -> list[Result]:
 
     With several repeats on a CPU the cases run in turn (A B A B), so that a busy machine slows all alike; their models
     are then in memory at the same time. With a single one, ``--alone`` and on a GPU, each has the memory to itself.
-
-    Args:
-        cases: what to measure.
-        args: device, threads, repeats, warm_ups, allocator, alone, memory_limit (GiB of a process, or None).
-
-    Returns:
-        A result for each case, in order.
-
-    Raises:
-        SystemExit: a case failed for another reason than memory.
     """
     before = os.environ.get("MALLOC_PERTURB_")
     if args.allocator == "glibc":
@@ -239,11 +229,7 @@ def _measure(cases: Sequence[Case], args: argparse.Namespace) -> list[Result]:
 
 
 def must_agree(name: str, actual: Tensor, expected: Tensor, tolerance: float = 1e-4) -> None:
-    """Refuse to time what computes something else.
-
-    Raises:
-        SystemExit: the largest difference is not below ``tolerance``.
-    """
+    """Refuse to time what computes something else."""
     error = (actual.float() - expected.float()).abs().max().item()
     if not error < tolerance:
         raise SystemExit(f"{name}: differs by {error:.2g} from what it must equal; nothing is timed")
@@ -323,13 +309,7 @@ def print_header(args: argparse.Namespace, what: str) -> None:
 def print_table(
     results: Sequence[Result], *, tokens: int, columns: dict[str, Callable[[Result], str]] | None = None
 ) -> None:
-    """Print the results; ratios are the first row's number over the row's own, so that more is better.
-
-    Args:
-        results: the first is the peer.
-        tokens: what the memory beyond the model is divided by.
-        columns: more columns, heading -> the text of a result.
-    """
+    """Print the results; ratios are the first row's number over the row's own, so that more is better."""
     heads = ["s", "least", "greatest", "wall", "× faster", "peak GiB", "beyond model", "KiB/token", "× smaller"]
     heads += list(columns or {})
     width = max(len(result.name) for result in results)

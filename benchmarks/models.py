@@ -76,15 +76,7 @@ def huggingface_led(
     attention_dropout: float = 0.0,
     init_std: float = 0.02,
 ) -> LEDForConditionalGeneration:
-    """Hugging Face's LED with random weights, in float32 on the CPU.
-
-    Args:
-        args: size, vocabulary, led_window.
-        source_length: tokens of the longest document; Hugging Face pads it to a multiple of the two-sided window.
-        target_length: tokens of the longest summary.
-        attention_dropout: probability; that of the hidden states is 0.1.
-        init_std: of the weights. Larger than in training, the attention of random weights looks somewhere.
-    """
+    """Hugging Face's LED with random weights, in float32 on the CPU."""
     size, window = SIZES[args.size], 2 * args.led_window
     config = LEDConfig(
         vocab_size=args.vocabulary,
@@ -114,16 +106,7 @@ def global_attention_mask(source: Tensor) -> Tensor:
 
 
 def fairseq_model(args: argparse.Namespace, arch: str, *flags: str) -> tuple[Any, Any, nn.Module]:
-    """A model as fairseq-train makes it, in float32 on the CPU.
-
-    Args:
-        args: size, vocabulary, led_window.
-        arch: ``poolingformer_bart``, ``led_bart``, or fairseq's ``bart``.
-        flags: more of fairseq-train's, which win over the size's.
-
-    Returns:
-        fairseq's configuration, the task and the model.
-    """
+    """A model as fairseq-train makes it, in float32 on the CPU."""
     size = SIZES[args.size]
     shape = ("--task", "long_summarization", "--arch", f"{arch}_base")
     for side in ("encoder", "decoder"):

@@ -50,11 +50,7 @@ POOLED_RATE = 3  # times the rate of the rest, where level two begins as a copy
 
 
 class Documents:
-    """Documents that hide a key.
-
-    Args:
-        held_out: of the modules that nothing is trained on.
-    """
+    """Documents that hide a key."""
 
     def __init__(self, held_out: bool) -> None:
         tokenizer = SentencePieceTokenizer(TOKENIZER)

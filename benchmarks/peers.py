@@ -8,12 +8,7 @@ from torch import Tensor
 
 
 def unfold_attention(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
-    """Sliding-window attention as it is written without kernels: unfolded copies of the keys, then SDPA.
-
-    Args:
-        query, key, value: (B, H, T, D), T a multiple of the window.
-        window: tokens on each side, and the size of a block of queries.
-    """
+    """Sliding-window attention as it is written without kernels: unfolded copies of the keys, then SDPA."""
     batch, heads, length, head_dim = query.shape
     blocks = length // window
 

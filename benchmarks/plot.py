@@ -32,11 +32,7 @@ Curve = list[tuple[int, float]]
 
 
 def read_curves(contents: dict[str, Any], key: str, scale: float) -> dict[str, Curve]:
-    """(length, value · scale) of each system, without what failed.
-
-    Raises:
-        ValueError: nothing was measured.
-    """
+    """(length, value · scale) of each system, without what failed."""
     curves: dict[str, Curve] = {}
     for row in contents["rows"]:
         if row.get(key, 0) > 0:

@@ -152,11 +152,7 @@ SYSTEMS = {
 
 @torch.no_grad()
 def check_led(args: argparse.Namespace, length: int) -> None:
-    """This project's LED gives Hugging Face's logits and loss with Hugging Face's weights, in float32.
-
-    Raises:
-        SystemExit: it does not.
-    """
+    """This project's LED gives Hugging Face's logits and loss with Hugging Face's weights, in float32."""
     source, target = batch(args, length)
     inputs = apply_to_sample(lambda x: x.to(args.device), sample(source, target))
     source, target = source.to(args.device), target.to(args.device)
@@ -173,11 +169,7 @@ def check_led(args: argparse.Namespace, length: int) -> None:
 
 @torch.no_grad()
 def check_backend(args: argparse.Namespace, name: str, length: int) -> None:
-    """The encoder of one of ``OURS`` gives the output of the reference backend, in float32.
-
-    Raises:
-        SystemExit: it does not.
-    """
+    """The encoder of one of ``OURS`` gives the output of the reference backend, in float32."""
     flags = ("--max-source-positions", str(length), "--max-target-positions", str(args.target_length))
     _, _, model = fairseq_model(args, "poolingformer_bart", *flags, *OURS[name](args))
     encoder = model.encoder.to(args.device).eval()

@@ -17,12 +17,7 @@ _REGISTERED = ("training.linear_cross_entropy", "training.optimizers", "training
 
 
 def register() -> None:
-    """Patch fairseq (:mod:`~.patches.table`) and register the plugin; calling it again changes nothing.
-
-    Raises:
-        ModuleNotFoundError: fairseq, or a library that the plugin needs, is not installed.
-        ImportError: torch is too old to load checkpoints safely.
-    """
+    """Patch fairseq (:mod:`~.patches.table`) and register the plugin; calling it again changes nothing."""
     from fairseq_poolingformer.extras import needing
 
     with needing("fairseq"):

@@ -26,17 +26,7 @@ def run_command(
     run: Callable[[argparse.Namespace], None],
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Parse the arguments and run the command.
-
-    Args:
-        parser: the command's parser; its ``prog`` begins every error message.
-        run: does the work. It raises :class:`UsageError` when arguments do not fit together, and ValueError or OSError
-            with one sentence when an input is wrong.
-        arguments: without the command's name; None for those of the process.
-
-    Returns:
-        The exit status: 0; 1 when an input was wrong; 130 when the user interrupted the command.
-    """
+    """Parse the arguments and run the command."""
     for one in _with_subcommands(parser):
         default = False if one is parser else argparse.SUPPRESS  # so that it counts before a subcommand and after it
         help_text = "print an error as Python does, for a report"
@@ -93,11 +83,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 @contextlib.contextmanager
 def saying_what_is_missing(prog: str) -> Iterator[None]:
-    """End with one sentence where the block, which imports a command, lacks a library.
-
-    Raises:
-        SystemExit: with what to install.
-    """
+    """End with one sentence where the block, which imports a command, lacks a library."""
     try:
         with needing("text"):
             yield
@@ -150,11 +136,7 @@ def add_of_examples(parser: argparse.ArgumentParser, has_means: bool = True) -> 
 
 
 def given_predictions(args: argparse.Namespace) -> str:
-    """The file of predictions.
-
-    Raises:
-        UsageError: there is none, or there are two.
-    """
+    """The file of predictions."""
     if (args.file is None) == (args.predictions is None):
         raise UsageError("give one file of predictions")
     return args.file or args.predictions
@@ -202,11 +184,7 @@ def _real(text: str, least: float, most: float, what: str) -> float:
 
 
 def take_user_dir(arguments: Sequence[str]) -> list[str]:
-    """Import the package that ``--user-dir`` names, which may add a task; return the other arguments.
-
-    Raises:
-        SystemExit: there is no such folder.
-    """
+    """Import the package that ``--user-dir`` names, which may add a task; return the other arguments."""
     parser = argparse.ArgumentParser(prog="poolingformer", add_help=False, allow_abbrev=False)
     parser.add_argument("--user-dir", type=Path)
     found, rest = parser.parse_known_args(arguments)
@@ -230,9 +208,6 @@ def load_fairseq() -> None:
 
     A command that builds a model calls this after parsing its arguments and before importing anything of fairseq, so
     that ``--help`` and mistyped arguments are answered at once. Only warnings are logged from then on.
-
-    Raises:
-        ValueError: fairseq is not installed.
     """
     # fairseq calls logging.basicConfig(level=DEBUG) on import, which does nothing once logging is configured
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)

@@ -30,14 +30,7 @@ def how_to_install(extra: str) -> str:
 
 @contextlib.contextmanager
 def needing(extra: str) -> Iterator[None]:
-    """Say what to install where an import of the block fails because a library of an extra is missing.
-
-    Args:
-        extra: the extra to name; another one where it does not bring that library.
-
-    Raises:
-        MissingLibraryError: a library of an extra is missing.
-    """
+    """Say what to install where an import of the block fails because a library of an extra is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -14,16 +14,7 @@ from fairseq_poolingformer.settings import TwoLevels
 
 
 def attention_arguments(settings: TwoLevels, layer: int, num_layers: int) -> dict[str, Any]:
-    """Arguments of :class:`~fairseq_poolingformer.attention.TwoLevelAttention` that choose the levels of one layer.
-
-    Args:
-        settings: the model's.
-        layer: 0-based.
-        num_layers: layers of the encoder.
-
-    Raises:
-        ValueError: a setting is out of range.
-    """
+    """Arguments of :class:`~fairseq_poolingformer.attention.TwoLevelAttention` that choose the levels of one layer."""
     settings.check(num_layers)
     windows, pooled_windows = settings.windows(num_layers), settings.windows(num_layers, "pooled_window_size")
     level_two = {}
@@ -53,18 +44,7 @@ def relative_projections(
     dropout: float,
     max_positions: int,
 ) -> RelativeProjections | None:
-    """One layer's projections of the relative positions; None without ``relative_attention``.
-
-    Args:
-        settings, layer, num_layers: as in :func:`attention_arguments`.
-        embed_dim: C.
-        num_heads: H.
-        dropout: probability of dropping an element of the positions.
-        max_positions: tokens of the longest input.
-
-    Raises:
-        ValueError: a setting is out of range, or some do not go together.
-    """
+    """One layer's projections of the relative positions; None without ``relative_attention``."""
     if settings.relative_attention == "none":
         return None
     window = settings.windows(num_layers)[layer]
@@ -82,13 +62,7 @@ def relative_projections(
 def relative_tables(
     settings: TwoLevels, embed_dim: int, max_positions: int
 ) -> tuple[nn.Embedding | None, CoarsePositions | None]:
-    """The tables P and P_g that all layers share; None for those that the model does not have.
-
-    Args:
-        settings: the model's.
-        embed_dim: C.
-        max_positions: N, tokens of the longest input.
-    """
+    """The tables P and P_g that all layers share; None for those that the model does not have."""
     fine = coarse = None
     if settings.relative_attention != "none":
         fine = nn.Embedding(2 * settings.max_relative_positions, embed_dim)
@@ -99,25 +73,14 @@ def relative_tables(
 
 
 def global_bucket(settings: TwoLevels, max_positions: int) -> int | None:
-    """Tokens that share a coarse relative position: N/k_g, rounded up (T 2.25); None without such positions.
-
-    Args:
-        settings: the model's.
-        max_positions: N, tokens of the longest input.
-    """
+    """Tokens that share a coarse relative position: N/k_g, rounded up (T 2.25); None without such positions."""
     if settings.relative_attention == "none" or not settings.global_tokens or not settings.global_relative_positions:
         return None
     return -(-max_positions // settings.global_relative_positions)
 
 
 def at_random_offsets(positions: Tensor, is_token: Tensor, last: int) -> Tensor:
-    """Move each row by a random number of positions, any that leaves room for it, as training sees rows everywhere.
-
-    Args:
-        positions: (B, T) the positions of the tokens of rows that begin at the first one.
-        is_token: (B, T) bool, False at padding, whose positions stay.
-        last: the last position.
-    """
+    """Move each row by a random number of positions, any that leaves room for it, as training sees rows everywhere."""
     room = (last - positions.where(is_token, 0).amax(1, keepdim=True)).clamp(min=0)
     offset = (torch.rand(room.shape, device=room.device) * (room + 1)).long().minimum(room)
     return positions + offset * is_token

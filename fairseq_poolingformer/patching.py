@@ -35,14 +35,6 @@ def replace(owner: Any, name: str, patch: Callable) -> None:
     Several patches of one name go around one another, the latest outermost.
 
     A missing name raises: a patch that silently does not apply would bring back the fault it fixes.
-
-    Args:
-        owner: the module or class that holds the function or property.
-        name: its name there.
-        patch: takes the original function, then its arguments; for a class method, the class is the first of these.
-
-    Raises:
-        AttributeError: ``owner`` has no such name.
     """
     for holder in copies(owner):
         held = _held(holder, name)
@@ -63,16 +55,7 @@ def _around(original: Callable, patch: Callable) -> Any:
 
 
 def substitute(owner: Any, name: str, function: Callable) -> None:
-    """Put a function in the place of ``owner.name``, where TorchScript must be able to read its source.
-
-    Args:
-        owner, name: as in :func:`replace`.
-        function: takes the arguments of the original, which it keeps as ``replaced``: TorchScript would read the source
-            of a ``__wrapped__``.
-
-    Raises:
-        AttributeError: ``owner`` has no such name.
-    """
+    """Put a function in the place of ``owner.name``, where TorchScript must be able to read its source."""
     held = _held(owner, name)
     if held is not function:
         function.replaced = held

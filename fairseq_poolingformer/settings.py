@@ -85,15 +85,7 @@ def per_layer(name: str, value: Layers, num_layers: int) -> tuple[int, ...]:
 
 
 def _setting(default: Any, help: str, **more: Any) -> Any:
-    """A field with its default, the papers' (§3.2, thesis §3.1), and facts about it.
-
-    Args:
-        default: its value where nothing is given.
-        help: the flag's.
-        more: ``metavar`` and ``choices`` of the flag; ``two_way``: there is a flag that turns it off; ``each_layer``:
-            one value, or one a layer; ``card``: its meaning in a model card; ``is_meaning``: another value
-            gives the parameters of a checkpoint another meaning.
-    """
+    """A field with its default, the papers' (§3.2, thesis §3.1), and facts about it."""
     return field(default=default, metadata={"help": help, **more})
 
 

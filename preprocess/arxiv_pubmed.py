@@ -55,23 +55,7 @@ def parse(
     replaced: Sequence[tuple[str, str]] = (),
     annotated: bool = True,
 ) -> Example | Reject:
-    """Make an example of one line.
-
-    Args:
-        record: the line.
-        section_names: whether to put the name of each section, where known, before it on a line of its own.
-        article_keys: where the article is; the first key that the line has.
-        summary_keys: where the summary is.
-        id_keys: where the id is.
-        article_separator: between the texts of a list that is the article, but for that of the release.
-        summary_separator: between the texts of a list that is the summary.
-        query_key: where the question is that is put before the article with a blank line; "" for none.
-        replaced: texts in the article, and what takes their place.
-        annotated: whether there must be a summary; it is empty where there is none.
-
-    Returns:
-        An example with the texts article and summary, or the reason why the line gives none.
-    """
+    """Make an example of one line."""
     try:
         fields = read_object(record.data)
         article = _article(fields, article_keys, section_names, article_separator)
@@ -155,11 +139,7 @@ def _article(fields: dict, article_keys: Sequence[str], section_names: bool, sep
 
 
 def summary_of(fields: dict, summary_keys: Sequence[str], separator: str = " ") -> str:
-    """The summary under the first of some key paths.
-
-    Raises:
-        BadLine: there is none.
-    """
+    """The summary under the first of some key paths."""
     key, value = keys.first(fields, summary_keys, "summary", "--summary-key")
     sentences = _sentences(key, [value] if isinstance(value, str) else value, marks=True)
     if not sentences:
@@ -205,11 +185,7 @@ def _sentences(key: str, value: object, marks: bool = False, keep_empty: bool = 
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Make the corpus that the command line names.
-
-    Raises:
-        InputError: a file is missing, or named twice.
-    """
+    """Make the corpus that the command line names."""
     found = {"article_keys": args.article_key, "summary_keys": args.summary_key, "id_keys": args.id_key}
     found |= {"article_separator": args.article_separator, "summary_separator": args.summary_separator}
     chosen = {"section_names": args.section_names} | {name: value for name, value in found.items() if value is not None}
@@ -224,16 +200,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 def corpus_of(
     name: str, data: options.Data, parse: Parse, settings: Mapping[str, object], has_query: bool, **fields: object
 ) -> Corpus:
-    """Describe a corpus of documents and summaries, whose documents may begin with questions.
-
-    Args:
-        name: the corpus's.
-        data: its records.
-        parse: makes examples of them.
-        settings: what decides that, as JSON values.
-        has_query: whether all documents begin with questions.
-        fields: other attributes of the :class:`Corpus`.
-    """
+    """Describe a corpus of documents and summaries, whose documents may begin with questions."""
     layout = replace(PAIRS, numbers=(QUERY,)) if has_query else PAIRS
     table = options.with_notes(length_table, data)
     fields = {"splits": data.splits, "inputs": data.inputs, "table": table, **fields}

@@ -110,24 +110,7 @@ def make_folder(
     held_out: int | None = None,
     overwrite: bool = False,
 ) -> dict:
-    """Make a data folder; one that is up to date is left as it is.
-
-    Args:
-        inputs: paths or glob patterns of the files, in the order of the text.
-        folder: the data folder.
-        text8: clean a MediaWiki dump, see :mod:`preprocess.wikitext.text8`.
-        limit: use only the first bytes, this many.
-        sizes: bytes of each split; None for 90, 5 and 5 of a hundred.
-        held_out: instead of ``sizes``, bytes of valid and of test each.
-        overwrite: replace another text.
-
-    Returns:
-        The contents of ``corpus.json``.
-
-    Raises:
-        InputError: an input is missing or damaged, splits do not fit, or the folder holds another text or a damaged
-            ``corpus.json``.
-    """
+    """Make a data folder; one that is up to date is left as it is."""
     files = expand(inputs)
     settings = {
         "format": FORMAT,
@@ -172,11 +155,7 @@ def _make(
 
 
 def split_sizes(total: int, sizes: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the bytes of train, valid and test: the given ones, or 90, 5 and 5 of a hundred.
-
-    Raises:
-        InputError: they do not add up to ``total``, or a split would be empty.
-    """
+    """Return the bytes of train, valid and test: the given ones, or 90, 5 and 5 of a hundred."""
     if sizes is None:
         sizes = (total * 90 // 100, total * 95 // 100 - total * 90 // 100, total - total * 95 // 100)
     if sum(sizes) != total:

@@ -31,15 +31,8 @@ class EncodeFiles(PipelineStep):
 
     The input's digests and the tokenizer are made here, once, where the step is made.
 
-    Args:
-        corpus: a corpus of ``poolingformer preprocess``.
-        options: those of its command, the same as for the last command on one machine.
-
     Attributes:
         count: how many files there are; more tasks have nothing to do.
-
-    Raises:
-        InputError: a file is missing, or another preprocessing runs in the folder.
     """
 
     type, name = "ENCODE", "files of fairseq-poolingformer"

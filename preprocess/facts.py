@@ -123,13 +123,7 @@ def held_out(word: str) -> bool:
 
 
 class DocumentMaker:
-    """Makes documents.
-
-    Args:
-        sentences: prose to scatter the facts in.
-        names_held_out: whether to use the names that are held out, or the others.
-        shape: what documents are like.
-    """
+    """Makes documents."""
 
     def __init__(self, sentences: Sequence[str], names_held_out: bool, shape: Shape) -> None:
         self.sentences, self.names_held_out, self.shape = sentences, names_held_out, shape
@@ -205,11 +199,7 @@ def _scatter(stated: list[str], prose: list[str], rng: Random) -> list[str]:
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """The corpus that the command line asks for.
-
-    Raises:
-        InputError: the installation has no sources, or a range is none.
-    """
+    """The corpus that the command line asks for."""
     shape = Shape(words=_range("--words", args.words, 0), papers=_range("--papers", args.papers, 2))
     counts = {"train": args.train, "valid": args.valid, "test": args.test}
     prose = {is_held_out: read_sentences(is_held_out) for is_held_out in (False, True)}
@@ -246,11 +236,7 @@ def make_records(maker: DocumentMaker, split: str, count: int, seed: int) -> Ite
 
 
 def read_sentences(is_held_out: bool) -> list[str]:
-    """The standard library's prose: of the modules held out, one in ten, or of the others.
-
-    Raises:
-        InputError: the installation has no sources.
-    """
+    """The standard library's prose: of the modules held out, one in ten, or of the others."""
     root = Path(sysconfig.get_path("stdlib"))
     modules = [module for module in find_modules(root) if python_sources.is_held_out(module[0]) == is_held_out]
     sentences = [sentence for module in read_prose(modules) for sentence in module]

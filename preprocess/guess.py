@@ -71,25 +71,12 @@ class Guess:
     is_divided: bool  # whether a split is taken out of the training data
 
     def corpus(self) -> Corpus:
-        """The corpus of these options.
-
-        Raises:
-            InputError: a file is missing or damaged.
-        """
+        """The corpus of these options."""
         return _corpus(self.purpose, self.options)
 
 
 def guess(data: str, given: Sequence[str], task: str | None = None) -> Guess:
-    """Find out how data are read.
-
-    Args:
-        data: as ``--data`` of the commands takes it; the training files, if ``given`` has ``--valid`` or ``--test``.
-        given: flags, those of preprocessing among them.
-        task: a key of :data:`PURPOSES`, or a preset; None where the columns are to tell.
-
-    Raises:
-        InputError: there are no records, or their columns tell nothing or several things; the message lists them.
-    """
+    """Find out how data are read."""
     reading, _ = _reading_parser().parse_known_args(given)
     named = [data] if task in PRESETS else ["--train" if reading.valid or reading.test else "--data", data]
     reading.data, reading.train = (None, [data]) if named[0] == "--train" else (data, None)
@@ -257,11 +244,7 @@ def _corpus(purpose: Purpose, chosen: Sequence[str]) -> Corpus:
 
 
 def _seed(data: str, purpose: Purpose, chosen: Sequence[str]) -> list[str]:
-    """``--split-seed`` where few records need one for which no split is empty; nothing where the usual one will do.
-
-    Raises:
-        InputError: there is none.
-    """
+    """``--split-seed`` where few records need one for which no split is empty; nothing where the usual one will do."""
     for seed in range(SEEDS):
         flags = ["--split-seed", str(seed)] * (seed > 0)
         splits = _corpus(purpose, [*chosen, *flags]).splits

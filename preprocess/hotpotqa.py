@@ -77,24 +77,14 @@ class HotpotqaExample(Example):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which paragraphs the second stage reads: the best by the scores of the first one.
-
-    Args:
-        files: predictions of the first stage, each with its digest; without any, all paragraphs are kept.
-        most: keep so many at most.
-        threshold: of these, those with a larger score, and always the best two.
-    """
+    """Which paragraphs the second stage reads: the best by the scores of the first one."""
 
     files: tuple[tuple[Path, str], ...] = ()
     most: int = 5
     threshold: float = -3.0
 
     def kept(self, name: str, titles: Sequence[str]) -> list[int]:
-        """The numbers of a question's paragraphs that are kept, ascending.
-
-        Raises:
-            BadLine: the first stage has no scores for the question.
-        """
+        """The numbers of a question's paragraphs that are kept, ascending."""
         if not self.files:
             return list(range(len(titles)))
         scores = read_scores(self.files).get(name)
@@ -116,11 +106,7 @@ def _is_scored(pair: object) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def read_scores(files: tuple[tuple[Path, str], ...]) -> dict[str, list[list]]:
-    """Read the titles and scores of the paragraphs of every question, once in a process.
-
-    Raises:
-        InputError: a file is something else.
-    """
+    """Read the titles and scores of the paragraphs of every question, once in a process."""
     found: dict[str, list[list]] = {}
     for path, _ in files:
         scores = read_json_file(path).get(PARAGRAPH_SCORES)
@@ -132,13 +118,7 @@ def read_scores(files: tuple[tuple[Path, str], ...]) -> dict[str, list[list]]:
 
 @task_corpus.from_object
 def parse(fields: dict, annotated: bool, selection: Selection = Selection()) -> HotpotqaExample:
-    """Make an example of an element of the array.
-
-    Args:
-        fields: the element.
-        annotated: whether it must have an answer and supporting facts.
-        selection: chooses its paragraphs.
-    """
+    """Make an example of an element of the array."""
     name = task_corpus.id_of(fields, "_id")
     question = replace_lone_surrogates(task_corpus.question_of(fields, "question"))
     everything = [_paragraph(value, number) for number, value in enumerate(json_values.list_of(fields, "context"))]
@@ -270,11 +250,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Describe the corpus that the command line names.
-
-    Raises:
-        InputError: a file is missing or of another kind, or an option is out of range.
-    """
+    """Describe the corpus that the command line names."""
     if args.max_paragraphs < LEAST_KEPT:
         raise InputError(f"--max-paragraphs {args.max_paragraphs}: must be {LEAST_KEPT} or more")
     missing = next((path for path in args.paragraph_scores if not path.is_file()), None)

@@ -27,11 +27,7 @@ TEXTS = ("body", "title_and_body")
 
 
 def read_articles(path: Path, labels: Mapping[str, str]) -> Iterator[Record]:
-    """Read every article as a record: JSON with its id, its label if there is one, its title and its text in parts.
-
-    Raises:
-        InputError: the file is not XML, ends too early, or has no articles.
-    """
+    """Read every article as a record: JSON with its id, its label if there is one, its title and its text in parts."""
     return read_files([path], functools.partial(_articles, labels=labels), "article")
 
 
@@ -93,11 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Describe the corpus that the command line names.
-
-    Raises:
-        InputError: a file is missing or of another kind, or shares are out of range.
-    """
+    """Describe the corpus that the command line names."""
     paths = [args.articles, args.truth, *filter(None, [args.splits])]
     for path in paths:
         if not path.is_file():

@@ -46,11 +46,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Describe the corpus that the command line names.
-
-    Raises:
-        InputError: there are no reviews, something in their place is not a file, or shares are out of range.
-    """
+    """Describe the corpus that the command line names."""
     files = {split: _reviews(args.input / split) for split in ("train", "test")}
     if not files["train"]:
         raise InputError(f"--input {args.input}: no train/pos/*.txt and train/neg/*.txt in it")

@@ -51,13 +51,7 @@ def make_shared_parser(corpus: str, description: str) -> argparse.ArgumentParser
 
 
 def corpus_of(labels: Sequence[str], problem: str = ONE, **fields: object) -> Corpus:
-    """Describe a corpus of labelled documents.
-
-    Args:
-        labels: their names; a label's number is its place.
-        problem: how many of them a document has.
-        fields: the other attributes of the :class:`Corpus`.
-    """
+    """Describe a corpus of labelled documents."""
     entries = {"kind": KIND, "format": 1, "labels": list(labels)}
     entries |= {} if problem == ONE else {"problem_type": problem}
     fields = {"table": task_table, **fields}
@@ -180,11 +174,7 @@ class TrainLabels:
 
     @classmethod
     def find(cls, splits: Mapping[str, SplitRecords], parse: Parse) -> "TrainLabels":
-        """Read train; the examples of ``parse`` have ``label``.
-
-        Raises:
-            InputError: there is no train.
-        """
+        """Read train; the examples of ``parse`` have ``label``."""
         if "train" not in splits:
             raise InputError("--labels: give them where there is no --train to find them in")
         seen: set[str] = set()
@@ -201,11 +191,7 @@ class TrainLabels:
         return cls(frozenset(seen), has_lists, first_reject)
 
     def names(self) -> list[str]:
-        """Return the labels, sorted.
-
-        Raises:
-            InputError: there are fewer than two, or as many as amounts have.
-        """
+        """Return the labels, sorted."""
         shown = ", ".join(sorted(self.seen)[:3])
         if len(self.seen) > MOST_LABELS:
             raise InputError(
@@ -223,9 +209,6 @@ class TrainLabels:
 
         Several labels where a record has a list of none or of several; amounts where all labels are numbers, and one is
         a fraction or they are more than labels may be.
-
-        Raises:
-            InputError: all are numbers such as 1.0, which may be classes or amounts.
         """
         if self.has_lists:
             return SEVERAL
@@ -260,11 +243,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Describe the corpus that the command line names.
-
-    Raises:
-        InputError: a file is missing, or the labels are.
-    """
+    """Describe the corpus that the command line names."""
     where = Keys(args.text_key, args.label_key, args.id_key, args.pair_key)
     data = options.find(args, functools.partial(name_of, where=where))
     read = functools.partial(parse, where=where)

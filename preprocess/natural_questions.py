@@ -36,13 +36,7 @@ _KIND_OF_TAG = {"table": "table", "tr": "table", "ul": "list", "ol": "list", "dl
 
 @from_object
 def parse(fields: dict, html_tokens: str, annotated: bool) -> QuestionExample:
-    """Make an example of a line.
-
-    Args:
-        fields: the line.
-        html_tokens: "markers", "drop" or "keep".
-        annotated: whether to read annotations.
-    """
+    """Make an example of a line."""
     name = example_id_text(json_values.example_id_of(fields))
     question = question_of(fields, "question_text")
     tokens, is_tag = _tokens(fields)

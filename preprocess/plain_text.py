@@ -35,11 +35,7 @@ def parse(record: Record, min_chars: int = 1) -> Example | Reject | Skipped:
 
 
 def read_whole(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[Record]:
-    """Read every file as a record, without data where it is longer than ``max_bytes``.
-
-    Raises:
-        InputError: a compressed file is damaged.
-    """
+    """Read every file as a record, without data where it is longer than ``max_bytes``."""
     return read_files(paths, functools.partial(_whole, max_bytes=max_bytes))
 
 
@@ -49,11 +45,7 @@ def _whole(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int, 
 
 
 def read_blocks(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[Record]:
-    """Read every run of lines that are not blank as a record, without data where it is longer than ``max_bytes``.
-
-    Raises:
-        InputError: a compressed file is damaged.
-    """
+    """Read every run of lines that are not blank as a record, without data where it is longer than ``max_bytes``."""
     return read_files(paths, functools.partial(_blocks, max_bytes=max_bytes))
 
 
@@ -78,11 +70,7 @@ def _runs(lines: Iterable[bytes], max_bytes: int) -> Iterator[tuple[int, bytes |
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Make the corpus that the command line names.
-
-    Raises:
-        InputError: a file is missing, or an option is out of range.
-    """
+    """Make the corpus that the command line names."""
     files = {"train": expand(args.input)}
     if args.valid:
         files["valid"] = expand(args.valid)

@@ -50,11 +50,7 @@ def make_parser(name: str) -> argparse.ArgumentParser:
 
 
 def make_corpus(args: argparse.Namespace, name: str) -> Corpus:
-    """Describe the corpus that the command line names.
-
-    Raises:
-        InputError: a file is missing, or its name tells no split.
-    """
+    """Describe the corpus that the command line names."""
     preset = PRESETS[name]
     found, documents = find_sources(name, args.files, options.divides(args))
     data = options.find(args, functools.partial(arxiv_pubmed.name_of, id_keys=preset.id), sources=found)
@@ -100,16 +96,7 @@ def parse(record: Record, preset: Preset, annotated: bool = True) -> Example | R
 def find_sources(
     name: str, files: Sequence[str], divided: bool = False
 ) -> tuple[dict[str, list[Source]], list[Source]]:
-    """Find the files of each split, and those of documents that records name.
-
-    Args:
-        name: of the preset; of an archive of several tasks, the folder of this one is read.
-        files: paths, patterns, archives and folders.
-        divided: whether files that name no split are train's.
-
-    Raises:
-        InputError: a file is missing, or none names a split.
-    """
+    """Find the files of each split, and those of documents that records name."""
     named = [(Path(file).parent, source) for file in files for source in sources.expand([file])]
     inside = {source: _inside(parent, source) for parent, source in named}
     inside = {source: place for source, place in inside.items() if not place.name.lower().startswith(_NOT_DATA)}
@@ -167,11 +154,7 @@ class _Documents:
         self._files, self._places, self._texts = files, {}, tempfile.TemporaryFile()  # noqa: SIM115 - while records are read
 
     def texts(self, names: Iterable[object]) -> list[str]:
-        """The texts of documents.
-
-        Raises:
-            BadLine: there is no such document.
-        """
+        """The texts of documents."""
         if not self._places:
             self._read()
         found = []
@@ -225,19 +208,7 @@ def _read(
 
 
 def gold(name: str, files: Sequence[str], split: str | None = None) -> dict[str, list[str]]:
-    """Read the references of each id from the files of a preset.
-
-    Args:
-        name: of the preset.
-        files: as for preprocessing.
-        split: of the files; None for valid where there are several.
-
-    Returns:
-        The references by id, none where the summary is null.
-
-    Raises:
-        InputError: a file or its split is missing, or no record has a reference, or one not even null.
-    """
+    """Read the references of each id from the files of a preset."""
     preset = PRESETS[name]
     splits, _ = find_sources(name, files, divided=True)
     chosen = SPLIT_OF.get(split or "", split) or (next(iter(splits)) if len(splits) == 1 else "valid")

@@ -62,11 +62,7 @@ def _parse(source: str) -> ast.Module:
 
 
 def read_prose(modules: Iterable[tuple[str, Path]]) -> list[list[str]]:
-    """The sentences of every module that has any, in order; none is in the list twice.
-
-    Args:
-        modules: names and files, as :func:`find_modules` gives them.
-    """
+    """The sentences of every module that has any, in order; none is in the list twice."""
     seen: set[str] = set()
     prose = []
     for _, path in modules:

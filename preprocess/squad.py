@@ -68,11 +68,7 @@ def name_of(record: Record) -> str:
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Describe the corpus that the command line names.
-
-    Raises:
-        InputError: a file is missing.
-    """
+    """Describe the corpus that the command line names."""
     data = options.find(args, name_of, squad.questions)
     table = functools.partial(answer_table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH)
     return options.corpus_of(data, parse, table, "triviaqa", name="squad", layout=TriviaqaSplit.layout, encode=encode)

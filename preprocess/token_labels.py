@@ -114,11 +114,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Describe the corpus that the command line names.
-
-    Raises:
-        InputError: a file is missing, or the labels are.
-    """
+    """Describe the corpus that the command line names."""
     where = Keys(args.tokens_key, args.labels_key, args.id_key)
     data = options.find(args, functools.partial(name_of, where=where))
     names = tuple(args.labels or ())

@@ -52,9 +52,6 @@ def read(paths: Sequence[Path], evidence: Path) -> Iterator[Record]:
     """Read each question once for each of its documents; a record holds both.
 
     A question that is not what it should be, or has no documents, is one record, as it is in the file.
-
-    Raises:
-        InputError: a file is damaged, or names no domain.
     """
     for path in paths:
         domain = _domain(path)
@@ -161,11 +158,7 @@ def encode(tokenizer: Tokenizer, example: TriviaqaExample) -> Encoded | Reject:
 
 
 def describe_evidence(folder: Path) -> dict[str, object]:
-    """Identify the evidence by the names and sizes of its files; to read half a million of them takes too long.
-
-    Raises:
-        InputError: there is no evidence.
-    """
+    """Identify the evidence by the names and sizes of its files; to read half a million of them takes too long."""
     digest, count = hashlib.sha256(), 0
     for root, folders, files in os.walk(folder):
         folders.sort()
@@ -188,11 +181,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Describe the corpus that the command line names.
-
-    Raises:
-        InputError: a file or the evidence is missing.
-    """
+    """Describe the corpus that the command line names."""
     return task_corpus.make_corpus(
         args,
         functools.partial(read, evidence=args.evidence_folder),

@@ -22,12 +22,7 @@ from .questions.examples import AnnotatedAnswer, Candidate, QuestionExample
 
 @from_object
 def parse(fields: dict, annotated: bool) -> QuestionExample:
-    """Make an example of a line; its id is the corpus's, a tab and the language.
-
-    Args:
-        fields: the line.
-        annotated: whether to read annotations.
-    """
+    """Make an example of a line; its id is the corpus's, a tab and the language."""
     language = one_line(json_values.text_of(fields, "language"))
     name = f"{example_id_text(json_values.example_id_of(fields))}\t{language}"
     question = question_of(fields, "question_text")

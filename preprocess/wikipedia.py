@@ -31,18 +31,7 @@ def parse(
     min_chars: int = 200,
     **options: object,
 ) -> Example | Reject | Skipped:
-    """Turn a page into an article.
-
-    Args:
-        record: a page from :func:`read_pages`.
-        sites: the wiki of each dump, by the dump's name.
-        bounds: the time and memory that cleaning the page may take.
-        min_chars: the fewest characters of an article, without its title.
-        options: the options of :func:`~preprocess.wikitext.text.plain_text` beside the prefixes.
-
-    Returns:
-        The article, with its title as its id; or why there is none.
-    """
+    """Turn a page into an article."""
     site = sites[record.file]
     try:
         page = parse_page(record, site)
@@ -61,11 +50,7 @@ def parse(
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Describe the corpus that the command line names.
-
-    Raises:
-        InputError: a file is missing or is no dump, or an option is out of range.
-    """
+    """Describe the corpus that the command line names."""
     if args.max_page_seconds <= 0:
         raise InputError(f"--max-page-seconds {args.max_page_seconds:g}: must be more than 0")
     if args.max_page_memory < MIN_MEMORY:

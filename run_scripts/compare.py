@@ -66,15 +66,7 @@ KINDS = {
 
 
 def table(kind: Kind, results: list[tuple[str, str]]) -> str:
-    """Lay out one row for each name, in the order in which they come.
-
-    Args:
-        kind: what the results are.
-        results: name, and a .json file or numbers separated by commas.
-
-    Raises:
-        ValueError: there are not as many numbers as are published.
-    """
+    """Lay out one row for each name, in the order in which they come."""
     ours: dict[str, list[list[float]]] = {}
     published: dict[str, list[str]] = {}
     for name, result in results:
@@ -96,11 +88,7 @@ def table(kind: Kind, results: list[tuple[str, str]]) -> str:
 
 
 def table_of_tasks(rows: list[list[str]]) -> str:
-    """Lay out one row for each figure: its name, the figure, its value in some files, as published.
-
-    Raises:
-        ValueError: a row has no file, or a file lacks the figure.
-    """
+    """Lay out one row for each figure: its name, the figure, its value in some files, as published."""
     cells = [["experiment", "figure", "this run", "published"]]
     for row in rows:
         if len(row) < 4:

@@ -105,17 +105,7 @@ def level_two(width: int, attention: Attention) -> float:
 
 
 def multiply_adds(size: Size, attention: Attention, source: int, target: int) -> dict[str, float]:
-    """Count the multiply-adds of a forward pass over one document, for pairs of tokens that see each other.
-
-    Args:
-        size: the architecture.
-        attention: its windows.
-        source: tokens of the document.
-        target: tokens of the summary, or masked tokens where there is no decoder.
-
-    Returns:
-        ``encoder``, ``decoder`` and ``output``; their sum is the whole.
-    """
+    """Count the multiply-adds of a forward pass over one document, for pairs of tokens that see each other."""
     d = size.width
     layer = 4 * d * d + 2 * d * size.inner + (2 * attention.window + 1) * 2 * d
     encoder = source * (size.encoder_layers * layer + attention.pooled_layers * level_two(d, attention))
@@ -134,13 +124,7 @@ def operations(training: Training, recompute: bool) -> float:
 
 
 def parameters(size: Size, attention: Attention, positions: int) -> int:
-    """Count the parameters of a model, LDConv's included; exact for the sizes of SIZES.
-
-    Args:
-        size: the architecture.
-        attention: its windows.
-        positions: the longest source.
-    """
+    """Count the parameters of a model, LDConv's included; exact for the sizes of SIZES."""
     d, f = size.width, size.inner
     norm, linear = 2 * d, d * d + d
     layer = 4 * linear + 2 * norm + (d * f + f) + (f * d + d)
@@ -157,18 +141,7 @@ def parameters(size: Size, attention: Attention, positions: int) -> int:
 def memory(
     training: Training, recompute: bool, half: bool = True, shards: int = 1, divided: int = 1
 ) -> dict[str, float]:
-    """Estimate the memory of one device, in bytes.
-
-    Args:
-        training: the experiment.
-        recompute: whether layers keep their input alone, and compute the rest again.
-        half: 16-bit weights with a copy in 32 bits, as ``--fp16`` and ``--bf16`` have them; else 32 bits.
-        shards: among how many devices the state of the optimizer is divided, as ``--zero-sharding os`` does.
-        divided: among how many devices a document is, as ``--context-parallel-size`` does.
-
-    Returns:
-        ``weights`` with their gradients, ``optimizer`` with the copy in 32 bits, and ``activations``.
-    """
+    """Estimate the memory of one device, in bytes."""
     size, count = training.size, parameters(training.size, training.attention, training.source)
     layers = size.encoder_layers
     kept = layers + KEPT if recompute else layers * KEPT
@@ -181,17 +154,7 @@ def memory(
 
 
 def longest(training: Training, gib: float, divided: int, recompute: bool) -> int:
-    """Estimate the longest document whose training fits into the devices that it is divided among.
-
-    Args:
-        training: the experiment; its model gets as many positions as the document needs.
-        gib: memory of each device.
-        divided: how many devices.
-        recompute: as for :func:`memory`.
-
-    Returns:
-        Tokens, a multiple of 1,024; 0 where not even that fits.
-    """
+    """Estimate the longest document whose training fits into the devices that it is divided among."""
 
     def fits(blocks: int) -> bool:
         one = replace(training, source=1024 * blocks, device_batch=1)
@@ -201,14 +164,7 @@ def longest(training: Training, gib: float, divided: int, recompute: bool) -> in
 
 
 def load(experiment: str) -> Training:
-    """Read an experiment of the run scripts.
-
-    Args:
-        experiment: FOLDER/NAME, such as ``summarization/arxiv_16k``.
-
-    Raises:
-        ValueError: there is no such line, or its architecture has no sizes here.
-    """
+    """Read an experiment of the run scripts."""
     folder, _, name = experiment.partition("/")
     path = SCRIPTS / folder / "experiments.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []

@@ -15,17 +15,7 @@ Curve = dict[int, float]
 
 
 def read_log(path: Path) -> dict[str, Curve]:
-    """Read the loss by update, of training and of every validated split.
-
-    Args:
-        path: the log file.
-
-    Returns:
-        Curves by name: "training", and the names of the splits.
-
-    Raises:
-        ValueError: the file has no loss.
-    """
+    """Read the loss by update, of training and of every validated split."""
     curves: dict[str, Curve] = {}
     with open(path, encoding="utf-8") as lines:
         for line in lines:

@@ -15,15 +15,6 @@ class AdaptiveSpans(nn.Module):
     Without ``shared`` there is no l, and the spans are Sukhbaatar et al.'s. z is a parameter for each layer, so that an
     optimizer that clips by parameter clips by layer, as theirs does. z and l begin at 0 and stay between 0 and 1:
     fairseq calls :meth:`set_num_updates` before every update, which moves them back into the interval.
-
-    Args:
-        num_layers, num_heads: of the model.
-        max_span: S, positions.
-        ramp: R, positions over which a head's sight fades behind its span.
-        shared: whether there is l.
-
-    Raises:
-        ValueError: a number is out of range.
     """
 
     def __init__(self, num_layers: int, num_heads: int, *, max_span: int, ramp: int, shared: bool) -> None:
@@ -44,11 +35,7 @@ class AdaptiveSpans(nn.Module):
         return self.max_span * z
 
     def reaches(self, spans: Tensor) -> list[int]:
-        """For each layer the farthest distance that one of its heads sees, rounded up; at most S.
-
-        Args:
-            spans: the result of :meth:`forward`, which this method brings to the CPU.
-        """
+        """For each layer the farthest distance that one of its heads sees, rounded up; at most S."""
         farthest = (spans.detach().amax(1) + self.ramp).ceil().long().tolist()
         return [min(self.max_span, -(-reach // ROUND_TO) * ROUND_TO) for reach in farthest]
 

@@ -23,14 +23,6 @@ class TextStream(FairseqDataset):
     """A split of a data folder of ``poolingformer-preprocess char_lm``, memory-mapped.
 
     Every symbol is predicted once, from the symbols before it; the first is predicted from ``</s>``.
-
-    Args:
-        prefix: path of the ``.bin`` and ``.idx`` files without their suffix.
-        leave_out: a symbol that is no part of the text, which is then copied; None for all of it.
-
-    Raises:
-        FileNotFoundError: a file is not there.
-        ValueError: a file is damaged, or the text has no symbol.
     """
 
     def __init__(self, prefix: Path, leave_out: int | None = None) -> None:
@@ -51,18 +43,7 @@ class TextStream(FairseqDataset):
         return self.sequences.read(first, end) if self._left is None else self._left[first:end]
 
     def read(self, first: int, end: int, rotation: int = 0) -> tuple[Tensor, Tensor]:
-        """The symbols from ``first`` to ``end``, each with the symbol before it.
-
-        Args:
-            first, end: half-open; 0 <= first <= end <= len(self).
-            rotation: read the text as if it began at this symbol, and its beginning followed its end.
-
-        Returns:
-            inputs and targets (end - first,), int64.
-
-        Raises:
-            ValueError: an index is no byte of the dictionary.
-        """
+        """The symbols from ``first`` to ``end``, each with the symbol before it."""
         length = len(self)
         begin, size = (first + rotation) % length, end - first
         before = [self[begin - 1]] if begin else [EOS]
@@ -84,15 +65,6 @@ class TextBlocks(FairseqDataset):
 
     Row r has the symbols from ``r * n // num_rows`` on. Item ``block * num_rows + row`` is a block of a row. The last
     block is as long as the rest of the longest row; shorter rows are padded there.
-
-    Args:
-        stream: the text, of n symbols.
-        num_rows: rows of all workers together.
-        tokens_per_sample: symbols of a block.
-        rotation_seed: begin each epoch at another symbol, drawn with this seed; None: at the first.
-
-    Raises:
-        ValueError: there are more rows than symbols.
     """
 
     def __init__(
@@ -135,15 +107,7 @@ class TextBlocks(FairseqDataset):
         return list(np.arange(len(self)).reshape(self.num_blocks * num_workers, -1))
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
-        """A batch: one block of several rows.
-
-        Args:
-            samples: items of the same block.
-
-        Returns:
-            ``net_input.src_tokens`` and ``target`` (B, T), ``ntokens``; ``position``, bytes of each row before
-            this block; ``continues`` and ``goes_on``, bools: whether a block precedes and whether one follows.
-        """
+        """A batch: one block of several rows."""
         if not samples:
             return {}
         block = samples[0]["id"] // self.num_rows
@@ -177,14 +141,7 @@ class CarriedMemory:
         self._tensors: list[Tensor] | None = None
 
     def before(self, sample: dict[str, Any]) -> list[Tensor] | None:
-        """The memory with which the model reads a batch.
-
-        Args:
-            sample: a batch of :class:`TextBlocks`.
-
-        Returns:
-            A tensor (B, …) for each layer, or None for an empty memory.
-        """
+        """The memory with which the model reads a batch."""
         if not sample["continues"]:
             return None
         tokens = sample["net_input"]["src_tokens"]
@@ -198,12 +155,7 @@ class CarriedMemory:
         return self._tensors and [tensor.to(tokens.device) for tensor in self._tensors]
 
     def keep(self, sample: dict[str, Any], memory: list[Tensor] | None) -> None:
-        """Keep the memory that a model returned for a batch.
-
-        Args:
-            sample: the batch.
-            memory: a tensor (B, …) for each layer; None of a model without memory.
-        """
+        """Keep the memory that a model returned for a batch."""
         self._position = sample["position"] + sample["net_input"]["src_tokens"].size(1)
         self._tensors = None
         if sample["goes_on"] and memory is not None:
@@ -232,12 +184,7 @@ def byte_dictionary() -> Dictionary:
 
 
 def load_text(folder: Path, split: str, leave_out: int | None = None) -> TextStream:
-    """Open a split of a data folder of ``poolingformer-preprocess char_lm``, without a symbol if one is given.
-
-    Raises:
-        FileNotFoundError: the folder has no such split, or is not finished.
-        ValueError: it is another kind of data folder, or damaged.
-    """
+    """Open a split of a data folder of ``poolingformer-preprocess char_lm``, without a symbol if one is given."""
     data = DataFolder(folder, BYTES)
     dictionary = data.dictionary()
     if tuple(read_symbols(dictionary)) != BYTE_SYMBOLS:

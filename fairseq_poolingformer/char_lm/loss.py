@@ -27,11 +27,7 @@ class CharLMCriterion(FairseqCriterion):
         self.train_memory, self.valid_memory = task.train_memory, task.valid_memory
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True):
-        """Compute the loss of a batch of ``TextBlocks``, a sum whatever ``reduce`` is.
-
-        Returns:
-            The loss summed over bytes, their number, and the logged numbers.
-        """
+        """Compute the loss of a batch of ``TextBlocks``, a sum whatever ``reduce`` is."""
         carried = self.train_memory if self.training else self.valid_memory
         memory = carried.before(sample) if carried is not None else None
         logits, extra = model(**sample["net_input"], **({} if memory is None else {"memory": memory}))

@@ -37,12 +37,7 @@ class CharLanguageModel(FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, args: Any, task) -> CharLanguageModel:
-        """Build the model with the task's dictionary.
-
-        Raises:
-            ValueError: flags are out of range, or do not go together.
-            UsageError: a task of fairseq would leave out what makes the model.
-        """
+        """Build the model with the task's dictionary."""
         args = as_namespace(cls, args)
         if (args.memory_length or args.max_span) and type(task).__module__.startswith("fairseq."):
             raise UsageError(

@@ -13,13 +13,7 @@ from fairseq_poolingformer.training.recompute import SeededDropout
 
 @dataclass(frozen=True)
 class DistanceScores:
-    """Relative positions add ``α q_i·by_content[i − j] + alone[i − j]`` to the score ``α q_i·k_j``.
-
-    Args:
-        query: (B, H, T, D) q.
-        by_content: (H, K, D).
-        alone: (H, K), or None.
-    """
+    """Relative positions add ``α q_i·by_content[i − j] + alone[i − j]`` to the score ``α q_i·k_j``."""
 
     query: Tensor
     by_content: Tensor
@@ -30,11 +24,6 @@ class LearnedPositions(nn.Module):
     """A vector p for every distance, the same for all layers and heads (Shaw et al. 2018; Sukhbaatar et al. 2019 §2.1).
 
     ``score[i, j] = α(q_i·k_j + q_i·p_{i−j})``
-
-    Args:
-        max_distance: the farthest distance.
-        head_dim: D.
-        nearest: the nearest distance with a vector, 0 or 1.
     """
 
     def __init__(self, max_distance: int, head_dim: int, nearest: int = 0) -> None:
@@ -48,22 +37,12 @@ class LearnedPositions(nn.Module):
 
     @staticmethod
     def scores(query: Tensor, vectors: Tensor) -> DistanceScores:
-        """The scores of the distances 0 … K − 1.
-
-        Args:
-            query: (B, H, T, D).
-            vectors: (K, D).
-        """
+        """The scores of the distances 0 … K − 1."""
         return DistanceScores(query, vectors.expand(query.size(1), -1, -1))
 
 
 class SinusoidalPositions(nn.Module):
-    """r of Transformer-XL: sines and cosines of every distance, the same for all layers (Dai et al. 2019 §3.3).
-
-    Args:
-        embed_dim: C, even.
-        dropout: probability of dropping an element of r in training.
-    """
+    """r of Transformer-XL: sines and cosines of every distance, the same for all layers (Dai et al. 2019 §3.3)."""
 
     def __init__(self, embed_dim: int, dropout: float) -> None:
         super().__init__()
@@ -81,10 +60,6 @@ class ProjectedPositions(nn.Module):
 
     W_r belongs to the layer. u and v, a vector each for every head, may be shared with other layers (Dai et al. 2019
     §3.3: one u and one v in all).
-
-    Args:
-        embed_dim: C.
-        num_heads: H.
     """
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
@@ -101,14 +76,7 @@ class ProjectedPositions(nn.Module):
         self.content_bias, self.position_bias = other.content_bias, other.position_bias
 
     def forward(self, query: Tensor, num_distances: int, scale: float, positions: Tensor | None) -> DistanceScores:
-        """The scores of the distances 0 … K − 1.
-
-        Args:
-            query: (B, H, T, D).
-            num_distances: K.
-            scale: α.
-            positions: (K or more, C) r; None while nothing is trained: W_r r is then kept from call to call.
-        """
+        """The scores of the distances 0 … K − 1."""
         if positions is None:
             table = self._kept_table(num_distances)
         else:

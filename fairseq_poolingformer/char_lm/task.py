@@ -74,12 +74,7 @@ class CharLMTask(OneDictionaryTask):
 
     @classmethod
     def setup_task(cls, cfg: CharLMConfig, **kwargs: Any) -> "CharLMTask":
-        """Make the task; the dictionary needs no file.
-
-        Args:
-            cfg: its options.
-            kwargs: unused.
-        """
+        """Make the task; the dictionary needs no file."""
         return cls(cfg)
 
     def max_positions(self) -> int:
@@ -87,11 +82,7 @@ class CharLMTask(OneDictionaryTask):
         return self.cfg.tokens_per_sample
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """Build the model.
-
-        Raises:
-            ValueError: the model takes fewer bytes than a block has, or lacks the memory that is required.
-        """
+        """Build the model."""
         model = super().build_model(cfg, from_checkpoint)
         if getattr(model, "memory_length", 0) == 0:
             if self.cfg.require_memory and not from_checkpoint:
@@ -112,12 +103,7 @@ class CharLMTask(OneDictionaryTask):
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load a split of the data folder.
-
-        Raises:
-            FileNotFoundError: the folder has no such split.
-            ValueError: it is not a folder of ``poolingformer-preprocess char_lm``.
-        """
+        """Load a split of the data folder."""
         self.datasets[split] = load_text(self.folder(split, epoch), split)
         logger.info("%s: %d bytes", split, len(self.datasets[split]))
 
@@ -138,22 +124,7 @@ class CharLMTask(OneDictionaryTask):
         skip_remainder_batch: bool = False,
         **kwargs: Any,
     ) -> EpochBatchIterator:
-        """Batches of a text, in its order.
-
-        Args:
-            dataset: the text.
-            max_tokens: bytes of a worker's batch at most.
-            max_sentences: its rows at most.
-            num_shards, shard_id: how many workers there are, and which this one is.
-            num_workers: processes that read data.
-            epoch: decides where the text begins, with ``--rotate-text``.
-            data_buffer_size: batches to prepare.
-            skip_remainder_batch: leave out the last batch of an epoch.
-            kwargs: fairseq's options of examples that may be ordered; unused.
-
-        Raises:
-            ValueError: neither limit is given, or not even one block fits.
-        """
+        """Batches of a text, in its order."""
         is_training = dataset is self.datasets.get(self.cfg.train_subset)
         blocks = TextBlocks(
             dataset,

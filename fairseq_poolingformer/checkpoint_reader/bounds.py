@@ -54,12 +54,7 @@ def shown(text: str) -> str:
 
 
 def growth(size: int, unpacked: int) -> str | None:
-    """Say that an archive would grow beyond reason; None if it would not.
-
-    Args:
-        size: bytes of the archive.
-        unpacked: bytes that it declares to hold.
-    """
+    """Say that an archive would grow beyond reason; None if it would not."""
     if unpacked <= LARGEST_GROWTH * max(size, 2**20):
         return None
     return f"its {size:,} bytes would become {unpacked:,}, so it was not read"

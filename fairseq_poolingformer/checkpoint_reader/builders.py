@@ -35,11 +35,7 @@ class Foreign:
 
 
 class Unfinished:
-    """A value that is known only when the file gives its state.
-
-    Args:
-        complete: takes the state and the budget and returns the value.
-    """
+    """A value that is known only when the file gives its state."""
 
     def __init__(self, complete: Callable[[Any, Budget], Any]) -> None:
         self.complete = complete
@@ -52,11 +48,7 @@ def settled(value: Any) -> Any:
 
 
 def finished(target: Any, state: Any, budget: Budget) -> None:
-    """Give a value its state.
-
-    Raises:
-        Malformed: it has no state, or not such a one.
-    """
+    """Give a value its state."""
     kind = type(target)
     if kind is Unfinished and target.value is _PENDING:
         target.value = target.complete(state, budget)

@@ -38,20 +38,7 @@ FORMS = {
 
 
 def read(path: str | os.PathLike, unread: Collection[str] = ()) -> Any:
-    """Read a file of ``torch.save`` to the CPU, as data; see :mod:`fairseq_poolingformer.checkpoint_reader`.
-
-    Args:
-        path: The file.
-        unread: As :func:`load` takes it.
-
-    Returns:
-        What is in the file.
-
-    Raises:
-        DamagedCheckpointError: The file is empty, cut, damaged or no file of torch.
-        CheckpointError: It holds something else than data, or more than it may.
-        OSError: The file is not there, is a folder, or may not be read.
-    """
+    """Read a file of ``torch.save`` to the CPU, as data; see :mod:`fairseq_poolingformer.checkpoint_reader`."""
     path = os.fspath(path)
     with open(path, "rb") as file:
         _check_first_bytes(path, file.read(256))
@@ -67,19 +54,7 @@ def read(path: str | os.PathLike, unread: Collection[str] = ()) -> Any:
 
 
 def load(path: str | os.PathLike, unread: Collection[str] = ()) -> dict[str, Any]:
-    """Read a checkpoint of fairseq, as :func:`read` does.
-
-    Args:
-        path: The file.
-        unread: Entries that are left empty, such as ``BEYOND_SETTINGS``, which saves their time and memory.
-
-    Returns:
-        fairseq's state, with the parameters under ``"model"``.
-
-    Raises:
-        CheckpointError: :func:`read` refuses the file, it is another kind of file, or its entries are malformed.
-        OSError: The file is not there, is a folder, or may not be read.
-    """
+    """Read a checkpoint of fairseq, as :func:`read` does."""
     state = read(path, unread)
     if not isinstance(state, dict) or "model" not in state:
         raise CheckpointError(

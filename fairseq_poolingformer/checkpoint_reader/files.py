@@ -24,21 +24,7 @@ MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001  # the first two pickles of a file
 
 
 def read(file: BinaryIO, unread: Collection[str] = ()) -> Any:
-    """Read a file of ``torch.save`` to the CPU.
-
-    Args:
-        file: open for reading, in binary.
-        unread: entries, if they are dictionaries, that are left empty; the bytes of their tensors are not read.
-
-    Returns:
-        Tensors, parameters, text, bytes, numbers, None, ``torch.Size``, ``torch.device``, ``torch.dtype``, numpy's
-        scalars and arrays of numbers or text, and lists, tuples, sets, dictionaries and Namespaces of these. No list or
-        dictionary holds itself.
-
-    Raises:
-        Malformed: the file is cut, damaged or not a file of torch.
-        Refused: it holds something else, or more than it may.
-    """
+    """Read a file of ``torch.save`` to the CPU."""
     file.seek(0)
     container = _Zip(file) if file.read(4) == ZIP else _Legacy(file)
     try:
@@ -201,12 +187,7 @@ def _place(place: Any, parts: int) -> tuple[Any, str, int]:
 
 
 def damage(path: str | os.PathLike) -> str | None:
-    """Say how a checkpoint file is damaged; None when every byte is what was written.
-
-    Args:
-        path: a file of ``torch.save``; of those in the format before torch 1.6, which has no checksums, only the
-            beginning is checked.
-    """
+    """Say how a checkpoint file is damaged; None when every byte is what was written."""
     try:
         with open(path, "rb") as file:
             head = file.read(4)

@@ -21,11 +21,6 @@ _INTEGER, _FLOAT = struct.Struct("<i"), struct.Struct(">d")
 class Machine:
     """Reads pickles of one file.
 
-    Args:
-        file: the pickle.
-        budget: how much the file may build.
-        storage: takes what a pickle gives to find a tensor's storage, and returns the storage.
-
     Attributes:
         foreign: names that the pickles called, and that stand for no data.
     """
@@ -38,12 +33,7 @@ class Machine:
         self.foreign: set[str] = set()
 
     def load(self) -> Any:
-        """Read one pickle, up to its end.
-
-        Raises:
-            Malformed: it is not a pickle of values.
-            Refused: it holds more than it may.
-        """
+        """Read one pickle, up to its end."""
         self._stack, self._outer, self._memo = [], [], []
         try:
             while (code := self._take(1)) != b".":

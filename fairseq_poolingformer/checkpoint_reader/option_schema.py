@@ -89,16 +89,7 @@ class Option:
 
 
 def accepted(name: str, value: Any, option: Option) -> bool:
-    """Whether an option keeps the value that a checkpoint gives to it; otherwise it has its default.
-
-    Args:
-        name: of the option.
-        value: what the checkpoint's configuration holds.
-        option: its declaration.
-
-    Raises:
-        ConfigurationError: the value is of another type than the option, or out of bounds.
-    """
+    """Whether an option keeps the value that a checkpoint gives to it; otherwise it has its default."""
     if value is None:
         return True
     if name in LEFT_OUT:
@@ -130,14 +121,7 @@ def accepted(name: str, value: Any, option: Option) -> bool:
 
 
 def plain_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those settings of a model that the tables above let through, for converting it without fairseq.
-
-    Args:
-        given: of a checkpoint or a ``config.json``, by name.
-
-    Raises:
-        ConfigurationError: a size is no whole number or out of bounds, or a text has another form than its option's.
-    """
+    """Return those settings of a model that the tables above let through, for converting it without fairseq."""
     kept = {}
     for name, value in given.items():
         rate = re.fullmatch(RATES, name) is not None

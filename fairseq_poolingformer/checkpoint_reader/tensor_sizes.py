@@ -32,15 +32,7 @@ _WIDTH = re.compile(r".*_(dim|hidden_size)")
 
 
 def check_sizes(options: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
-    """Compare a model's options with the tensors of the same file.
-
-    Args:
-        options: of the model, by name, each of its own type.
-        state: the parameters.
-
-    Raises:
-        ConfigurationError: an option asks for more than the tensors hold.
-    """
+    """Compare a model's options with the tensors of the same file."""
     found = 1 + max((int(match[1]) for name in state if (match := _LAYER.fullmatch(name))), default=-1)
     for option in COUNTS:
         count = options.get(option)
@@ -65,14 +57,7 @@ def check_sizes(options: Mapping[str, Any], state: Mapping[str, Tensor]) -> None
 
 
 class Building(TorchDispatchMode):
-    """Within the block, tensors are made only up to a multiple of what a checkpoint holds.
-
-    Args:
-        state: the parameters of the checkpoint.
-
-    Raises:
-        ConfigurationError: the block makes more, or very many small ones.
-    """
+    """Within the block, tensors are made only up to a multiple of what a checkpoint holds."""
 
     TIMES = 4  # parameters, their first random values, and copies while they are made
     MORE_ELEMENTS = 2**26  # masks, sinusoids, positions that the user asks for: 256 MiB in float32

@@ -27,13 +27,7 @@ MOST_ELEMENTS = 2**62
 
 
 class Storage:
-    """The memory of tensors.
-
-    Args:
-        dtype: of its elements.
-        memory: its bytes.
-        first, count: the elements of the memory that belong to it.
-    """
+    """The memory of tensors."""
 
     __slots__ = ("count", "dtype", "first", "memory")
 
@@ -54,12 +48,7 @@ def storage_dtype(kind: Any) -> torch.dtype:
 
 
 def tensor(arguments: tuple) -> torch.Tensor:
-    """Make the tensor that ``torch._utils._rebuild_tensor_v2`` would make.
-
-    Args:
-        arguments: storage, offset, size and strides in elements; then whether it requires a gradient, its hooks, and
-            properties, which must be empty.
-    """
+    """Make the tensor that ``torch._utils._rebuild_tensor_v2`` would make."""
     if not 4 <= len(arguments) <= 7 or not isinstance(arguments[0], Storage):
         raise Malformed("a tensor in it lacks its storage")
     storage, offset, size, strides, *others = arguments

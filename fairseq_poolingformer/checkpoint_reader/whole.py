@@ -31,11 +31,7 @@ class Extent(NamedTuple):
 
 
 class Name:
-    """A name in a file. It stands for nothing, and nothing is looked up by it.
-
-    Args:
-        name: module and class or function, such as ``argparse.Namespace``.
-    """
+    """A name in a file. It stands for nothing, and nothing is looked up by it."""
 
     __slots__ = ("name",)
 
@@ -51,15 +47,7 @@ def refusal(names: set[str]) -> str:
 
 
 def check_whole(root: Any, file_size: int) -> None:
-    """Check what a file holds.
-
-    Args:
-        root: the value.
-        file_size: bytes of the file.
-
-    Raises:
-        Refused: it holds something else than data, holds itself, or is too large or too deep.
-    """
+    """Check what a file holds."""
     extents: dict[int, Extent] = {}  # by id
     names: set[str] = set()
     path = [(root, _parts(root, names))]

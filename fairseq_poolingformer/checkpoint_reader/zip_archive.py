@@ -39,15 +39,7 @@ class Record(NamedTuple):
 
 
 class ZipArchive:
-    """A zip archive.
-
-    Args:
-        file: the archive, open for reading.
-
-    Raises:
-        Malformed: it has no directory, or one that contradicts itself.
-        Refused: it has too many records, or would grow beyond reason.
-    """
+    """A zip archive."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -73,11 +65,7 @@ class ZipArchive:
         return content
 
     def read_into(self, record: Record, memory: memoryview) -> None:
-        """Read a record into memory of its size.
-
-        Raises:
-            Malformed: it is cut short, or its checksum is another one.
-        """
+        """Read a record into memory of its size."""
         self._unpack(record, lambda position, size: memory[position : position + size])
 
     def check(self, record: Record) -> None:
@@ -86,12 +74,7 @@ class ZipArchive:
         self._unpack(record, lambda position, size: scratch[:size])
 
     def _unpack(self, record: Record, memory: Callable[[int, int], memoryview]) -> None:
-        """Read a record, block by block.
-
-        Args:
-            record: the record.
-            memory: takes the position and size of a block and returns where to put it.
-        """
+        """Read a record, block by block."""
         self._find(record)
         fill = self._file.readinto if record.method == STORED else _inflater(self._file, record)
         checksum = 0

@@ -29,20 +29,7 @@ UPDATE_CHECKPOINT = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
 def last_checkpoints(folder: Path, name: re.Pattern, count: int, upper_bound: int | None = None) -> list[Path]:
-    """Return the last checkpoints of a folder, the newest first.
-
-    Args:
-        folder: The save directory of a training.
-        name: The pattern of the file names; its first group is the epoch or the update.
-        count: How many to return.
-        upper_bound: The largest epoch or update to take; None for no bound.
-
-    Returns:
-        ``count`` files, by falling epoch or update.
-
-    Raises:
-        ValueError: ``folder`` is no folder, or has too few such checkpoints.
-    """
+    """Return the last checkpoints of a folder, the newest first."""
     if not folder.is_dir():
         raise ValueError(f"--inputs {folder} is no folder; with a number of checkpoints, give the save directory")
     found = [(int(match.group(1)), path) for path in folder.iterdir() if (match := name.fullmatch(path.name))]
@@ -59,16 +46,6 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
     Sums are taken in float64. Half-precision parameters come out as float32, as with fairseq's script. Integer and
     boolean buffers have no mean: the first checkpoint's are taken. Parameters that are one tensor in every checkpoint
     (tied embeddings) are one tensor in the result.
-
-    Args:
-        paths: The checkpoint files; one is in memory at a time, beside the sums.
-
-    Returns:
-        fairseq's state; all but ``"model"`` is the first checkpoint's.
-
-    Raises:
-        CheckpointError: A file cannot be loaded.
-        ValueError: A checkpoint has no parameters, or others than the first.
     """
     first: dict[str, Any] = {}
     sums: OrderedDict[str, torch.Tensor] = OrderedDict()
@@ -120,12 +97,7 @@ def _check_same_parameters(path: Path, model: dict, sums: dict) -> None:
 
 
 def save(state: dict[str, Any], output: Path) -> None:
-    """Write a checkpoint beside its final name, and rename it when it is whole.
-
-    Args:
-        state: What to save.
-        output: The file.
-    """
+    """Write a checkpoint beside its final name, and rename it when it is whole."""
     with whole_file(output) as unfinished:
         torch.save(state, unfinished)
 

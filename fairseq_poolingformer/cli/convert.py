@@ -46,14 +46,7 @@ def to_fairseq(options: argparse.Namespace) -> None:
 def write_fairseq(
     source: Path, output: Path, arch: str | None = None, drop_heads: bool = False, original_bpe: Path | None = None
 ) -> tuple[Family, Converted]:
-    """Convert a Hugging Face folder to ``model.pt``, dictionaries, ``tokenizer/`` and ``flags.txt``.
-
-    Args:
-        source: the folder.
-        output: the folder to make.
-        arch, drop_heads: as :func:`~fairseq_poolingformer.weights.convert.to_fairseq` takes them.
-        original_bpe: a folder with the original files of the tokenizer, to compare with.
-    """
+    """Convert a Hugging Face folder to ``model.pt``, dictionaries, ``tokenizer/`` and ``flags.txt``."""
     config = files.read_config(source)
     state = files.read_huggingface_weights(source)
     require_finite(source, state)

@@ -283,11 +283,7 @@ def memory() -> str:
 
 
 def disk(folder: Path) -> str:
-    """The free space of a folder's disk, and the speed at which a temporary file of 64 MiB is written to it.
-
-    Raises:
-        OSError: the folder is missing, or cannot be written to.
-    """
+    """The free space of a folder's disk, and the speed at which a temporary file of 64 MiB is written to it."""
     free = shutil.disk_usage(folder).free
     line = f"disk of {folder.resolve()}: {free / GIB:.1f} GiB free"
     if free < 4 * DISK_BYTES:

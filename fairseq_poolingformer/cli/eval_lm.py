@@ -123,11 +123,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def set_memory_length(model: nn.Module, length: int) -> None:
-    """Give a model another memory.
-
-    Raises:
-        ValueError: the length of its memory cannot be chosen.
-    """
+    """Give a model another memory."""
     if not hasattr(model, "set_memory_length"):
         raise ValueError(f"--memory-length: the memory of {type(model).__name__} has a fixed length; leave it out")
     model.set_memory_length(length)
@@ -188,14 +184,6 @@ def cut(size: int, context: int, stride: int) -> list[Stretch]:
 
     All sequences are equally long. The first scores all its bytes. Each of the others ends ``stride`` bytes after the
     one before, the last where the text ends, and scores the bytes by which it ends later.
-
-    Args:
-        size: bytes of the text.
-        context: bytes of a sequence.
-        stride: bytes from the end of one to that of the next.
-
-    Raises:
-        ValueError: sequences are shorter than the stride, so that bytes would be left out.
     """
     if stride > context:
         raise ValueError(f"--stride {stride} is longer than --context {context}: some bytes would not be scored")
@@ -211,16 +199,7 @@ def cut(size: int, context: int, stride: int) -> list[Stretch]:
 def score(
     model: nn.Module, text: Any, stretches: Sequence[Stretch], *, batch_size: int, block: int, device: str
 ) -> float:
-    """Sum the cross entropy of the scored bytes, in nats.
-
-    Args:
-        model: on the device, in eval mode.
-        text: a :class:`~fairseq_poolingformer.char_lm.data.TextStream`.
-        stretches: equally long sequences.
-        batch_size: how many to read side by side.
-        block: bytes to read at a time; the memory goes from a block to the next.
-        device: to compute on.
-    """
+    """Sum the cross entropy of the scored bytes, in nats."""
     total = torch.zeros((), dtype=torch.float64)
     scored = sum(stretch.end - stretch.scored_from for stretch in stretches)
     with tqdm(total=scored, unit="B", unit_scale=True, disable=None) as progress:
@@ -244,14 +223,7 @@ def score(
 
 
 def join(files: Sequence[Path]) -> dict[str, Any]:
-    """Join the results of all shards.
-
-    Args:
-        files: the output file of each shard.
-
-    Raises:
-        ValueError: a file is no such result, a shard is missing or comes twice, or the evaluations differ.
-    """
+    """Join the results of all shards."""
     results = [_read_result(path) for path in files]
     joined = {key: results[0][key] for key in results[0] if key not in ("shards", "nll", "scored", "bpc")}
     for path, result in zip(files, results, strict=True):

@@ -101,19 +101,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def evaluate(path: str, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
-    """Score the masked tokens of a split.
-
-    Args:
-        path: a checkpoint.
-        args: the command's options.
-
-    Returns:
-        (N,) the distance of each masked token that counts, and (N,) its negative log-likelihood in nats.
-
-    Raises:
-        FileNotFoundError: there is no such checkpoint or split.
-        ValueError: the checkpoint is of another task.
-    """
+    """Score the masked tokens of a split."""
     (model,), task = load_models([path], args.device, args.precision, task="long_masked_lm", data=args.data)
     if args.block_tokens:
         task.cfg.block_tokens = args.block_tokens
@@ -184,16 +172,7 @@ def score(model: nn.Module, batch: dict[str, Any], device: str) -> np.ndarray:
 
 
 def summarize(distances: np.ndarray, nll: np.ndarray, limits: Sequence[int]) -> list[dict[str, Any]]:
-    """Tokens and bits per token of each class of distances.
-
-    Args:
-        distances: (N,) in tokens, or NONE.
-        nll: (N,) in nats.
-        limits: the classes' upper limits, ascending.
-
-    Returns:
-        The classes: all, no repetition, up to the first limit, between limits, and beyond the last.
-    """
+    """Tokens and bits per token of each class of distances."""
     edges = [0, *limits, math.inf]
     chosen = [("all", np.ones(len(nll), dtype=bool)), ("none", distances == NONE)]
     for low, high in itertools.pairwise(edges):

@@ -90,15 +90,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def class_name(config: Any, head: str | None) -> tuple[str, str]:
-    """Return the start and the end of the name of the long model's class.
-
-    Args:
-        config: the short model's configuration.
-        head: a key of HEADS; None for the head that the short model has.
-
-    Raises:
-        ConversionError: there is no such class.
-    """
+    """Return the start and the end of the name of the long model's class."""
     from fairseq_poolingformer.huggingface.families import family_of
     from fairseq_poolingformer.huggingface.short_models import why_not
 
@@ -120,11 +112,7 @@ def class_name(config: Any, head: str | None) -> tuple[str, str]:
 
 
 def _settings(options: argparse.Namespace, config_class: type, config: Any, unused: int) -> dict[str, Any]:
-    """Return the settings that the command line gives.
-
-    Raises:
-        ValueError: the model has no such setting, or its value is out of range.
-    """
+    """Return the settings that the command line gives."""
     given = {name: getattr(options, name) for name in (*DEFAULTS, "absolute_positions", "rope_type")}
     given = {name: value for name, value in given.items() if value is not None}
     lacking = [name for name in given if not hasattr(config_class, name)]

@@ -16,11 +16,7 @@ from fairseq_poolingformer.command import load_fairseq
 
 
 def checkpoint_of(path: Path) -> Path:
-    """The checkpoint that a path names: ``model.pt`` of a folder that ``poolingformer finetune`` or ``convert`` made.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
+    """The checkpoint a path names: ``model.pt`` of a folder that ``poolingformer finetune`` or ``convert`` made."""
     if (path / "model.pt").is_file():
         path /= "model.pt"
     _require_checkpoint(path)
@@ -44,20 +40,7 @@ def _require_checkpoint(path: Path) -> None:
 def load_models(
     paths: Sequence[str], device: str, precision: str, *, task: str | None = None, data: Path | None = None
 ) -> tuple[list[nn.Module], Any]:
-    """Load checkpoints' models, in eval mode, and their task.
-
-    Args:
-        paths: the checkpoints, or folders with ``model.pt``.
-        device: to compute on.
-        precision: a key of :data:`DTYPES`.
-        task: the ``--task`` that they must be of; None for any.
-        data: the data folder; None for that of the training.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: a file is no checkpoint.
-        ValueError: one is a checkpoint of another task.
-    """
+    """Load checkpoints' models, in eval mode, and their task."""
     paths = [str(checkpoint_of(Path(path))) for path in paths]
     load_fairseq()
     from fairseq import checkpoint_utils
@@ -82,18 +65,7 @@ def load_models(
 def read_batches(
     dataset: Any, batches: Sequence[Sequence[int]], device: str, num_workers: int, unit: str
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Read the batches of a fairseq dataset with a progress bar.
-
-    Args:
-        dataset: gives items, and joins them with ``collater``.
-        batches: numbers of its items.
-        device: to put the second of each pair on.
-        num_workers: processes that read.
-        unit: of the progress bar, which counts items.
-
-    Yields:
-        Each batch on the CPU, and on the device.
-    """
+    """Read the batches of a fairseq dataset with a progress bar."""
     from fairseq import utils
 
     loader = DataLoader(

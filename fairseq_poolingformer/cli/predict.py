@@ -108,17 +108,7 @@ def run(args: argparse.Namespace) -> None:
 
 @torch.inference_mode()
 def predict(model, task, subset: str, predictor, device: str, max_tokens: int, num_workers: int = 0) -> None:
-    """Give a predictor the outputs of all examples of a split.
-
-    Args:
-        model: on the device, in eval mode.
-        task: a :class:`~fairseq_poolingformer.tasks.shared.task.DocumentTask`.
-        subset: the split.
-        predictor: of the task.
-        device: the model's.
-        max_tokens: of a batch, padding not counted; an example of more is a batch by itself.
-        num_workers: processes that read data.
-    """
+    """Give a predictor the outputs of all examples of a split."""
     task.read_whole()
     task.load_dataset(subset)
     dataset = task.dataset(subset)

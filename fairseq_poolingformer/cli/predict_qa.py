@@ -159,20 +159,7 @@ def predict(
     max_answer_length: int = MAX_ANSWER_LENGTH,
     num_workers: int = 0,
 ) -> np.ndarray:
-    """Find the best answer of each example in one pass over its segments by all models.
-
-    Args:
-        models: on the device, in eval mode; their probabilities are averaged.
-        dataset: a ``QuestionAnsweringDataset`` of all segments of a split.
-        examples: the numbers of the examples to answer.
-        device: the device of the models.
-        max_tokens: of a batch, padding included.
-        max_answer_length: tokens of a span at most.
-        num_workers: processes that read data.
-
-    Returns:
-        (n,) records as in :class:`BestAnswers`; those of other examples have no answer.
-    """
+    """Find the best answer of each example in one pass over its segments by all models."""
     segments, best = dataset.segments, BestAnswers(len(dataset.split))
     numbers = np.arange(segments.bounds[examples.start], segments.bounds[examples.stop])
     # the longest first: a batch that does not fit into memory fails at once
@@ -188,15 +175,7 @@ def predict(
 
 
 def join(files: Iterable[Path], ids: ExampleIds) -> list[Prediction]:
-    """Read the predictions of several files and put them in the order of the data folder.
-
-    Args:
-        files: official prediction files.
-        ids: the examples, each of which must have one prediction.
-
-    Raises:
-        ValueError: an example has no prediction or two, or a prediction is of another example or another corpus.
-    """
+    """Read the predictions of several files and put them in the order of the data folder."""
     found: dict[int | str, Prediction] = {}
     for path in files:
         kind, predictions = read_predictions(path)

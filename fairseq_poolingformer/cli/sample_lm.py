@@ -99,18 +99,7 @@ def sample(
     seed: int = 1,
     device: str = "cpu",
 ) -> Iterator[int]:
-    """Yield the bytes with which a model continues a text.
-
-    Args:
-        model: on the device, in eval mode.
-        prompt: the text to continue.
-        length: how many bytes to write.
-        context: bytes of the prompt to read at a time; without memory, bytes of the text to read for each byte.
-        temperature: divides the logits; 0 takes the largest.
-        top_k: choose among so many; 0 for all.
-        seed: of the random choices.
-        device: to compute on.
-    """
+    """Yield the bytes with which a model continues a text."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.from_numpy(bytes_to_ids(prompt).astype("int64")) if prompt else torch.tensor([EOS])
     read = _with_memory if getattr(model, "memory_length", 0) > 0 else _with_context

@@ -99,14 +99,7 @@ def _summarize(args: argparse.Namespace, documents: list[Any], ranks: Ranks | No
 
 
 def processes_of_torchrun(device: str) -> contextlib.AbstractContextManager[Ranks | None]:
-    """The processes that torchrun has started, which share documents within the block; None for one alone.
-
-    Args:
-        device: ``--device``.
-
-    Raises:
-        UsageError: it is one GPU, for several processes.
-    """
+    """The processes that torchrun has started, which share documents within the block; None for one alone."""
     if not under_torchrun():
         return contextlib.nullcontext()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -188,13 +181,7 @@ def load_reader():
 
 
 def load_hub(checkpoint: Path, data_folder: Path | None):
-    """Load the checkpoint with its dictionary and tokenizer.
-
-    Raises:
-        CheckpointError: the file is no checkpoint.
-        FileNotFoundError: no checkpoint, or no folder with its dictionary and tokenizer.
-        ValueError: the model writes no summaries.
-    """
+    """Load the checkpoint with its dictionary and tokenizer."""
     checkpoint, trained = _of_summarizer(checkpoint)
     folder = data_folder or find_data_folder(checkpoint)
     if trained in FAIRSEQS_TASKS:
@@ -211,11 +198,7 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
 
 
 def _of_summarizer(path: Path) -> tuple[Path, str | None]:
-    """The checkpoint that a path names, and the task of its training.
-
-    Raises:
-        ValueError: a model of another task; the message says which, and what it is for.
-    """
+    """The checkpoint that a path names, and the task of its training."""
     if (path / "config.json").is_file() and not any(path.glob("*.pt")):
         config = read_json(path / "config.json")
         architecture = class_of(config) if isinstance(config, dict) else ""
@@ -246,12 +229,7 @@ def _trained_task(checkpoint: Path) -> str | None:
 
 
 def _load_fairseqs(checkpoint: Path, folder: Path):
-    """Load a checkpoint of one of fairseq's tasks, to generate as this project's task does.
-
-    Args:
-        checkpoint: the file.
-        folder: with the files of :func:`_as_data_folder`.
-    """
+    """Load a checkpoint of one of fairseq's tasks, to generate as this project's task does."""
     from fairseq import checkpoint_utils, tasks
     from omegaconf import open_dict
 
@@ -265,16 +243,7 @@ def _load_fairseqs(checkpoint: Path, folder: Path):
 
 
 def _as_data_folder(folder: Path, target: Path) -> Path:
-    """Link the dictionary and the tokenizer of a folder, as fairseq publishes them or as preprocessing writes them.
-
-    Args:
-        folder: with ``dict.txt``, or ``dict.source.txt`` and ``dict.target.txt``; and with ``tokenizer/``, or
-            ``encoder.json`` and ``vocab.bpe``.
-        target: an empty folder for the names that preprocessing writes.
-
-    Raises:
-        FileNotFoundError: the folder lacks one.
-    """
+    """Link the dictionary and the tokenizer of a folder, as fairseq publishes them or as preprocessing writes them."""
     folder = folder.resolve()
     for name in PAIRS.dictionaries:
         found = next((folder / other for other in (name, "dict.txt") if (folder / other).is_file()), None)

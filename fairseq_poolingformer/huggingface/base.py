@@ -17,14 +17,7 @@ from fairseq_poolingformer.weights import tensor_digests
 
 
 def share_of_mean(loss: Tensor | None, labels: Tensor | None, num_items_in_batch: Tensor | int | None) -> Tensor | None:
-    """Return a batch's share of the mean over all batches that Trainer accumulates, so that the shares add up to it.
-
-    Args:
-        loss: the mean over this batch's labels; None without labels.
-        labels: any shape, −100 where nothing is predicted.
-        num_items_in_batch: labels in all accumulated batches, which Trainer gives to models whose ``forward`` takes
-            ``**kwargs``; None to return ``loss`` as it is.
-    """
+    """Return a batch's share of the mean over all batches that Trainer accumulates, so that the shares add up to it."""
     if loss is None or num_items_in_batch is None:
         return loss
     items = labels.ne(-100).sum().to(loss.device)

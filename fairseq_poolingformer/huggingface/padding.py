@@ -97,23 +97,7 @@ def encode(
     global_tokens: int,
     **kwargs: Any,
 ) -> BaseModelOutput:
-    """Run an encoder of transformers' with each row's real tokens first, and move its outputs back.
-
-    Args:
-        run: the encoder's forward pass, which takes the masks of :func:`~.attention.planes` as ``attention_mask``.
-        inputs: ``input_ids``, (B, T), or ``inputs_embeds``, (B, T, C), the other one None; and other inputs by token.
-        attention_mask: (B, T), 1 at real tokens, padding on either side; None without padding.
-        global_attention_mask: (B, T), 1 at global tokens; None for the first ``global_tokens`` ones.
-        longest: the number of tokens that the model takes.
-        global_tokens: see ``global_attention_mask``.
-        kwargs: for ``run``.
-
-    Returns:
-        The encoder's output. Its ``attentions`` stay as they are: positions in them count a row's real tokens.
-
-    Raises:
-        ValueError: an input is refused by :func:`checked_input`, or is too long.
-    """
+    """Run an encoder of transformers' with each row's real tokens first, and move its outputs back."""
     given = checked_input(inputs["input_ids"], inputs["inputs_embeds"], attention_mask, global_attention_mask)
     if given.size(1) > longest:
         raise ValueError(

@@ -94,14 +94,7 @@ def _has_vocabulary(head: nn.Module) -> bool:
 
 @dataclass
 class _Divided:
-    """Runs transformers' forward pass of an encoder on this rank's part.
-
-    Args:
-        encoder: the encoder.
-        division: of its batches.
-        whole: the output is that of whole documents.
-        shard: of the last batch.
-    """
+    """Runs transformers' forward pass of an encoder on this rank's part."""
 
     encoder: PreTrainedModel
     division: Division

@@ -13,13 +13,7 @@ from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
 
 
 def bias_table(scores: nn.Embedding, bucket: Callable[[Tensor], Tensor], max_distance: int) -> Tensor:
-    """Return the scores of all distances, (H, 2·max_distance + 1), as :class:`RelativePositionBias` takes them.
-
-    Args:
-        scores: (buckets, H).
-        bucket: gives the buckets of relative positions, a key's minus the query's.
-        max_distance: from here on, all distances to one side have the same bucket.
-    """
+    """Return the scores of all distances, (H, 2·max_distance + 1), as :class:`RelativePositionBias` takes them."""
     distances = torch.arange(-max_distance, max_distance + 1, device=scores.weight.device)
     return scores(bucket(-distances)).t()
 

@@ -8,12 +8,7 @@ from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 
 class DictionaryBPE:
-    """One of our tokenizers as a BPE of fairseq's command lines.
-
-    Args:
-        tokenizer: text to dictionary indices and back.
-        dictionary: the dictionary of those indices.
-    """
+    """One of our tokenizers as a BPE of fairseq's command lines."""
 
     def __init__(self, tokenizer: Tokenizer, dictionary: Dictionary) -> None:
         self.tokenizer, self.dictionary = tokenizer, dictionary

@@ -12,11 +12,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Division:
-    """How every batch is divided: each of the ranks has the whole batch's tokens, and computes some of its columns.
-
-    Args:
-        ranks: the processes; None for one alone.
-    """
+    """How every batch is divided: each of the ranks has the whole batch's tokens, and computes some of its columns."""
 
     ranks: Any = None
 
@@ -42,15 +38,7 @@ class Division:
         return F.pad(x, (*(0, 0) * (x.dim() - 2), 0, self._size - x.size(1)), value=value)
 
     def shard(self, padding_mask: Tensor, global_mask: Tensor | None) -> Any:
-        """This rank's part of a batch, one of nearly equal parts of its columns. All ranks call this together.
-
-        Args:
-            padding_mask: (B, T) bool, True at padding.
-            global_mask: (B, T) bool, True at global tokens; None without any.
-
-        Raises:
-            ValueError: the batch has fewer columns than there are ranks.
-        """
+        """This rank's part of a batch, one of nearly equal parts of its columns. All ranks call this together."""
         from fairseq_poolingformer.attention.sharding import Shard  # few trainings need it
 
         rows, columns = padding_mask.shape
@@ -69,11 +57,7 @@ class Division:
 
 
 def divide(model: nn.Module, division: Division | None) -> None:
-    """Let a model compute divided batches; with None, whole ones again.
-
-    Raises:
-        ValueError: the model has an encoder that cannot.
-    """
+    """Let a model compute divided batches; with None, whole ones again."""
     encoders = [module for module in model.modules() if hasattr(type(module), "division")]
     if not encoders:
         raise ValueError(

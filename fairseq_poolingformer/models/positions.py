@@ -16,10 +16,6 @@ class LearnedPositions(LearnedPositionalEmbedding):
 
     A row of n tokens then begins, in training, at any of the positions that leave room for it, so that short rows train
     the whole table and neighbours are what they are everywhere. In evaluation every row begins at the first position.
-
-    Args:
-        positions: the table to take over.
-        random_offsets: whether rows begin at random positions in training.
     """
 
     def __init__(self, positions: LearnedPositionalEmbedding, random_offsets: bool) -> None:
@@ -45,10 +41,6 @@ class PartlyFrozenPositions(LearnedPositions):
 
     The other rows are a parameter of their own, so that neither weight decay nor momentum reaches the frozen ones. The
     state dict has one ``weight``, as without frozen rows.
-
-    Args:
-        positions: the table to copy.
-        num_frozen: number of first rows to freeze, including the rows before position 0.
     """
 
     def __init__(self, positions: LearnedPositions, num_frozen: int) -> None:

@@ -24,13 +24,7 @@ Architecture = tuple[Callable[[argparse.Namespace], None], Mapping[str, Any]]
 
 
 def set_architecture(extended: Callable[[argparse.Namespace], None], settings: Mapping[str, Any], args: Any) -> None:
-    """Give ``args`` the settings that it lacks: those given, the papers' for the attention, fairseq's for the rest.
-
-    Args:
-        extended: fairseq's architecture, such as ``bart_large_architecture``.
-        settings: name -> value, where the architecture differs from it.
-        args: the command line's settings, or a checkpoint's.
-    """
+    """Give ``args`` the settings that it lacks: those given, the papers' for the attention, fairseq's for the rest."""
     set_defaults(args, **settings)
     set_defaults(args, **vars(TwoLevels.of(args)))
     extended(args)
@@ -47,13 +41,6 @@ def as_namespace(model: type, cfg: Any) -> Any:
 
     fairseq builds its own settings from such a configuration (``TransformerConfig.from_namespace``), and leaves out
     every name that it does not know: those of the two levels.
-
-    Args:
-        model: the class, with ``add_args``.
-        cfg: OmegaConf's, with all that the architecture sets; anything else is returned as it is.
-
-    Raises:
-        UsageError: a name that the model has no flag for.
     """
     if not OmegaConf.is_config(cfg):
         return cfg
@@ -96,19 +83,7 @@ class LoadsCheckpoints:
         data_name_or_path: str = ".",
         **kwargs: Any,
     ) -> PoolingformerHubInterface | PoolingformerRobertaHubInterface:
-        """Load a model for use in Python.
-
-        Args:
-            model_name_or_path: folder of the checkpoint, or an archive of such a folder (``.tar.gz``), or its address.
-            checkpoint_file: its name in that folder.
-            data_name_or_path: data folder with the dictionary and tokenizer; a path that begins with a dot starts in
-                the model's folder.
-            kwargs: overrides of the checkpoint's settings.
-
-        Raises:
-            CheckpointError: the checkpoint or the archive cannot be loaded.
-            FileNotFoundError: there is no such folder, or the data folder has no dictionary.
-        """
+        """Load a model for use in Python."""
         # a training needs neither these nor the reader of checkpoints that they import
         from fairseq_poolingformer.patches.untrusted_files.checkpoints import explained
         from fairseq_poolingformer.patches.untrusted_files.hub_archives import model_folder

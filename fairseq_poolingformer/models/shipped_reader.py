@@ -39,13 +39,7 @@ TIED = {  # left out of the weights, the same as another
 
 
 def write_reader(folder: Path, settings: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
-    """Write weights, in bfloat16, and settings.
-
-    Args:
-        folder: an existing folder, with the dictionaries and the tokenizer.
-        settings: fairseq's settings of the model, JSON values.
-        state: the model's state dict.
-    """
+    """Write weights, in bfloat16, and settings."""
     weights = {name: value.to(torch.bfloat16).contiguous() for name, value in state.items() if name not in TIED}
     with whole_file(folder / WEIGHTS) as path:
         save(weights, path)
@@ -53,12 +47,7 @@ def write_reader(folder: Path, settings: Mapping[str, Any], state: Mapping[str, 
 
 
 def write_reader_checkpoint(path: Path, folder: Path = FOLDER) -> None:
-    """Write the reader as a checkpoint for ``fairseq-train --finetune-from-model``, in float32.
-
-    Args:
-        path: the file to write.
-        folder: that of the reader.
-    """
+    """Write the reader as a checkpoint for ``fairseq-train --finetune-from-model``, in float32."""
     check_digests(folder / WEIGHTS)
     state = {name: value.float() for name, value in load_file(folder / WEIGHTS).items()}
     for name, source in TIED.items():

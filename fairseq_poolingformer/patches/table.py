@@ -128,9 +128,6 @@ def apply() -> None:
 
     :func:`fairseq_poolingformer.register` calls it. ``--user-dir`` does that before a fairseq command parses its
     options, starts its processes or opens a checkpoint.
-
-    Raises:
-        ImportError: torch is too old to load checkpoints safely.
     """
     for step in DONE_AT_ONCE:
         step()

@@ -72,17 +72,7 @@ class Look:
 
 
 def seen_passages(weights: BandWeights, passage: Tensor, count: int) -> Tensor:
-    """Sum one level's weights up to passages.
-
-    Args:
-        weights: of a batch of one row.
-        passage: (T,) the passage of each token, 0 … ``count`` − 1.
-        count: number of passages.
-
-    Returns:
-        (count, count): the share of each passage's attention, the mean of its tokens and of all heads, that falls on
-        each passage. A passage without tokens has a row of zeros.
-    """
+    """Sum one level's weights up to passages."""
     num_keys = weights.key_start.size(0)
     seen = weights.band.new_zeros(count * num_keys)
     band, keys = weights.band[0], weights.band_keys.clamp(min=0)

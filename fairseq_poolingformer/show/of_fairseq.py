@@ -16,11 +16,7 @@ from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 
 class OfFairseq(Subject):
-    """The result of ``PoolingformerBART.from_pretrained`` or ``PoolingformerRoberta.from_pretrained``.
-
-    Raises:
-        ValueError: its tokenizer has no offsets.
-    """
+    """The result of ``PoolingformerBART.from_pretrained`` or ``PoolingformerRoberta.from_pretrained``."""
 
     cross_attention = CrossAttention
 

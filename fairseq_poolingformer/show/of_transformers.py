@@ -15,11 +15,7 @@ UNFRAMED = ("poolingformer-marian", "poolingformer-pegasus", "poolingformer-t5")
 
 
 class OfTransformers(Subject):
-    """A model of :mod:`fairseq_poolingformer.huggingface`, with or without a head, and its tokenizer.
-
-    Raises:
-        ValueError: the tokenizer is missing or has no offsets, or the model reads texts without ``<s>``.
-    """
+    """A model of :mod:`fairseq_poolingformer.huggingface`, with or without a head, and its tokenizer."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> None:
         if not getattr(tokenizer, "is_fast", False):

@@ -17,15 +17,7 @@ MAPS = {CROSS: "Purples", "one": "GnBu", "two": "YlOrBr"}
 
 
 def draw(look: Look, path: Path) -> None:
-    """Draw the mean of all layers.
-
-    Args:
-        look: what a model looked at.
-        path: the picture to write, whose ending says its format.
-
-    Raises:
-        MissingLibraryError: matplotlib is not installed.
-    """
+    """Draw the mean of all layers."""
     with needing("plot"):
         from matplotlib.figure import Figure
     rows = {kind: look.summary if kind == CROSS else look.document for kind in look.views}

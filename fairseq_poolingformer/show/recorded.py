@@ -41,26 +41,7 @@ def look(
     model: str = "",
     **generation: Any,
 ) -> Look:
-    """Run a model on a document and sum its attention up to sentences.
-
-    Args:
-        shown: the result of ``PoolingformerBART.from_pretrained`` or ``PoolingformerRoberta.from_pretrained``, or a
-            model of :mod:`fairseq_poolingformer.huggingface`.
-        text: the document; the model reads as much as it takes.
-        tokenizer: of a model of transformers; one of fairseq has its own.
-        summary: the summary whose attention is wanted; None lets the model write one.
-        words: words of the document; each of their first places is shown token by token.
-        title, model: for the page.
-        generation: options of :meth:`PoolingformerHubInterface.summarize`, ``beam``, ``lenpen`` and ``max_length`` also
-            for a model of transformers.
-
-    Returns:
-        What it looked at. In a notebook it shows itself.
-
-    Raises:
-        ValueError: there is no text, a word is not in what the model read, the tokenizer has no offsets, or the model
-            has full attention.
-    """
+    """Run a model on a document and sum its attention up to sentences."""
     network = shown if isinstance(shown, nn.Module) and not hasattr(shown, "task") else shown.model
     if not any(isinstance(module, TwoLevelAttention) for module in network.modules()):
         raise ValueError("the model has full attention, which is not shown: convert it with --arch of a long model")
@@ -126,12 +107,7 @@ def _subject(shown: Any, tokenizer: Any) -> Subject:
 
 
 class _Seen(NamedTuple):
-    """What one level of a layer looks at, the mean of all heads.
-
-    Args:
-        passages: (P, P + 1) from each passage to each, the last of which holds ``<s>`` and ``</s>``.
-        words: of each chosen word (T,) from its tokens to the document's.
-    """
+    """What one level of a layer looks at, the mean of all heads."""
 
     passages: np.ndarray
     words: list[np.ndarray]

@@ -166,11 +166,7 @@ PURPOSES = {  # what people's own data may be for -> the task, the command of pr
 
 
 def add(task: Task) -> Task:
-    """Add a task of another package, and return it; fairseq knows it at once where fairseq is imported.
-
-    Raises:
-        ValueError: there is another one of that name.
-    """
+    """Add a task of another package, and return it; fairseq knows it at once where fairseq is imported."""
     if _TASKS.setdefault(task.name, task) != task:
         raise ValueError(
             f"there is a task {task.name} already, in {_TASKS[task.name].package}; give the one in {task.package} "
@@ -182,11 +178,7 @@ def add(task: Task) -> Task:
 
 
 def tasks() -> Mapping[str, Task]:
-    """All tasks by name, those of installed packages among them.
-
-    Raises:
-        ValueError: an installed package names a task that cannot be imported.
-    """
+    """All tasks by name, those of installed packages among them."""
     for entry in _entry_points():
         module = sys.modules.get(entry.module)
         if entry.name in _TASKS or (module is not None and not hasattr(module, entry.attr)):

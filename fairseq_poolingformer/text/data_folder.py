@@ -100,12 +100,7 @@ class DataFolder:
         return self.path / f"{split}.rejects.jsonl"
 
     def corpus(self) -> dict:
-        """The content of ``corpus.json``.
-
-        Raises:
-            FileNotFoundError: preprocessing has not finished here.
-            ValueError: the file is damaged.
-        """
+        """The content of ``corpus.json``."""
         self._require(
             self.corpus_path,
             "preprocessing writes it last, so the folder is not finished. Run the same command again; it continues",
@@ -157,12 +152,7 @@ class DataFolder:
         return f"{there}Make it with {self.layout.made_with}"
 
     def sequences(self, split: str, array: str = "") -> Sequences:
-        """The sequences of an array.
-
-        Raises:
-            FileNotFoundError: the folder has no such split.
-            ValueError: a file is damaged.
-        """
+        """The sequences of an array."""
         return Sequences(self.array(split, array))
 
     def text(self, split: str, text: str) -> Path:
@@ -201,12 +191,7 @@ def tokenizer_path(folder: Path) -> Path:
 
 
 def tokenizer_config(folder: Path) -> Path:
-    """The file that says which tokenizer a folder holds.
-
-    Raises:
-        FileNotFoundError: the folder holds no tokenizer.
-        ValueError: a file of the tokenizer is no longer the one that preprocessing wrote, or of unreasonable size.
-    """
+    """The file that says which tokenizer a folder holds."""
     path = _require(tokenizer_path(folder) / "config.json", f"is {folder} a folder that preprocessing wrote?")
     for file in path.parent.iterdir():
         _check_read_whole(folder, _require(file, "a tokenizer's folder holds files only"))
@@ -214,15 +199,7 @@ def tokenizer_config(folder: Path) -> Path:
 
 
 def check_file(folder: Path, path: Path) -> None:
-    """Compare a file of a data folder with its description in ``corpus.json``, if there is one.
-
-    Args:
-        folder: the data folder.
-        path: the file.
-
-    Raises:
-        ValueError: the file, or ``corpus.json``, is no longer the one that preprocessing wrote.
-    """
+    """Compare a file of a data folder with its description in ``corpus.json``, if there is one."""
     if (Path(folder) / "corpus.json").is_file():
         expected = _read_corpus(folder).get("files", {}).get(path.relative_to(folder).as_posix())
         if expected is not None:
@@ -243,15 +220,7 @@ def _check_read_whole(folder: Path, path: Path) -> None:
 
 
 def check_folder(folder: Path) -> tuple[int, list[str]]:
-    """Read every file of a finished data folder whole.
-
-    Returns:
-        The number of files, and a sentence for each that is missing or no longer the one that preprocessing wrote.
-
-    Raises:
-        FileNotFoundError: the folder has no ``corpus.json``.
-        ValueError: ``corpus.json`` is damaged, or describes no files.
-    """
+    """Read every file of a finished data folder whole."""
     _require(Path(folder) / "corpus.json", f"is {folder} a finished data folder?")
     described = _read_corpus(folder).get("files")
     if not described:
@@ -292,12 +261,7 @@ def _require(path: Path, remedy: str) -> Path:
 
 
 def _parse_corpus(path: Path) -> dict[str, Any]:
-    """Read ``corpus.json`` as anyone may have written it: its size, its depth and the types of what is read here first.
-
-    Raises:
-        ValueError: it is too large, not JSON, or an entry is of another type than preprocessing writes.
-        RecursionError: it is nested too deeply.
-    """
+    """Read ``corpus.json``, which anyone may have written: its size, depth and types are checked first."""
     if (size := path.stat().st_size) > LARGEST_FILE:
         raise ValueError(f"{size:,} bytes, more than {LARGEST_FILE:,}")
     corpus = json.loads(path.read_text(encoding="utf-8"))

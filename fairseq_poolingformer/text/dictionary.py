@@ -19,14 +19,7 @@ def read_symbols(path: Path) -> list[str]:
 
 
 def read_counts(path: Path) -> dict[str, int]:
-    """The symbols of a fairseq dictionary file with their counts; symbol k has index ``len(SPECIAL_SYMBOLS) + k``.
-
-    Args:
-        path: a file of lines "symbol count".
-
-    Raises:
-        ValueError: a line is not of that form, or names a symbol a second time.
-    """
+    """The symbols of a fairseq dictionary file with their counts; symbol k has index ``len(SPECIAL_SYMBOLS) + k``."""
     counts: dict[str, int] = {}
     for number, symbol, count, _ in read_entries(path):
         if symbol in counts or symbol in SPECIAL_SYMBOLS:
@@ -36,15 +29,7 @@ def read_counts(path: Path) -> dict[str, int]:
 
 
 def read_entries(path: str | Path, flag: str | None = None) -> Iterator[tuple[int, str, int, bool]]:
-    """The lines of a fairseq dictionary file: their numbers, symbols and counts, and whether they end in a flag.
-
-    Args:
-        path: the file.
-        flag: may follow the count, after a space; None where none may.
-
-    Raises:
-        ValueError: a line is too long, or not of the form "symbol count".
-    """
+    """The lines of a fairseq dictionary file: their numbers, symbols and counts, and whether they end in a flag."""
     number = 0
     with open(path, encoding="utf-8") as lines:
         try:

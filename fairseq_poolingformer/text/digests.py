@@ -28,18 +28,7 @@ def describe(path: Path) -> dict[str, object]:
 
 
 def check(path: Path, expected: Mapping[str, object], whole: bool = False) -> None:
-    """Compare a file with its description.
-
-    Args:
-        path: the file.
-        expected: the description that :func:`describe` gave when the file was written.
-        whole: read a large file whole. Otherwise its size and 64 blocks of 4 KiB are compared, which notices a file
-            that was cut, swapped or written over, but hardly a single flipped bit; that is left to
-            :class:`BlockDigests`.
-
-    Raises:
-        ValueError: the file is another one.
-    """
+    """Compare a file with its description."""
     size = path.stat().st_size
     if size != expected["bytes"]:
         raise ValueError(_damaged(path, f"{size:,} bytes instead of {expected['bytes']:,}"))
@@ -105,14 +94,6 @@ class BlockDigests:
     """The digests of a file's blocks; each block is compared once, when it is first read.
 
     Processes forked from this one share the note of what has been compared.
-
-    Args:
-        path: the file, for messages.
-        blocks: the file that :class:`BlockHasher` wrote.
-        content: (bytes of the file,) uint8, memory-mapped.
-
-    Raises:
-        ValueError: the digests are not this file's.
     """
 
     def __init__(self, path: Path, blocks: Path, content: np.ndarray) -> None:
@@ -131,11 +112,7 @@ class BlockDigests:
         return cls(path, blocks, content) if blocks.exists() else None
 
     def check(self, first: int, end: int) -> None:
-        """Compare the blocks of the bytes from ``first`` to ``end``.
-
-        Raises:
-            ValueError: a block is not the one that was written.
-        """
+        """Compare the blocks of the bytes from ``first`` to ``end``."""
         for block in range(first // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
             if not self._compared[block]:
                 start = block * BLOCK_BYTES

@@ -44,17 +44,6 @@ def cut_into_blocks(
     All blocks of a document but the last are full. Where the last one would be shorter than ``min_tokens``, the last
     two share their tokens evenly: no token is dropped, and no block is a few words without their context. A document
     that fits a block is one block, however short.
-
-    Args:
-        bounds: (D + 1,) int64, ascending; document d has the tokens ``bounds[d]`` to ``bounds[d + 1]``, the last of
-            which is its ``</s>``.
-        max_tokens: the most tokens of a block, with ``<s>`` and ``</s>``.
-        min_tokens: the fewest tokens of the last of several blocks, counted likewise; None for an eighth of
-            ``max_tokens``.
-        pack: cut all documents as if they were one, with the ``</s>`` between them.
-
-    Raises:
-        ValueError: a number is out of range.
     """
     if max_tokens <= FRAME:
         raise ValueError(f"max_tokens must be at least {FRAME + 1}, for <s>, a token and </s>; got {max_tokens}")

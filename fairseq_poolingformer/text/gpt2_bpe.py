@@ -38,16 +38,6 @@ class GPT2Tokenizer(Tokenizer):
     quadratic merging would reach in the end. One exception remains: fairseq asks Python's ``regex`` for the letters,
     tiktoken uses tables of its own, and the two may know different versions of Unicode. A letter that only one of them
     knows can then be cut differently before 's, 't, 're, 've, 'm, 'll or 'd.
-
-    Args:
-        encoder_json: GPT-2's ``encoder.json``, token to GPT-2 id.
-        vocab_bpe: GPT-2's ``vocab.bpe``, the merges.
-        dict_txt: fairseq's ``dict.txt``, whose symbols are GPT-2 ids in decimal.
-        white_space: "keep" reads tabs and line breaks as GPT-2 does; "blank" reads a blank for each of them, since
-            BART and RoBERTa were trained on single lines and never saw their symbols (198, 628 and so on).
-
-    Raises:
-        ValueError: the files do not belong together.
     """
 
     kind = "gpt2"

@@ -34,11 +34,7 @@ _FIRST_BYTES = {
 
 
 def read_text_file(path: Path) -> str:
-    """Read a text file.
-
-    Raises:
-        ValueError: naming the file and the place, if it is not UTF-8.
-    """
+    """Read a text file."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -58,11 +54,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json_file(path: Path, kind: type = dict, unique: bool = False) -> Any:
-    """Read a file, plain or ``.gz``, that holds one JSON value of a kind; ``unique`` refuses a key that comes twice.
-
-    Raises:
-        ValueError: naming the file and the place, if it is damaged or holds a value of another kind.
-    """
+    """Read a file, plain or ``.gz``, that holds one JSON value of a kind; ``unique`` refuses a key that comes twice."""
     path = Path(path)
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
@@ -86,12 +78,7 @@ def read_json_file(path: Path, kind: type = dict, unique: bool = False) -> Any:
 
 
 def other_than_text(head: bytes, utf_8: bool = True) -> str | None:
-    """Return what a file is and what to do with it; None where it may be text.
-
-    Args:
-        head: its first :data:`HEAD_BYTES`.
-        utf_8: whether the text must be UTF-8.
-    """
+    """Return what a file is and what to do with it; None where it may be text."""
     for first, (kind, remedy) in _FIRST_BYTES.items():
         if head.startswith(first) and (first != b"BZh" or head[4:10] == b"1AY&SY"):
             return f"is {kind}; {remedy}"

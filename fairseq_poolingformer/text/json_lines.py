@@ -8,11 +8,7 @@ class BadLine(ValueError):
 
 
 def read_object(line: bytes) -> dict:
-    """The object that a line holds.
-
-    Raises:
-        BadLine: the line holds no object.
-    """
+    """The object that a line holds."""
     try:
         fields = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:

@@ -20,44 +20,28 @@ def placed(*place: object) -> Iterator[None]:
 
 
 def as_object(value: object, where: str) -> dict[str, Any]:
-    """Return the value, which must be a JSON object.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """Return the value, which must be a JSON object."""
     if not isinstance(value, dict):
         raise ValueError(f"{where} must be a JSON object, is {_shown(value)}")
     return value
 
 
 def list_of(record: dict[str, Any], key: str) -> list:
-    """Return the list under a key.
-
-    Raises:
-        ValueError: the key is missing or holds something else.
-    """
+    """Return the list under a key."""
     if not isinstance(record.get(key), list):
         raise ValueError(_wrong(record, key, "a list"))
     return record[key]
 
 
 def text_of(record: dict[str, Any], key: str) -> str:
-    """Return the string under a key.
-
-    Raises:
-        ValueError: the key is missing or holds something else.
-    """
+    """Return the string under a key."""
     if not isinstance(record.get(key), str):
         raise ValueError(_wrong(record, key, "a string"))
     return record[key]
 
 
 def integer_of(record: dict[str, Any], key: str, default: int | None = None) -> int:
-    """Return the integer under a key, or the default where the key is missing.
-
-    Raises:
-        ValueError: the key holds something else, or is missing and there is no default.
-    """
+    """Return the integer under a key, or the default where the key is missing."""
     value = record.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(_wrong(record, key, "an integer"))
@@ -65,12 +49,7 @@ def integer_of(record: dict[str, Any], key: str, default: int | None = None) -> 
 
 
 def number_of(record: dict[str, Any], key: str) -> float:
-    """Return the number under a key: a JSON number or a string of one, as the official reader of TyDi QA takes it.
-
-    Raises:
-        ValueError: the key is missing or holds something else, or a float cannot hold the number. Infinities are
-            numbers.
-    """
+    """Return the number under a key: a JSON number or a string of one, as the official reader of TyDi QA takes it."""
     value = record.get(key)
     if not isinstance(value, (int, float, str)) or isinstance(value, bool):
         raise ValueError(_wrong(record, key, "a number"))
@@ -86,11 +65,7 @@ def number_of(record: dict[str, Any], key: str) -> float:
 
 
 def example_id_of(record: dict[str, Any], key: str = "example_id") -> int | str:
-    """Return the example's id; both corpora have integers, and a string stays a string.
-
-    Raises:
-        ValueError: it is missing or neither an integer nor a string.
-    """
+    """Return the example's id; both corpora have integers, and a string stays a string."""
     value = record.get(key)
     if not isinstance(value, (int, str)) or isinstance(value, bool):
         raise ValueError(_wrong(record, key, "an integer or a string"))
@@ -98,11 +73,7 @@ def example_id_of(record: dict[str, Any], key: str = "example_id") -> int | str:
 
 
 def yes_no_of(record: dict[str, Any], default: str | None = None) -> str:
-    """Return ``"YES"``, ``"NO"`` or ``"NONE"``, however it is capitalized, or the default where the key is missing.
-
-    Raises:
-        ValueError: it is another value, or missing and there is no default.
-    """
+    """Return ``"YES"``, ``"NO"`` or ``"NONE"``, however it is capitalized, or the default where the key is missing."""
     value = record.get("yes_no_answer", default)
     if not isinstance(value, str) or value.upper() not in YES_NO_ANSWERS:
         raise ValueError(_wrong(record, "yes_no_answer", "YES, NO or NONE"))

@@ -16,12 +16,7 @@ AMOUNT_LABEL = "amount"  # the one label of a regression
 
 
 def read_labels(folder: Path, layout: Layout) -> list[str]:
-    """Return the names of a data folder's labels.
-
-    Raises:
-        FileNotFoundError: the folder is not finished.
-        ValueError: it is a folder of another kind.
-    """
+    """Return the names of a data folder's labels."""
     labels = DataFolder(Path(folder), layout).corpus().get("labels")
     if not labels:
         raise ValueError(f"{folder}: no labels in corpus.json; make the folder with {layout.made_with}")
@@ -29,12 +24,7 @@ def read_labels(folder: Path, layout: Layout) -> list[str]:
 
 
 def read_problem_type(folder: Path, layout: Layout) -> str:
-    """Return which of :data:`PROBLEM_TYPES` a data folder has.
-
-    Raises:
-        FileNotFoundError: the folder is not finished.
-        ValueError: it has another one.
-    """
+    """Return which of :data:`PROBLEM_TYPES` a data folder has."""
     found = DataFolder(Path(folder), layout).corpus().get("problem_type", ONE)
     if found not in PROBLEM_TYPES:
         raise ValueError(f"{folder}: problem_type in corpus.json is not one of {', '.join(PROBLEM_TYPES)}")

@@ -63,14 +63,6 @@ class RepeatedNames:
 
     A name is a word of several symbols: the vocabulary has no symbol for it, so it is rare, and nothing but another
     occurrence tells its spelling.
-
-    Args:
-        texts: V, the text of every symbol, empty for special ones.
-        nearest: the least distance to the nearest other occurrence, in tokens.
-        farthest: the greatest.
-
-    Raises:
-        ValueError: the distances do not ascend from 1.
     """
 
     texts: Sequence[bytes]
@@ -82,17 +74,7 @@ class RepeatedNames:
             raise ValueError(f"distances must ascend from 1 or more, got {self.nearest} to {self.farthest}")
 
     def draw(self, tokens: np.ndarray, words: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw occurrences of such names, at most one of each name, so that the others stay to be read.
-
-        Args:
-            tokens: (T,) symbols of the input.
-            words: (T,) the number of each token's word, ascending from 0.
-            count: how many, if there are so many.
-            rng: the only source of chance.
-
-        Returns:
-            The numbers of the drawn words.
-        """
+        """Draw occurrences of such names, at most one of each name, so that the others stay to be read."""
         first, end = _bounds(words)
         names = _names(tokens, first, end, self.texts)
         distances = _distances(names, first, np.ones(len(first), dtype=bool))
@@ -108,20 +90,6 @@ class Masking:
 
     Special symbols are neither predicted nor masked. Chance rounds the share of n tokens up or down, so that it is
     right on average. With whole words, all tokens of a word are masked, replaced or left together.
-
-    Args:
-        symbols: the properties of the dictionary's symbols.
-        mask_index: the index of ``<mask>``.
-        mask_prob: the share of the tokens (words) to predict.
-        leave_unmasked_prob: the share of these that stay as they are.
-        random_token_prob: the share of these that a random symbol replaces.
-        whole_words: draw words, which begin with a space, instead of tokens.
-        names: draw occurrences of these first; needs whole words. Of every drawn word of several symbols the first half
-            stays as it is: without it, nothing tells which of the names around is missing.
-        names_share: the share of the words to predict that are such names, where the sequence has enough of them.
-
-    Raises:
-        ValueError: a share is out of range, or names are drawn without whole words.
     """
 
     symbols: SymbolTable
@@ -152,15 +120,7 @@ class Masking:
         return self.leave_unmasked_prob + self.random_token_prob
 
     def apply(self, tokens: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Mask a sequence.
-
-        Args:
-            tokens: (T,) indices; they are not changed in place.
-            rng: the only source of chance.
-
-        Returns:
-            (T,) the indices that the model sees, and (T,) bool, True at the tokens to predict.
-        """
+        """Mask a sequence."""
         unit = self.symbols.words(tokens) if self.whole_words else np.arange(len(tokens))
         candidates = np.unique(unit[self.symbols.has_text[tokens]])
         count = int(self.mask_prob * len(candidates) + rng.random())  # rounded by chance, right on average
@@ -196,15 +156,6 @@ def nearest_repetitions(
 
     Two words are the same when their texts are, without the spaces and ASCII punctuation around them. A word's place is
     that of its first token.
-
-    Args:
-        tokens: (T,) symbols of the input before masking.
-        words: (T,) the number of each token's word, ascending from 0.
-        is_visible: (T,) bool, False where the model sees another symbol; an occurrence counts if all of it is visible.
-        texts: V, the text of every symbol, empty for special ones.
-
-    Returns:
-        (T,) int64, at least 1; NONE where there is no such occurrence, for special symbols and for punctuation.
     """
     if not len(tokens):
         return np.empty(0, dtype=np.int64)

@@ -16,9 +16,6 @@ def recorded_folder(recorded: Any) -> Path | None:
 
     It is one if it has a dictionary or a ``corpus.json``, and what is read of it with a model are files of a bounded
     size, no devices and no pipes. So a stranger's file can at most make a command read a data folder of the user's.
-
-    Args:
-        recorded: what the checkpoint records, which may be anything.
     """
     first = recorded[0] if isinstance(recorded, list) and recorded else recorded
     if not isinstance(first, str) or "\0" in first or not 0 < len(first) <= LONGEST_PATH or not first.split(":")[0]:

@@ -28,15 +28,8 @@ class Sequences:
 
     Where the file has digests of its blocks, each block is compared with its own when it is first read.
 
-    Args:
-        prefix: path of the ``.bin`` and ``.idx`` files without their suffix.
-
     Attributes:
         bounds: (n + 1,) int64; sequence k is ``read(bounds[k], bounds[k + 1])``.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: a file is damaged.
     """
 
     def __init__(self, prefix: Path) -> None:
@@ -64,14 +57,7 @@ class Sequences:
         return len(self._values)
 
     def read(self, first: int, end: int) -> np.ndarray:
-        """The integers from ``first`` to ``end``, memory-mapped.
-
-        Args:
-            first, end: half-open; 0 <= first <= end <= num_values.
-
-        Raises:
-            ValueError: the file is no longer the one that preprocessing wrote.
-        """
+        """The integers from ``first`` to ``end``, memory-mapped."""
         if self._blocks is not None:
             self._blocks.check(int(first) * self._values.itemsize, int(end) * self._values.itemsize)
         return self._values[first:end]
@@ -112,15 +98,7 @@ def read_sizes(prefix: Path) -> np.ndarray:
 
 
 def read_index(path: Path) -> tuple[np.dtype, np.ndarray]:
-    """Return the type of a dataset's integers, and (n,) int32 lengths of its sequences.
-
-    Args:
-        path: the ``.idx`` file.
-
-    Raises:
-        FileNotFoundError: the file is missing.
-        ValueError: the file is damaged, or something else.
-    """
+    """Return the type of a dataset's integers, and (n,) int32 lengths of its sequences."""
     head_size = len(MAGIC) + struct.calcsize("<QBQ")
     if path.exists() and not path.is_file():
         raise ValueError(f"{path}: not a file")  # a pipe would never end
@@ -141,12 +119,7 @@ def read_index(path: Path) -> tuple[np.dtype, np.ndarray]:
 
 
 class SequencesWriter:
-    """Writes sequences beside their final names, and renames the files when the ``with`` block ends without an error.
-
-    Args:
-        prefix: path of the ``.bin`` and ``.idx`` files without their suffix.
-        dtype: type of the integers.
-    """
+    """Writes sequences beside their final names, and renames the files when the block ends without an error."""
 
     def __init__(self, prefix: Path, dtype: np.dtype) -> None:
         self._prefix = Path(prefix)
@@ -161,25 +134,12 @@ class SequencesWriter:
         return self
 
     def append(self, integers: np.ndarray) -> None:
-        """Append one sequence.
-
-        Args:
-            integers: (n,) integers that the writer's type can hold.
-        """
+        """Append one sequence."""
         self._sizes.append(np.array([len(integers)], np.int32))
         self._write(integers.astype(self._dtype, copy=False).tobytes())
 
     def append_file(self, file: Path, sizes: np.ndarray, take: np.ndarray) -> None:
-        """Append sequences of a file that holds integers of the writer's type one after the other.
-
-        Args:
-            file: the integers.
-            sizes: (n,) lengths of all sequences in the file.
-            take: (n,) bool, which of them to append.
-
-        Raises:
-            ValueError: the file is shorter than the lengths say.
-        """
+        """Append sequences of a file that holds integers of the writer's type one after the other."""
         sizes = np.asarray(sizes, dtype=np.int32)
         self._sizes.append(sizes[take])
         bounds = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]) * self._dtype.itemsize

@@ -22,16 +22,7 @@ class Split:
 
     @classmethod
     def open(cls: type[SomeSplit], folder: Path, split: str) -> SomeSplit:
-        """Map a split of a data folder.
-
-        Args:
-            folder: the data folder.
-            split: e.g. "train".
-
-        Raises:
-            FileNotFoundError: the folder has no such split.
-            ValueError: a file is damaged, or two of them do not belong together.
-        """
+        """Map a split of a data folder."""
         data = DataFolder(Path(folder), cls.layout)
         found = cls(**{field.name: data.sequences(split, field.name) for field in fields(cls)})
         first = found._first()

@@ -4,15 +4,7 @@ from collections.abc import Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Lay out rows of cells in columns.
-
-    Args:
-        rows: their cells; all rows have the same number.
-        left: the first so many columns are aligned to the left, the others to the right.
-
-    Returns:
-        A line for each row, without a final newline.
-    """
+    """Lay out rows of cells in columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

@@ -27,14 +27,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> np.ndarray:
-        """Dictionary indices of a text.
-
-        Args:
-            text: any string. A lone surrogate, which has no UTF-8, counts as U+FFFD.
-
-        Returns:
-            int64 array without ``<s>`` and ``</s>``, empty for an empty text.
-        """
+        """Dictionary indices of a text."""
 
     @abstractmethod
     def encode_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -43,12 +36,6 @@ class Tokenizer(ABC):
         Offsets count bytes of the text in UTF-8 and are half-open; neither starts nor ends decrease. They never cut
         a character: of several tokens that make one character, each has its offsets. White space before a token's text
         is left out, so that a token of white space alone is empty: its start is its end.
-
-        Args:
-            text: any string, as for :meth:`encode`. A lone surrogate counts as the three bytes of U+FFFD.
-
-        Returns:
-            :meth:`encode`'s indices, starts and ends: three int64 arrays of one length.
         """
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -81,11 +68,7 @@ class Tokenizer(ABC):
     @classmethod
     @abstractmethod
     def from_files(cls, folder: Path, /, **settings: object) -> "Tokenizer":
-        """Load the tokenizer whose :attr:`files` are in a folder, with the values of :meth:`settings`.
-
-        Raises:
-            ValueError: a setting is unknown, or has a value that this version does not know.
-        """
+        """Load the tokenizer whose :attr:`files` are in a folder, with the values of :meth:`settings`."""
 
     def settings(self) -> dict[str, object]:
         """What ``tokenizer/config.json`` holds besides the kind."""
@@ -100,26 +83,14 @@ class Tokenizer(ABC):
 
 
 class Blanks:
-    """Skips the blank characters that tokens begin with: white space before a token's text is not part of the token.
-
-    Args:
-        is_blank: says whether a character is blank; called once for each character.
-    """
+    """Skips the blank characters that tokens begin with: white space before a token's text is not part of the token."""
 
     def __init__(self, is_blank: Callable[[str], bool]):
         self._is_blank = is_blank
         self._known = np.full(_UNICODE_SIZE, -1, np.int8)  # -1: not known yet
 
     def skip(self, text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Move starts over blank characters, at most to their ends.
-
-        Args:
-            text: the text that the offsets refer to; it has no lone surrogates.
-            starts, ends: (T,) offsets in bytes of UTF-8.
-
-        Returns:
-            (T,) int64, the starts in bytes.
-        """
+        """Move starts over blank characters, at most to their ends."""
         chars = np.frombuffer(text.encode("utf-32-le"), np.uint32)
         blank = self._known[chars]
         if (blank < 0).any():

@@ -35,12 +35,6 @@ class SentencePieceTokenizer(Tokenizer):
     A text is segmented in stretches, cut at white space that no piece crosses: sentencepiece sums the scores of a whole
     text in float32, and far into a long document a sum has too few digits left to tell two segmentations of a word
     apart, so the same word would get other pieces there than at the beginning.
-
-    Args:
-        model: the model file.
-
-    Raises:
-        ValueError: the file is not a sentencepiece model.
     """
 
     kind = "sentencepiece"
@@ -160,18 +154,7 @@ _KINDS = {cls.kind: cls for cls in (GPT2Tokenizer, SentencePieceTokenizer)}
 
 
 def load_tokenizer(data_folder: Path) -> Tokenizer:
-    """Load the tokenizer that made a data folder.
-
-    Args:
-        data_folder: a folder that preprocessing wrote.
-
-    Returns:
-        The tokenizer, whose ids are those of the folder's ``dict.source.txt``.
-
-    Raises:
-        FileNotFoundError: the folder has no ``tokenizer/``.
-        ValueError: its kind is unknown, or its files are damaged.
-    """
+    """Load the tokenizer that made a data folder."""
     config = tokenizer_config(data_folder)
     settings = read_json_file(config)
     kind = settings.pop("kind", None)

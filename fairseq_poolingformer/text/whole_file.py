@@ -31,14 +31,6 @@ def whole_file(path: Path, flush: bool = False) -> Iterator[Path]:
 
     The name is this process's own, so that two processes never write into one file: the last to end wins, whole. What
     killed processes of this machine left of the same file is removed.
-
-    Args:
-        path: the final name. Whatever has it before keeps it until the new file is complete.
-        flush: wait until the disk has the file before it is renamed, so that not even a loss of power leaves an
-            incomplete file under the final name.
-
-    Raises:
-        OSError: naming the final name, where the disk is full or the file cannot be written.
     """
     unfinished = unfinished_name(path)
     remove_left(path.parent)
@@ -58,11 +50,7 @@ def whole_file(path: Path, flush: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def disk_errors(path: Path, unfinished: Path) -> Iterator[None]:
-    """Let the errors of a disk name the file or folder that was to be made, in place of the unfinished one or of none.
-
-    Raises:
-        OSError: naming ``path``.
-    """
+    """Let errors of a disk name the file or folder that was to be made, not the unfinished one."""
     try:
         yield
     except OSError as error:
@@ -162,12 +150,6 @@ def lock_folder(folder: Path) -> int | None:
 
     The lock is the operating system's, on the file ``.lock``. A lock of ``flock`` would live on in the processes that
     this one starts, which may outlive it by seconds.
-
-    Returns:
-        The open file; None where the file system cannot lock, which a warning says.
-
-    Raises:
-        BlockingIOError: another process has locked it.
     """
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -47,19 +47,7 @@ class LinearCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
         self.kept_logits = kept_logits
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss of a batch.
-
-        Args:
-            model: a model that takes ``features_only``, with a decoder that has a linear ``output_projection``.
-            sample: fairseq's batch.
-            reduce: must be True.
-
-        Returns:
-            The loss summed over tokens, the sample size that divides gradients, and the values to log.
-
-        Raises:
-            ValueError: the model has another output layer, or ``reduce`` is False.
-        """
+        """The loss of a batch."""
         if not reduce:
             raise ValueError(
                 "reduce must be True: linear_cross_entropy gives sums only; label_smoothed_cross_entropy gives each "
@@ -99,14 +87,7 @@ class LinearCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
 
 
 def output_projection(model) -> nn.Linear:
-    """The linear layer from a decoder's features to the vocabulary.
-
-    Args:
-        model: a fairseq model with a decoder, or DistributedDataParallel around one.
-
-    Raises:
-        ValueError: the model has no such layer.
-    """
+    """The linear layer from a decoder's features to the vocabulary."""
     decoder = getattr(model, "decoder", None)
     layer = getattr(decoder, "output_projection", None)
     instead = "use --criterion label_smoothed_cross_entropy"

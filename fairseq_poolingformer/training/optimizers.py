@@ -30,11 +30,7 @@ class SingleParameters(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update all parameters that have a gradient.
-
-        Args:
-            closure: computes the loss again, as torch's optimizers take it.
-        """
+        """Update all parameters that have a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -85,11 +81,7 @@ class FusedAdamW(SingleParameters, torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update all parameters that have a gradient.
-
-        Args:
-            closure: computes the loss again, as torch's optimizers take it.
-        """
+        """Update all parameters that have a gradient."""
         if all(p.dtype in (torch.float32, torch.float64) for group in self.param_groups for p in group["params"]):
             return torch.optim.AdamW.step(self, closure)
         return super().step(closure)
@@ -136,11 +128,7 @@ class FairseqFusedAdamW(FairseqOptimizer):
         self.set_lr(self.optimizer_config["lr"])
 
     def _groups(self, params: list[Tensor]) -> list[Any]:
-        """The parameters in one group, or those with a learning rate of their own in more groups after it.
-
-        Raises:
-            ValueError: such a rate is negative, or no parameter is known as one of those that it is for.
-        """
+        """The parameters in one group, or those with a learning rate of their own in more groups after it."""
         lr = self.optimizer_config["lr"]
         own, groups = set(), []
         for mark, (flag, whose, where) in OWN_RATES.items():
@@ -214,15 +202,6 @@ class ClippedAdagrad(SingleParameters):
     shrink s as well, and Adagrad divides by its root: most of the clipping would be lost.
 
     Half-precision parameters are updated through float32, in which their s is kept.
-
-    Args:
-        params: parameters, or groups of them.
-        lr: the learning rate.
-        clip_norm: c; 0 for no clipping.
-        weight_decay: times the parameter, added to its gradient.
-
-    Raises:
-        ValueError: ``clip_norm`` is less than 0.
     """
 
     supports_memory_efficient_fp16 = True
@@ -272,11 +251,7 @@ class FairseqClippedAdagrad(FairseqOptimizer):
 
 
 def parse_betas(betas: Any) -> tuple[float, float]:
-    """The two decay rates from an option's text or from a sequence.
-
-    Raises:
-        UsageError: they are not two numbers in [0, 1).
-    """
+    """The two decay rates from an option's text or from a sequence."""
     try:
         first, second = ast.literal_eval(betas) if isinstance(betas, str) else betas
         if 0 <= first < 1 and 0 <= second < 1:

@@ -20,16 +20,7 @@ from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 
 
 def activated_linear(hidden: Tensor, activation: Callable[[Tensor], Tensor], linear: nn.Module) -> Tensor:
-    """``linear(activation(hidden))``; the backward pass recomputes the activation where ``linear`` is a plain one.
-
-    Args:
-        hidden: (…, F).
-        activation: elementwise.
-        linear: from F to C features; an adapter, a quantized layer or a layer with hooks is called as it is.
-
-    Returns:
-        (…, C).
-    """
+    """``linear(activation(hidden))``; the backward pass recomputes the activation where ``linear`` is a plain one."""
     # the compiler decides what to recompute
     if torch.compiler.is_compiling() or not is_plain_linear(linear) or linear.bias is None:
         return linear(activation(hidden))
@@ -75,13 +66,7 @@ class SeededDropout(FairseqDropout):
 
 
 def token_dropout(dropout: FairseqDropout, x: Tensor, at: DropoutAt) -> Tensor:
-    """Dropout of some tokens of a document, which is the same however the document is divided.
-
-    Args:
-        dropout: the module whose dropout it is.
-        x: (T, B, C).
-        at: where these tokens stand, as queries whose keys are the channels.
-    """
+    """Dropout of some tokens of a document, which is the same however the document is divided."""
     if not dropout.p or not (dropout.training or dropout.apply_during_inference):
         return x
     return _SeededDropout.apply(x, KeepMask(dropout.p, at.seed, at))

@@ -18,14 +18,6 @@ def length_order(source_sizes: np.ndarray, target_sizes: np.ndarray | None, shuf
     Documents whose lengths are within 3 % of one another come together; among them, those whose summaries are within
     10 %; among those, chance decides. fairseq sorts by the exact length. That pads documents a little less, but puts
     the same documents together in every epoch and pads summaries more, since few documents have the same length.
-
-    Args:
-        source_sizes: (examples,) tokens of the documents.
-        target_sizes: (examples,) tokens of the summaries, or None.
-        shuffled: (examples,) their indices in a random order.
-
-    Returns:
-        (examples,) indices.
     """
     sources = _bucket(source_sizes[shuffled], SOURCE_STEP)
     if target_sizes is None:
@@ -41,12 +33,7 @@ def _bucket(sizes: np.ndarray, step: float) -> np.ndarray:
 
 
 class SizedDataset(FairseqDataset):
-    """Items with a number of tokens each, ordered by it.
-
-    Args:
-        sizes: (n,) tokens of the items.
-        shuffle: order items by chance among those of similar length, anew in every epoch.
-    """
+    """Items with a number of tokens each, ordered by it."""
 
     def __init__(self, sizes: np.ndarray, shuffle: bool) -> None:
         super().__init__()
@@ -85,11 +72,7 @@ class SizedDataset(FairseqDataset):
         return used[np.argsort(self.sizes[used], kind="stable")]
 
     def batch_by_size(self, indices: np.ndarray, max_tokens: int | None = None, **limits: Any) -> list[np.ndarray]:
-        """fairseq's batches.
-
-        Raises:
-            UsageError: an item alone has more than ``--max-tokens``, of which fairseq says neither number nor remedy.
-        """
+        """fairseq's batches."""
         longest = int(max(self.sizes[indices], default=0))
         if max_tokens and longest > max_tokens:
             number = int(indices[np.argmax(self.sizes[indices])])

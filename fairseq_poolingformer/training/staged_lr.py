@@ -23,9 +23,6 @@ class StagedLR(FairseqLRScheduler):
 
     A stage continues from the checkpoint of the stage before, with its number of updates; fairseq's ``fixed`` would
     warm up in the first stage only.
-
-    Raises:
-        ValueError: ``--lr`` is not one learning rate.
     """
 
     def __init__(self, cfg: StagedLRConfig, optimizer: FairseqOptimizer) -> None:
@@ -35,14 +32,7 @@ class StagedLR(FairseqLRScheduler):
             raise ValueError(f"--lr-scheduler staged has one learning rate a stage, got --lr {rates}; train each stage")
 
     def step_update(self, num_updates: int) -> float:
-        """Set the learning rate for the next update.
-
-        Args:
-            num_updates: updates so far, of all stages.
-
-        Returns:
-            The learning rate.
-        """
+        """Set the learning rate for the next update."""
         done = max(num_updates - self.cfg.stage_first_update, 0)
         rise = min(1.0, (done + 1) / max(self.cfg.warmup_updates, 1))
         self.optimizer.set_lr(self.cfg.lr[0] * rise)

@@ -35,21 +35,6 @@ def linear_cross_entropy(
     for the backward pass and computes the others again there. The backward pass computes the gradients, so that a loss
     scale reaches them before they are rounded to float16. Logits have the features' dtype and must be finite; sums are
     in float32 (float64 for float64). Both results have gradients. Under autocast, the matrix products are in its dtype.
-
-    Args:
-        features: (N, C) the input of the output layer.
-        weight: (V, C) of the output layer.
-        bias: (V,) or None.
-        target: (N,) symbols.
-        label_smoothing: ε, in [0, 1).
-        ignore_index: tokens with this target do not count.
-        kept_logits: the most logits (tokens × symbols) to keep; 0 computes all of them twice.
-
-    Returns:
-        The two sums, each a float32 scalar (float64 for float64).
-
-    Raises:
-        ValueError: shapes do not fit, or a number is out of range.
     """
     _check(features, weight, bias, target, label_smoothing, kept_logits)
     if torch.is_autocast_enabled(features.device.type):
@@ -64,13 +49,7 @@ def linear_cross_entropy(
 
 
 def linear_argmax(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The likeliest symbol of every token, (N,); the first of several.
-
-    Args:
-        features: (N, C) the input of the output layer.
-        weight: (V, C) of the output layer.
-        bias: (V,) or None.
-    """
+    """The likeliest symbol of every token, (N,); the first of several."""
     best = features.new_full((features.size(0),), -torch.inf)
     symbol = torch.zeros(features.size(0), dtype=torch.long, device=features.device)
     for part in _slices(weight.size(0), features.size(0)):

@@ -83,14 +83,7 @@ def corpus_of(settings: Settings) -> Settings:
 
 
 def write_card(folder: Path, card: str, source: Path) -> None:
-    """Write the card, and keep the source's own beside it.
-
-    Args:
-        folder: the folder of the converted model.
-        card: the text.
-        source: the folder of the model that was converted. A README.md there that this function has not written
-            becomes SOURCE_README.md.
-    """
+    """Write the card, and keep the source's own beside it."""
     theirs = source / CARD
     if _is_own(theirs) and MARK not in theirs.read_text(encoding="utf-8", errors="replace"):
         shutil.copyfile(theirs, folder / SOURCE_CARD)
@@ -118,19 +111,7 @@ def model_card(
     notes: Iterable[str] = (),
     use: str = "",
 ) -> str:
-    """Return the text of a model card.
-
-    Args:
-        name: its title.
-        family: the Hugging Face family of the model.
-        settings: fairseq's settings of the model, its data folder and task included.
-        state: the parameters.
-        library: ``transformers`` or ``fairseq``, which opens the folder.
-        architecture: transformers' class; by default the family's.
-        training: what is known of the training.
-        notes: what the conversion reported.
-        use: how it is used; by default how a converted one is.
-    """
+    """Return the text of a model card."""
     training, architecture = training or Training(), architecture or family.architecture
     corpus = corpus_of(settings)
     tags = [["full-attention"], ["long-documents"], ["long-documents", "poolingformer"]]

@@ -57,20 +57,7 @@ class Converted:
 
 
 def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_heads: bool = False) -> Converted:
-    """Convert a Hugging Face model to fairseq's settings and parameters.
-
-    Args:
-        config: the contents of its ``config.json``.
-        state: its parameters by name.
-        arch: fairseq architecture to name in the settings; by default the one that computes the same.
-        drop_heads: leave out classification and question-answering heads instead of refusing them.
-
-    Returns:
-        The settings (what fairseq calls ``args``), the parameters, and notes for the user.
-
-    Raises:
-        ConversionError: fairseq cannot express the model, or a parameter is missing, unknown or of a wrong size.
-    """
+    """Convert a Hugging Face model to fairseq's settings and parameters."""
     family = family_of(config.get("model_type"), "config.json: model_type")
     settings = family.read_config(config)
     _check_kinds(family, settings, "config.json has")
@@ -125,22 +112,7 @@ def to_huggingface(
     drop_heads: bool = False,
     drop_pooled: bool = False,
 ) -> Converted:
-    """Convert a fairseq model to Hugging Face's configuration and parameters.
-
-    Args:
-        settings: the settings of the checkpoint (``args``, or ``cfg["model"]``).
-        state: its parameters by name.
-        model_type: a key of ``FAMILIES``; by default the result of :func:`default_model_type`.
-        drop_heads: leave out heads of classification and question answering instead of refusing them.
-        drop_pooled: leave out the second attention level instead of refusing it in a family without it.
-
-    Returns:
-        The contents of ``config.json``, the parameters, those of ``state`` where no two share memory, and notes for the
-        user.
-
-    Raises:
-        ConversionError: Hugging Face cannot express the model, or a parameter is missing, unknown or of a wrong size.
-    """
+    """Convert a fairseq model to Hugging Face's configuration and parameters."""
     if not isinstance(settings.get("arch"), str):
         raise ConversionError("the checkpoint's settings name no architecture (arch)")
     head = None if drop_heads else task_heads.head_of_fairseq(state)
@@ -205,17 +177,7 @@ def to_huggingface(
 def default_model_type(
     settings: Settings, *, sentencepiece: bool = False, drop_pooled: bool = False, head: task_heads.Head | None = None
 ) -> str:
-    """Return the Hugging Face model that computes what a fairseq model computes.
-
-    Args:
-        settings: the settings of the checkpoint, with its ``arch``.
-        sentencepiece: its tokenizer is sentencepiece's, which tells XLM-R from RoBERTa.
-        drop_pooled: its second level will be left out.
-        head: a task's head that it has; which only RoBERTa's kin has.
-
-    Raises:
-        ConversionError: the architecture is neither BART's nor RoBERTa's.
-    """
+    """Return the Hugging Face model that computes what a fairseq model computes."""
     found = _default_model_type(settings, sentencepiece, drop_pooled)
     if head is None or found in task_heads.FAMILIES or drop_pooled or not settings["arch"].startswith(OWN_ARCHS):
         return found
@@ -248,11 +210,7 @@ def _is_bart(arch: str) -> bool:
 
 
 def family_of(model_type: str | None, where: str) -> Family:
-    """Return the family of a ``model_type``; ``where`` names its source in the message.
-
-    Raises:
-        ConversionError: there is none.
-    """
+    """Return the family of a ``model_type``; ``where`` names its source in the message."""
     if model_type not in FAMILIES:
         raise ConversionError(f"{where} is {model_type!r}; can convert: {', '.join(FAMILIES)}")
     return FAMILIES[model_type]

@@ -47,11 +47,7 @@ class SharedSettings:
     absent_here: Settings = field(default_factory=dict)
 
     def read(self, config: Settings) -> Settings:
-        """Return fairseq's settings.
-
-        Raises:
-            ConversionError: ``config.json`` lacks a setting, or has a value that fairseq's models cannot have.
-        """
+        """Return fairseq's settings."""
         for key, value in {**self.forgotten, **self.their_fixed}.items():
             if (given := config.get(key, self.absent.get(key, value))) != value:
                 raise ConversionError(f"config.json: {key} is {given!r}; {self.ours} needs {value!r}")
@@ -66,11 +62,7 @@ class SharedSettings:
         }
 
     def write(self, settings: Settings) -> Settings:
-        """Return this part of ``config.json``.
-
-        Raises:
-            ConversionError: the model has a setting that Hugging Face's cannot have.
-        """
+        """Return this part of ``config.json``."""
         for key, value in self.fixed.items():
             if (given := settings.get(key, self.absent_here.get(key, value))) != value:
                 raise ConversionError(f"{key} is {given!r}; {self.theirs} only {value!r}")
@@ -185,11 +177,7 @@ class Family:
         return tuple(n for n in DEFAULTS if RELATIVE in self.kinds or "relative" not in n) if self.two_levels else ()
 
     def read_config(self, config: Settings) -> Settings:
-        """Return the fairseq settings of a ``config.json``.
-
-        Raises:
-            ConversionError: fairseq cannot express the model.
-        """
+        """Return the fairseq settings of a ``config.json``."""
         settings = self.shared.read(config)
         settings |= self.read_more(config, settings)
         levels = asdict(TwoLevels.of(config))  # lists as text
@@ -206,11 +194,7 @@ class Family:
         }
 
     def write_config(self, settings: Settings) -> Settings:
-        """Return the ``config.json`` of a fairseq model's settings.
-
-        Raises:
-            ConversionError: the family cannot express the model.
-        """
+        """Return the ``config.json`` of a fairseq model's settings."""
         flags = asdict(TwoLevels.of(settings))
         for kind, given, none in (
             (RELATIVE, flags["relative_attention"], "none"),

@@ -41,12 +41,7 @@ NO_PARAMETERS = ("config",)  # DeBERTa's published weights also hold the configu
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Make a folder beside ``path`` to write into, and rename it to ``path`` if the block ends without an error.
-
-    Raises:
-        ConversionError: see :func:`require_new_folder`.
-        OSError: naming ``path``, where the disk is full.
-    """
+    """Make a folder beside ``path`` to write into, and rename it to ``path`` if the block ends without an error."""
     require_new_folder(path)
     partial = unfinished_name(path)
     try:
@@ -62,12 +57,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def require_new_folder(path: Path, own: Path | None = None) -> None:
-    """Ask before the work whether a folder can be made; ``own`` is this process's unfinished one.
-
-    Raises:
-        ConversionError: it exists and is not empty, or another process makes it.
-        OSError: naming it, where it cannot be written.
-    """
+    """Ask before the work whether a folder can be made; ``own`` is this process's unfinished one."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConversionError(f"{path} is there already: name a new folder, or move this one away first")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,11 +99,7 @@ def tokenizer_errors(folder: Path) -> Iterator[None]:
 
 
 def read_text(path: Path) -> str:
-    """Return the contents of a text file of bounded size.
-
-    Raises:
-        ConversionError: it is missing, not a file, too large or not UTF-8.
-    """
+    """Return the contents of a text file of bounded size."""
     try:
         status = path.stat()
         if not S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
@@ -126,11 +112,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Return the contents of a JSON file of bounded size.
-
-    Raises:
-        ConversionError: the file is missing or is not JSON, or an object names one thing twice.
-    """
+    """Return the contents of a JSON file of bounded size."""
     text = read_text(path)
     try:
         return json.loads(text, object_pairs_hook=_without_duplicates)
@@ -155,12 +137,7 @@ def write_json(path: Path, contents: Any) -> None:
 
 
 def read_config(folder: Path) -> Settings:
-    """Return the settings of ``config.json`` and, where there is one, ``generation_config.json``.
-
-    Raises:
-        ConversionError: the folder or ``config.json`` is missing, a file is not a JSON object, or a setting is not of
-            its type or within its bounds.
-    """
+    """Return the settings of ``config.json`` and, where there is one, ``generation_config.json``."""
     if not folder.is_dir():
         name = folder.as_posix()
         raise ConversionError(
@@ -182,11 +159,7 @@ def read_config(folder: Path) -> Settings:
 
 
 def read_huggingface_weights(folder: Path) -> State:
-    """Return the parameters of a Hugging Face folder, from one file or from the shards that an index lists.
-
-    Raises:
-        ConversionError: there are no weights, a shard is missing, or a file is damaged.
-    """
+    """Return the parameters of a Hugging Face folder, from one file or from the shards that an index lists."""
     for name in WEIGHTS:
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
@@ -244,9 +217,6 @@ def read_training(path: Path) -> tuple[Settings, State, Training]:
     The settings are those that ``option_schema.plain_settings`` lets through. They
     include ``data``, the data folder of the training, if the checkpoint records one that is there, and ``labels``, the
     names of the classes, and ``problem_type``, if its task has any.
-
-    Raises:
-        ConversionError: the file is not a fairseq checkpoint with a model's settings and parameters.
     """
     if path.is_dir():
         found = sorted(file.name for file in path.glob("*.pt"))
@@ -286,11 +256,7 @@ def _as_dict(settings: Any) -> Settings:
 
 
 def find_tokenizer(checkpoint: Path, settings: Settings) -> Path:
-    """Return the folder of a checkpoint's tokenizer, from beside the checkpoint or from its data folder.
-
-    Raises:
-        ConversionError: neither has one.
-    """
+    """Return the folder of a checkpoint's tokenizer, from beside the checkpoint or from its data folder."""
     folders = [checkpoint.parent, *([Path(settings["data"])] if settings.get("data") else [])]
     for folder in folders:
         if (folder / "tokenizer").is_dir():

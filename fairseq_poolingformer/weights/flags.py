@@ -64,15 +64,7 @@ QUESTION_ANSWERING = Recipe(
 
 
 def model_flags(family: Family, settings: Settings) -> str:
-    """Return the flags for ``fairseq-train`` that build a converted model as it is.
-
-    Args:
-        family: the Hugging Face family that the model comes from.
-        settings: the result of :func:`fairseq_poolingformer.weights.convert.to_fairseq`.
-
-    Returns:
-        One line for a shell, from ``--arch`` on.
-    """
+    """Return the flags for ``fairseq-train`` that build a converted model as it is."""
     size = settings["arch"].rpartition("_")[2]
     values = {"arch": settings["arch"], **family.size_flags(settings, size)}
     values.update(
@@ -90,15 +82,7 @@ def model_flags(family: Family, settings: Settings) -> str:
 
 
 def training_commands(family: Family, settings: Settings, folder: Path) -> str:
-    """Return README's commands that train from a converted checkpoint, with the flags of this model.
-
-    Args:
-        family, settings: as in :func:`model_flags`.
-        folder: the folder with ``model.pt`` and ``tokenizer/``.
-
-    Returns:
-        For each recipe of the family, a line that says its purpose, and the command.
-    """
+    """Return README's commands that train from a converted checkpoint, with the flags of this model."""
     flags = model_flags(family, long_settings(family, settings))
     bpe = (folder / "tokenizer" / "encoder.json").is_file()
     tokenizer = (

@@ -72,20 +72,7 @@ def encoder_of(merges: Iterable[str], vocab: Mapping[str, int]) -> dict[str, int
 
 
 def to_fairseq_files(vocab: Mapping[str, int], merges: list[str], rows: int) -> GPT2Files:
-    """Return the files with which fairseq gives every token the row that ``vocab`` gives it.
-
-    Args:
-        vocab: token -> embedding row, added tokens included.
-        merges: pairs "a b", the first merged first.
-        rows: rows of the embedding; a row without a token becomes a ``madeupword`` symbol.
-
-    Returns:
-        The files. They leave out the marks of the downstream tasks and a ``<mask>`` in the last rows: fairseq's own
-        ``dict.txt`` has none, the tasks add them, and fairseq's BART drops the row of ``<mask>`` for other tasks.
-
-    Raises:
-        ConversionError: the vocabulary cannot be a fairseq dictionary.
-    """
+    """Return the files with which fairseq gives every token the row that ``vocab`` gives it."""
     if vocab.get(MASK) == rows:  # bart-large-cnn: the tokenizer kept <mask>, the model dropped its row
         vocab = {token: row for token, row in vocab.items() if token != MASK}
     token_of = {row: token for token, row in vocab.items()}
@@ -112,18 +99,7 @@ def to_fairseq_files(vocab: Mapping[str, int], merges: list[str], rows: int) -> 
 
 
 def to_huggingface_vocab(files: GPT2Files, rows: int) -> dict[str, int]:
-    """Return token -> embedding row; this undoes :func:`to_fairseq_files`.
-
-    Args:
-        files: fairseq's files.
-        rows: rows of the embedding: one for each symbol and special symbol, and possibly one for ``<mask>``.
-
-    Returns:
-        The contents of ``vocab.json``.
-
-    Raises:
-        ConversionError: the dictionary has another size than the embedding, or gives a token two rows.
-    """
+    """Return token -> embedding row; this undoes :func:`to_fairseq_files`."""
     token_of = {str(i): token for token, i in files.encoder.items()}
     tokens = [*SPECIAL_SYMBOLS, *(token_of.get(symbol, symbol) for symbol in files.symbols)]
     missing = rows - len(tokens)
@@ -149,22 +125,14 @@ def added_tokens(files: GPT2Files) -> list[str]:
 
 
 def check_mask(files: GPT2Files, rows: int) -> None:
-    """Check that the embedding has a row for each symbol and for ``<mask>``, as masked language modelling needs.
-
-    Raises:
-        ConversionError: the embedding has another number of rows.
-    """
+    """Check that the embedding has a row for each symbol and for ``<mask>``, as masked language modelling needs."""
     symbols = len(SPECIAL_SYMBOLS) + len(files.symbols) + (MASK not in files.symbols)
     if rows not in (symbols, symbols + len(MARKS)):
         raise ConversionError(f"the tokenizer makes {symbols} symbols with {MASK}, the embedding has {rows} rows")
 
 
 def check_same(ours: GPT2Files, original: GPT2Files) -> None:
-    """Check that a folder of original GPT-2 BPE files equals the converted tokenizer.
-
-    Raises:
-        ConversionError: merges, ids or rows differ; the message gives the first difference.
-    """
+    """Check that a folder of original GPT-2 BPE files equals the converted tokenizer."""
     for name, mine, theirs in (
         ("vocab.bpe", ours.merges, original.merges),
         ("encoder.json", sorted(ours.encoder.items()), sorted(original.encoder.items())),
@@ -202,11 +170,7 @@ def format_dictionary(symbols: Iterable[str]) -> str:
 
 
 def read_huggingface_tokenizer(folder: Path) -> tuple[dict[str, int], list[str]]:
-    """Return token -> id, added tokens included, and the merges of a byte-level BPE tokenizer.
-
-    Raises:
-        ConversionError: the files are missing or belong to another kind of tokenizer.
-    """
+    """Return token -> id, added tokens included, and the merges of a byte-level BPE tokenizer."""
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         vocab = dict(files.read_json(folder / "vocab.json"))
         merges = parse_merges(files.read_text(folder / "merges.txt"))
@@ -233,15 +197,7 @@ def read_huggingface_tokenizer(folder: Path) -> tuple[dict[str, int], list[str]]
 def write_huggingface_tokenizer(
     folder: Path, vocab: dict[str, int], tokenizer: GPT2Files, family: Family, max_length: int
 ) -> None:
-    """Write ``vocab.json``, ``merges.txt`` and ``tokenizer_config.json``.
-
-    Args:
-        folder: the folder to write into.
-        vocab: token -> embedding row, with the tokens of ``tokenizer``.
-        tokenizer: fairseq's files.
-        family: the family of the model.
-        max_length: tokens that the encoder takes.
-    """
+    """Write ``vocab.json``, ``merges.txt`` and ``tokenizer_config.json``."""
     mask = family.special_tokens.get(MASK, MASK)
     vocab = family.write_vocabulary(vocab)
     files.write_json(folder / "vocab.json", vocab)
@@ -270,11 +226,7 @@ def write_tokenizer_config(folder: Path, *, names: Mapping[str, str] | None = No
 
 
 def read_gpt2_files(folder: Path) -> GPT2Files:
-    """Return fairseq's GPT-2 BPE from a folder of ``encoder.json``, ``vocab.bpe`` and ``dict.txt``.
-
-    Raises:
-        ConversionError: a file is missing, or its contents have another form.
-    """
+    """Return fairseq's GPT-2 BPE from a folder of ``encoder.json``, ``vocab.bpe`` and ``dict.txt``."""
     for name in ("vocab.bpe", "dict.txt"):
         if not (folder / name).is_file():
             raise ConversionError(f"{folder / name} is missing")

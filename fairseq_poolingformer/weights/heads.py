@@ -50,15 +50,7 @@ class Head:
         return language_model.removesuffix("ForMaskedLM") + self.end
 
     def config(self, settings: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Return what ``config.json`` keeps of the head.
-
-        Args:
-            settings: of the fairseq checkpoint, ``labels`` among them where it names the classes.
-            state: fairseq name -> parameter.
-
-        Raises:
-            ValueError: the head lacks a parameter.
-        """
+        """Return what ``config.json`` keeps of the head."""
         found = {name: settings[name] for name in self.options if settings.get(name) is not None}
         if self.labels:
             matrix = state.get(name := f"{self.prefix}out_proj.weight")
@@ -96,25 +88,14 @@ HEADS = (
 
 
 def head_of_fairseq(state: Mapping[str, Tensor], family: str | None = None) -> Head | None:
-    """Return the head of a fairseq checkpoint that a family of transformers has a class for, if there is one.
-
-    Args:
-        state: fairseq name -> parameter.
-        family: its ``model_type``; None for any.
-    """
+    """Return the head of a fairseq checkpoint that a family of transformers has a class for, if there is one."""
     if family not in (None, *FAMILIES):
         return None
     return next((head for head in HEADS if any(name.startswith(head.prefix) for name in state)), None)
 
 
 def head_of_huggingface(state: Mapping[str, Tensor], family: str, class_name: str = "") -> Head | None:
-    """Return the head of a Hugging Face model.
-
-    Args:
-        state: name without the family's prefix -> parameter.
-        family: its ``model_type``.
-        class_name: of the model, since heads of several classes have the same names; "" where nobody knows.
-    """
+    """Return the head of a Hugging Face model."""
     for head in HEADS:
         fits = family in FAMILIES and (not class_name or class_name.endswith(head.end))
         if fits and all(any(name.startswith(theirs) for name in state) for theirs in head.names.values()):

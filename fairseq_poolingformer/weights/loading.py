@@ -43,18 +43,7 @@ def is_new(name: str) -> bool:
 
 
 def extend_positions(table: Tensor, num_rows: int, offset: int, init: str = "repeat") -> Tensor:
-    """Make learned positions for a longer input, or cut them for a shorter one.
-
-    Args:
-        table: (offset + n, C) pretrained rows.
-        num_rows: wanted rows, ``offset`` included.
-        offset: leading rows that are not positions (fairseq: padding_idx + 1); they stay as they are.
-        init: ``repeat`` copies them in a loop (Longformer §5); ``interpolate`` spreads them evenly, the first and the
-            last one staying at the ends, with the rows between linear in the two beside them.
-
-    Returns:
-        (num_rows, C).
-    """
+    """Make learned positions for a longer input, or cut them for a shorter one."""
     positions, wanted = table[offset:], num_rows - offset
     if init == "interpolate" and wanted > len(positions):
         curves = positions.t().double()[None]  # in float32 the last row would not be the given one
@@ -68,15 +57,6 @@ def resize_relative_positions(table: Tensor, tokens_per_row: int, num_rows: int,
     """Resize a table of relative positions: each new row copies the old row of the distance in its middle.
 
     Distances beyond the given table take its outermost rows, as DeBERTa clamps them.
-
-    Args:
-        table: (2k, C); row r serves ``tokens_per_row`` distances from (r − k)·tokens_per_row on.
-        tokens_per_row: number of neighbouring distances that share a row.
-        num_rows: wanted rows, even.
-        new_tokens_per_row: number of distances that share a new row.
-
-    Returns:
-        (num_rows, C).
     """
     k = table.size(0) // 2
     middle = (torch.arange(num_rows) - num_rows // 2) * new_tokens_per_row + (new_tokens_per_row - 1) // 2
@@ -89,13 +69,7 @@ def with_unused_rows(table: Tensor) -> Tensor:
 
 
 def copied(names: Iterable[str], state: State, sources: Mapping[str, str]) -> State:
-    """Return copies for the parameters that a state dict lacks, of those that they start from.
-
-    Args:
-        names: of the model's parameters.
-        state: the state dict.
-        sources: a part of a name -> that of the parameter to copy, as in COPIED.
-    """
+    """Return copies for the parameters that a state dict lacks, of those that they start from."""
     found = {}
     for name in names:
         source = next((name.replace(new, old) for new, old in sources.items() if new in name), None)
@@ -105,11 +79,7 @@ def copied(names: Iterable[str], state: State, sources: Mapping[str, str]) -> St
 
 
 def one_sided(attention_window: int | list[int], layers: int) -> list[int]:
-    """Return each layer's window to one side from Hugging Face's two-sided ``attention_window``.
-
-    Raises:
-        ConversionError: it is not even, not positive, or a list of another length.
-    """
+    """Return each layer's window to one side from Hugging Face's two-sided ``attention_window``."""
     windows = attention_window if isinstance(attention_window, list | tuple) else [attention_window] * layers
     if len(windows) != layers or any(type(window) is not int or window % 2 or window < 2 for window in windows):
         raise ConversionError(
@@ -120,11 +90,7 @@ def one_sided(attention_window: int | list[int], layers: int) -> list[int]:
 
 
 def two_sided(settings: Settings) -> list[int]:
-    """Return Hugging Face's ``attention_window`` of each layer; this undoes :func:`one_sided`.
-
-    Raises:
-        ConversionError: transformers cannot run these windows.
-    """
+    """Return Hugging Face's ``attention_window`` of each layer; this undoes :func:`one_sided`."""
     window_size = settings.get("window_size")
     if window_size is None:
         raise ConversionError(
@@ -157,15 +123,6 @@ def adapt_state_dict(own: State, state: State, offset: int, **start: str) -> Non
     - The rest is :func:`fit`.
 
     The log says all of this. ``load_state_dict`` refuses everything else that is missing or unexpected.
-
-    Args:
-        own: the state dict of the model that will load it.
-        state: the state dict.
-        offset, start: as :func:`fit` takes them.
-
-    Raises:
-        ValueError: an embedding has another size than the model's, or the state dict has parameters of scores of
-            relative positions that the model does not compute.
     """
     _check_embeddings(own, state)
     split_projections(state)
@@ -194,18 +151,6 @@ def fit(
     - Relative positions are resized (:func:`resize_relative_positions`), and missing coarse ones are made from the fine
       ones. Coarse positions that the model lacks are dropped, and so are absolute ones if it has only relative ones.
     - Global projections that the model lacks are dropped, as Longformer's table 10 does.
-
-    Args:
-        own: the model's parameters by this project's names.
-        state: the short ones.
-        offset: leading rows of position tables that are not positions.
-        position_init: as :func:`extend_positions` takes it.
-        pooled_init: ``level-one`` copies level one's projections to a second level that the state dict lacks;
-            ``level-one-silent`` makes its values zero, so that Z is.
-        new: parts of the names of other parameters that keep the model's own values where the state dict lacks them.
-
-    Raises:
-        ValueError: the state dict has parameters of scores of relative positions that the model does not compute.
     """
     for name in [n for n in state if n.endswith("embed_positions.weight") and n in own]:
         have, want = state[name].size(0), own[name].size(0)

@@ -35,10 +35,6 @@ def match_marks(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
 
     A mark that the checkpoint lacks gets the model's own random row, and one that the model lacks is left out; the log
     names both. Sizes that the marks do not explain stay as they are, for the model to refuse.
-
-    Args:
-        own: the model's state dict.
-        state: the checkpoint's; without names it has no marks, or those of :data:`UNNAMED`.
     """
     marks = decode_names(own[NAMES]) if NAMES in own else ()
     tables = [name for name in state if name in own and name.endswith(TABLES)]

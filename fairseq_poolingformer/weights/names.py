@@ -21,13 +21,7 @@ _Lines = tuple[tuple[str, str], ...]
 
 
 class Names:
-    """The names in one Hugging Face family, without the prefix of its models with a head, beside this project's own.
-
-    Args:
-        lines: pairs of templates, Hugging Face's and ours. ``#`` stands for a layer's number, ``*`` for the rest of a
-            name. A name that fits no line is the same on both sides.
-        offset: leading rows of the tables of positions that are not positions.
-    """
+    """The names in one Hugging Face family, without the prefix of its models with a head, beside this project's own."""
 
     def __init__(self, *lines: tuple[str, str], offset: int = OFFSET) -> None:
         self.offset = offset
@@ -118,13 +112,7 @@ NAMES = {  # model_type ->
 
 
 def parameters(settings: Settings, kinds: Collection[str], decoder: bool) -> list[str]:
-    """Return this project's names of all parameters of a BART or RoBERTa; the tied token embedding appears once.
-
-    Args:
-        settings: of a fairseq checkpoint.
-        kinds: what the model may have beside one level: ``pooled``, ``global`` and ``relative``.
-        decoder: it is a BART.
-    """
+    """Return this project's names of all parameters of a BART or RoBERTa; the tied token embedding appears once."""
     if decoder:
         names = [*_stack("encoder", settings, kinds), *_stack("decoder", settings, ())]
         return [name for name in names if name != "decoder.embed_tokens.weight"]

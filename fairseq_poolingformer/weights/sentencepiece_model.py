@@ -35,18 +35,7 @@ def find(folder: Path) -> Path | None:
 
 
 def rebuild(source: Path, folder: Path) -> Path | None:
-    """Rebuild the sentencepiece model of a Hugging Face folder that has only ``tokenizer.json``.
-
-    Args:
-        source: the Hugging Face folder.
-        folder: the folder that :func:`write_fairseq` will write into; the model goes where that function puts it.
-
-    Returns:
-        The path of the model; None if the folder has another kind of tokenizer.
-
-    Raises:
-        ConversionError: the tokenizer cannot be expressed as a sentencepiece model.
-    """
+    """Rebuild the sentencepiece model of a Hugging Face folder that has only ``tokenizer.json``."""
     path = source / "tokenizer.json"
     tokenizer = files.read_json(path) if path.is_file() else {}
     if not unigram.is_unigram(tokenizer):
@@ -58,16 +47,7 @@ def rebuild(source: Path, folder: Path) -> Path | None:
 
 
 def languages_of(source: Path, model: Path, rows: int) -> Sequence[str]:
-    """Return the languages of a Hugging Face folder of mBART's, in the order of their rows.
-
-    Args:
-        source: the folder.
-        model: its sentencepiece model.
-        rows: rows of the embedding.
-
-    Raises:
-        ConversionError: there are rows for languages, and nothing says for which.
-    """
+    """Return the languages of a Hugging Face folder of mBART's, in the order of their rows."""
     first = len(_tokenizer(model))
     count = rows - 1 - first
     if count <= 0:
@@ -89,18 +69,7 @@ def languages_of(source: Path, model: Path, rows: int) -> Sequence[str]:
 def write_fairseq(
     folder: Path, model: Path, rows: int, dictionaries: tuple[str, ...], languages: Sequence[str] = ()
 ) -> None:
-    """Write the dictionary under the names that fairseq's tasks look for, and this package's ``tokenizer`` folder.
-
-    Args:
-        folder: the folder to write into.
-        model: the sentencepiece model.
-        rows: rows of the embedding.
-        dictionaries: names of the dictionary's files.
-        languages: mBART's, in the order of their rows.
-
-    Raises:
-        ConversionError: the model's pieces do not fit the rows of the embedding.
-    """
+    """Write the dictionary under the names that fairseq's tasks look for, and this package's ``tokenizer`` folder."""
     tokenizer = _read(model, rows, languages)
     tokenizer.save(folder)
     for name in dictionaries:
@@ -114,16 +83,6 @@ def write_huggingface(folder: Path, model: Path, rows: int, max_length: int, lan
 
     Models with bytes, and embeddings without a row for ``<mask>``, have no class there, and mBART's class forgets the
     model's normalization: for these, ``sentencepiece.model`` and a ``tokenizer.json``.
-
-    Args:
-        folder: the folder to write into.
-        model: the sentencepiece model.
-        rows: rows of the embedding.
-        max_length: tokens that the encoder takes.
-        languages: mBART's, in the order of their rows.
-
-    Raises:
-        ConversionError: the model's pieces do not fit the rows of the embedding.
     """
     tokenizer = _read(model, rows, languages)
     has_mask = len(tokenizer) + len(languages) < rows

@@ -46,11 +46,7 @@ def save(state: Mapping[str, Tensor], path: Path) -> None:
 
 
 def add_digests(path: Path) -> None:
-    """Add the digests to a file that has none; this writes it anew, and renames it when it is whole.
-
-    Args:
-        path: the file.
-    """
+    """Add the digests to a file that has none; this writes it anew, and renames it when it is whole."""
     header, start = _read_header(path)
     if KEY in header.setdefault(METADATA, {}):
         return
@@ -64,14 +60,7 @@ def add_digests(path: Path) -> None:
 
 
 def check_digests(path: Path) -> None:
-    """Compare every tensor with its digest, where the file has digests.
-
-    Args:
-        path: a file that safetensors reads.
-
-    Raises:
-        ChangedTensorsError: a tensor is not the one that was written.
-    """
+    """Compare every tensor with its digest, where the file has digests."""
     header, start = _read_header(path)
     text = header.get(METADATA, {}).get(KEY)
     if text is None:

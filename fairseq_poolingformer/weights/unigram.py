@@ -44,16 +44,7 @@ def has_bytes(path: Path) -> bool:
 
 
 def tokenizer_json(path: Path, languages: Sequence[str], mask: bool) -> dict[str, Any]:
-    """Return the contents of a ``tokenizer.json`` that gives the ids of fairseq's dictionary.
-
-    Args:
-        path: a unigram model of sentencepiece's whose first pieces are ``<unk>``, ``<s>`` and ``</s>``.
-        languages: mBART's, whose rows follow those of the pieces.
-        mask: the last row is ``<mask>``'s.
-
-    Raises:
-        ConversionError: the model is of another kind, or treats spaces in another way than sentencepiece's default.
-    """
+    """Return the contents of a ``tokenizer.json`` that gives the ids of fairseq's dictionary."""
     proto = path.read_bytes()
     message = [(number, value) for number, value in fields(proto)]
     normalizer = dict(fields(next((value for number, value in message if number == NORMALIZER), b"")))
@@ -115,15 +106,7 @@ def tokenizer_json(path: Path, languages: Sequence[str], mask: bool) -> dict[str
 
 
 def sentencepiece_model(path: Path, tokenizer: Mapping[str, Any]) -> bytes:
-    """Return the sentencepiece model of a ``tokenizer.json``.
-
-    Args:
-        path: the file, for messages.
-        tokenizer: its contents.
-
-    Raises:
-        ConversionError: the tokenizer differs from XLM-R's, or its first pieces are not ``<s> <pad> </s> <unk>``.
-    """
+    """Return the sentencepiece model of a ``tokenizer.json``."""
     model = tokenizer["model"]
     pieces = [(piece, score) for piece, score in model["vocab"]]
     first = tuple(piece for piece, _ in pieces[: len(SPECIAL_SYMBOLS)])

@@ -48,14 +48,7 @@ def add_max_line_bytes(options: Options) -> None:
 def make_parser(
     corpus: str, description: str, default_vocabulary: int | None = None, counts_truncated: bool = True
 ) -> argparse.ArgumentParser:
-    """Return a parser with the options that every corpus has.
-
-    Args:
-        corpus: name of the corpus.
-        description: its first line says what the command does.
-        default_vocabulary: size of the sentencepiece model to train where no tokenizer is named.
-        counts_truncated: whether to add ``--max-source-length``.
-    """
+    """Return a parser with the options that every corpus has."""
     parser = argparse.ArgumentParser(prog=f"poolingformer-preprocess {corpus}", description=description.split("\n")[0])
     add_tokenizer_options(parser, default_vocabulary)
     options = parser.add_argument_group("output")
@@ -84,16 +77,7 @@ def main(
     make_corpus: Callable[[argparse.Namespace], run.Corpus],
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Run a corpus's command line.
-
-    Args:
-        make_parser: makes the corpus's parser, with :func:`make_parser` of this module.
-        make_corpus: the corpus of parsed options.
-        arguments: the options; by default those of the process.
-
-    Returns:
-        The exit status: 0; 1 where an input is wrong, which a sentence on standard error explains.
-    """
+    """Run a corpus's command line."""
     return run_command(make_parser(), functools.partial(_run, make_corpus), arguments)
 
 

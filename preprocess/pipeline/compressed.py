@@ -22,13 +22,7 @@ _ZSTD_BYTES = 2**9  # of input at a time: zstandard bounds no output, and they b
 
 
 class _Streams(io.RawIOBase):
-    """Compressed streams, one after the other. Python's own readers end in silence at one that they cannot read.
-
-    Args:
-        disk: the file.
-        make: makes the decompressor of a stream.
-        padding: the byte that may stand between streams, if any.
-    """
+    """Compressed streams, one after the other. Python's own readers end in silence at one that they cannot read."""
 
     def __init__(self, disk: BinaryIO, make: Callable, padding: bytes = b"") -> None:
         self._disk, self._make, self._padding, self._stream = disk, make, padding, make()
@@ -55,12 +49,7 @@ class _Streams(io.RawIOBase):
 
 
 class _Zstd:
-    """A stream of zstd with the interface of the standard library's decompressors.
-
-    Args:
-        stream: decompresses whatever it gets, without a bound.
-        error: what it raises.
-    """
+    """A stream of zstd with the interface of the standard library's decompressors."""
 
     def __init__(self, stream, error: type[Exception]) -> None:
         self._stream, self._error = stream, error
@@ -125,15 +114,7 @@ def suffix_of(name: str) -> str:
 
 @contextlib.contextmanager
 def open_compressed(path: Path, utf_8: bool = True) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Open a plain or compressed file: its content, and the file on disk, whose position tells progress.
-
-    Args:
-        path: the file.
-        utf_8: whether its content must be UTF-8.
-
-    Raises:
-        InputError: a compressed file is damaged or needs a package, or the content is not text.
-    """
+    """Open a plain or compressed file: its content, and the file on disk, whose position tells progress."""
     with open(path, "rb") as disk, decompressed(disk, str(path), utf_8) as content:
         yield content, disk
 

@@ -53,14 +53,7 @@ class SplitResult:
     seen: set[str] | None = None
 
     def add(self, part: Part, content: dict, reused: bool, limit: int | None) -> None:
-        """Add a part's examples, up to the limit.
-
-        Args:
-            part: the next part.
-            content: what :func:`preprocess.pipeline.parts.encode_part` returned for it.
-            reused: whether an earlier run had finished it.
-            limit: the most examples that the split may have.
-        """
+        """Add a part's examples, up to the limit."""
         take = np.ones(len(content["places"]), bool)
         rejects = list(content["rejects"])
         if self.seen is not None:
@@ -108,11 +101,7 @@ class SplitResult:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Within the block, no other process preprocesses into this folder.
-
-    Raises:
-        InputError: another one does.
-    """
+    """Within the block, no other process preprocesses into this folder."""
     path.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = lock_folder(path)
@@ -129,16 +118,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def finished(folder: DataFolder, settings: Mapping[str, object], overwrite: bool) -> dict | None:
-    """The content of ``corpus.json`` where the folder already holds this very corpus.
-
-    Args:
-        folder: the data folder.
-        settings: the entries of ``corpus.json`` that must be the same.
-        overwrite: whether another corpus may be replaced.
-
-    Raises:
-        InputError: the folder holds another corpus, or a damaged ``corpus.json``, and ``overwrite`` is not given.
-    """
+    """The content of ``corpus.json`` where the folder already holds this very corpus."""
     if not folder.corpus_path.is_file():
         return None
     try:

@@ -36,20 +36,7 @@ def make_corpus(
     settings: dict[str, object],
     **fields: object,
 ) -> Corpus:
-    """Make a corpus of documents.
-
-    Args:
-        args: the options of :func:`add_options`.
-        key: the bytes whose hash decides a document's split.
-        splits: ``train``, and ``valid`` where it is given by itself; otherwise the hash of a key takes it out of
-            ``train``.
-        parse: record to example.
-        settings: everything but the split that decides the records and what ``parse`` makes of them.
-        fields: the other attributes of the :class:`Corpus`.
-
-    Raises:
-        InputError: ``--valid-share`` is out of range.
-    """
+    """Make a corpus of documents."""
     share = args.valid_share
     if not 0 <= share < 1:
         raise InputError(f"--valid-share {share:g}: must be 0 or more and less than 1")

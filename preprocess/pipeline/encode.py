@@ -60,11 +60,7 @@ def one_line(text: str) -> str:
 
 
 class Tokens:
-    """A document's tokens with their offsets in the corpus's unit.
-
-    Args:
-        ids, starts, ends: (T,) as :meth:`Tokenizer.encode_with_offsets` gives them.
-    """
+    """A document's tokens with their offsets in the corpus's unit."""
 
     def __init__(self, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray):
         self.ids, self.starts, self.ends = ids, starts, ends

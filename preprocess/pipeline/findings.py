@@ -34,13 +34,7 @@ class Finding:
 
 
 def findings(corpus, found: dict[str, SplitLook], made: Made | None = None) -> list[Finding]:
-    """What is likely to be wrong with a corpus.
-
-    Args:
-        corpus: the corpus.
-        found: what :func:`look` returned for it.
-        made: its data folder, where it could be made.
-    """
+    """What is likely to be wrong with a corpus."""
     lines = [*_shared(found)]
     for split, seen in found.items():
         lines += [*_of_rejects(split, seen), *_duplicates(split, seen)]

@@ -27,12 +27,6 @@ _BRACKET = re.compile(rb'(?:[^"\[\]{}]+|%b){0,1000}((?!%b)["\[\]{}]|)' % (_STRIN
 class _Marks:
     """The brackets, commas, colons and strings of JSON, one after the other; outside of values any other text, too.
 
-    Args:
-        content: the file.
-        detailed: below this depth only brackets are marks.
-        longest: the most bytes of a string, and of what is kept; longer ones are passed without being kept.
-        refuses: whether a longer string is an error instead.
-
     Attributes:
         depth: how many brackets are open after the last mark.
         buffer: a part of the file.
@@ -48,11 +42,7 @@ class _Marks:
         self._line_of_dropped: int | None = None  # where something begins that is too long to be kept
 
     def next(self) -> bytes:
-        """Go to the next mark and return it; at the end of the file, nothing.
-
-        Raises:
-            ValueError: a string is too long.
-        """
+        """Go to the next mark and return it; at the end of the file, nothing."""
         while True:
             match = (_BRACKET if self.depth > self._detailed else _MARK).match(self.buffer, self.end)
             mark, self.start = match[1], match.start(1)
@@ -135,14 +125,6 @@ def read_elements(
 
     A record's ``file`` names the file and the number of the element, from 1. An element of more than
     ``max_element_bytes`` becomes a record without data.
-
-    Args:
-        paths: the files.
-        key: where the file is an object, the key of the array; None where the file is the array.
-        max_element_bytes: bound of an element.
-
-    Raises:
-        InputError: a file has no such array, or holds something else besides, ends too early, or is damaged.
     """
     return read_files(paths, functools.partial(elements, key=key, max_bytes=max_element_bytes), numbered="element")
 
@@ -193,11 +175,7 @@ def _refuse_cut(marks: _Marks, name: str, what: str) -> None:
 
 
 def objects(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the line and the bytes of each object of a file, which may fill several lines; None for too many bytes.
-
-    Raises:
-        InputError: there is something else between them, or the file ends inside one.
-    """
+    """Yield the line and the bytes of each object of a file, which may fill several lines; None for too many bytes."""
     marks = _Marks(content, 0, max_bytes)
     while mark := marks.next():
         if marks.kept is None:
@@ -213,11 +191,7 @@ def objects(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int,
 
 
 def members(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the line and the bytes of each object inside of one object, its key added as ``id``.
-
-    Raises:
-        InputError: the file ends inside of the object.
-    """
+    """Yield the line and the bytes of each object inside of one object, its key added as ``id``."""
     marks, key = _Marks(content, 1, max_bytes), b""
     while mark := marks.next():
         if marks.kept is None and marks.depth == 1:
@@ -251,9 +225,6 @@ def text_members(content: BinaryIO, key: str) -> Iterator[str]:
     """Yield the texts that an object holds under a key, more than one where the key is there several times.
 
     Keys inside of its values do not count.
-
-    Raises:
-        ValueError: a string has no end.
     """
     marks = _Marks(content, 1, MAX_LINE_BYTES, refuses=True)
     name, last = b"", b""

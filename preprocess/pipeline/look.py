@@ -93,12 +93,7 @@ def is_json(text: str) -> bool:
 
 
 def look(corpus, limit: int | None = None) -> dict[str, SplitLook]:
-    """Look at every example of a corpus.
-
-    Args:
-        corpus: a :class:`~preprocess.pipeline.run.Corpus`.
-        limit: of the examples of train.
-    """
+    """Look at every example of a corpus."""
     outputs, has_classes = len(corpus.layout.outputs), corpus.entries.get("problem_type") != AMOUNT
     found = {}
     for split, records in corpus.splits.items():

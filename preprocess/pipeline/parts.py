@@ -113,14 +113,7 @@ def group(records: Iterator[Record]) -> Iterator[list[Record]]:
 
 
 def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
-    """Parse and encode records and write the part.
-
-    Returns:
-        The content of ``<name>.json``: for each example in order its ``places`` (file and line), ``texts`` by name,
-        ``sizes`` of its arrays by name and ``digests`` of its document; the SHA-256 of each file of ``arrays``;
-        ``rejects``, each with the number of examples before it; ``skipped``, how many records of each kind; ``lost``,
-        how much of each kind.
-    """
+    """Parse and encode records and write the part."""
     tokenizer = _tokenizer(str(encoding.folder), encoding.fingerprint)
     dtypes = encoding.layout.dtypes(smallest_dtype(len(tokenizer)))
     places, rejects, skipped, lost = [], [], Counter(), Counter()
@@ -166,22 +159,7 @@ def encode_split(
     advance: Callable[[int], object],
     files: Sequence[int] | None = None,
 ) -> Iterator[tuple[Part, dict, bool]]:
-    """Encode the records of a split part by part, except for parts that an earlier run, or another machine, finished.
-
-    Args:
-        split: its name.
-        records: all its records; the parts of a file begin with it.
-        encoding: how to encode them.
-        workers: number of processes; with 1, everything happens in this one.
-        advance: called with the bytes of input that each part took.
-        files: the numbers of the files to encode; None for all.
-
-    Yields:
-        Each part in order, its content, and whether an earlier run had finished it. Close the iterator to stop.
-
-    Raises:
-        InputError: a worker died.
-    """
+    """Encode the records of a split part by part, except for parts that are finished already."""
     submit, shut_down = _pool(workers)
     waiting: deque[tuple[Part, int, dict | Future, bool]] = deque()
     of_each = records.files or (records,)

@@ -17,12 +17,7 @@ LEAST_SECONDS = 3  # between two lines
 
 @contextlib.contextmanager
 def progress(name: str, total: int | None) -> Iterator[Callable[[int], object]]:
-    """Give a function to call with the number of bytes that have just been done.
-
-    Args:
-        name: of the pass.
-        total: how many bytes there are; None where that is not known.
-    """
+    """Give a function to call with the number of bytes that have just been done."""
     if sys.stderr.isatty():
         with tqdm(total=total, unit="B", unit_scale=True, desc=name) as bar:
             yield bar.update

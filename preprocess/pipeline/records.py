@@ -77,9 +77,6 @@ def expand(patterns: Sequence[str]) -> list[Path]:
     """List the files of paths and glob patterns, in the order of the arguments and sorted within a pattern.
 
     A file that several of them name is listed once, at its first place.
-
-    Raises:
-        InputError: an argument names no file.
     """
     files: dict[Path, Path] = {}
     for pattern in patterns:
@@ -96,16 +93,7 @@ def expand(patterns: Sequence[str]) -> list[Path]:
 def read_files(
     paths: Sequence[Path], find: Callable[[BinaryIO, str], Iterator[tuple[int, bytes | None]]], numbered: str = ""
 ) -> Iterator[Record]:
-    """Read the records of plain or compressed files.
-
-    Args:
-        paths: the files.
-        find: yields the line and the data of each record, given the content of a file and its name.
-        numbered: what a record is called where its ``file`` is to have its number, from 1, too.
-
-    Raises:
-        InputError: a compressed file is damaged, or the content is not text; and whatever ``find`` raises.
-    """
+    """Read the records of plain or compressed files."""
     for path in paths:
         with open_compressed(path) as (content, disk):
             yield from records_of(find(content, str(path)), str(path), disk, numbered)
@@ -129,9 +117,6 @@ def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> I
     """Read the lines of plain or compressed files as records, without blank lines.
 
     A line of more than ``max_line_bytes`` becomes a record without data.
-
-    Raises:
-        InputError: a compressed file is damaged.
     """
     return read_files(paths, functools.partial(lines, max_line_bytes=max_line_bytes))
 

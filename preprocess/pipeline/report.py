@@ -102,13 +102,7 @@ def count_notes(split: str, path: Path) -> list[str]:
 
 
 def answer_table(made: Made, max_question: int | None = None, max_answer: int | None = None) -> str:
-    """Report what :func:`task_table` does, and lengths of questions and answers.
-
-    Args:
-        made: the data folder.
-        max_question: tokens that training cuts questions to, None for no limit.
-        max_answer: tokens of an answer that prediction gives; None where answers are not spans of the document.
-    """
+    """Report what :func:`task_table` does, and lengths of questions and answers."""
     lines = [task_table(made)]
     for split in made.splits:
         lines.append(_questions(made.folder.sequences(split, "question").sizes, split, max_question))
@@ -143,10 +137,6 @@ def unseen_tokens(folder: DataFolder, splits: Iterable[str]) -> list[tuple[str, 
     """Return a line, and the option that helps, for each split with tokens that models of this dictionary never saw.
 
     A dictionary whose counts are all the same counts nothing: there only ``<unk>`` is reported.
-
-    Args:
-        folder: the data folder, of a kind with a tokenizer.
-        splits: its splits.
     """
     if not folder.layout.dictionaries or not folder.tokenizer_path.is_dir():
         return []
@@ -205,11 +195,7 @@ def shared_documents(splits: Mapping[str, Parts]) -> list[str]:
 
 
 def shared_files(inputs: object) -> list[str]:
-    """Return a line for each two splits that are made of the same file.
-
-    Args:
-        inputs: what identifies the input; looked at where it is of :func:`~preprocess.pipeline.records.describe_files`.
-    """
+    """Return a line for each two splits that are made of the same file."""
     if not isinstance(inputs, dict):
         return []
     found = {

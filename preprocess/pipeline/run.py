@@ -79,20 +79,7 @@ class TokenizerChoice:
 
 
 def run(corpus: Corpus, tokenizer: TokenizerChoice, args: argparse.Namespace) -> str:
-    """Make the data folder of a corpus.
-
-    Args:
-        corpus: the corpus.
-        tokenizer: how to get its tokenizer.
-        args: the options of :func:`preprocess.pipeline.command.make_parser`; none of them changes an example.
-
-    Returns:
-        The table of the corpus, for people.
-
-    Raises:
-        InputError: too many rejects, an empty split, another corpus or another preprocessing in the folder, or a worker
-            that died.
-    """
+    """Make the data folder of a corpus."""
     work = Work(corpus, tokenizer, args)
     text = work.table_of_finished()  # also where the folder is read-only
     seen = look.look(corpus, args.limit) if args.report else None
@@ -240,11 +227,7 @@ class Work:
 
 
 def _report_rejects(folder: DataFolder, split: str, result: SplitResult, max_fraction: float) -> None:
-    """Write and log the rejects of a split.
-
-    Raises:
-        InputError: the split has no good example, or too many rejects.
-    """
+    """Write and log the rejects of a split."""
     path = folder.rejects_path(split)
     write_lines(path, (json.dumps(reject, ensure_ascii=False) for reject in result.rejects))
     total = result.examples + len(result.rejects)

@@ -92,14 +92,7 @@ def add_shares(parser: argparse.ArgumentParser, valid: float, test: float) -> No
 def by_shares(
     args: argparse.Namespace, whole: SplitRecords, key: Callable[[Record], bytes] = lambda record: record.data or b""
 ) -> tuple[dict[str, SplitRecords], dict[str, object]]:
-    """Divide records among train, valid and test as the options of :func:`add_shares` say, by a hash of their keys.
-
-    Returns:
-        The splits, and the settings that decide them.
-
-    Raises:
-        InputError: the shares leave nothing for training.
-    """
+    """Divide records among train, valid and test as the options of :func:`add_shares` say, by a hash of their keys."""
     valid, test, seed = args.valid_share, args.test_share, args.split_seed
     if min(valid, test) < 0 or valid + test >= 1:
         raise InputError(f"--valid-share {valid:g} --test-share {test:g}: must be 0 or more, and together less than 1")
@@ -175,16 +168,7 @@ def plain_id(name: str) -> str:
 
 
 def read_splits(path: Path, known: Collection[str]) -> NamedSplits:
-    """Read the splits of documents.
-
-    Args:
-        path: a JSON object of lists of ids under ``train``, ``valid`` or ``dev``, and ``test``; or lines of an id, a
-            blank and a split.
-        known: the ids of all documents.
-
-    Raises:
-        InputError: the file is neither, names an unknown document, or one twice in a split.
-    """
+    """Read the splits of documents."""
     documents = Counter(map(plain_id, known))
     twice = [name for name, count in documents.items() if count > 1]
     if twice:

@@ -19,13 +19,7 @@ from .splits import SplitRecords
 
 
 def make_parser(corpus: str, description: str, files: str) -> argparse.ArgumentParser:
-    """Return a parser with the options that every such corpus has.
-
-    Args:
-        corpus: its name.
-        description: its first line says what the command does.
-        files: the kind of input files, for the help.
-    """
+    """Return a parser with the options that every such corpus has."""
     parser = make_encoder_parser(corpus, description)
     add_inputs(parser, files)
     add_lengths(parser)
@@ -64,21 +58,7 @@ def make_corpus(
     entries: Mapping[str, object] | None = None,
     **fields: object,
 ) -> Corpus:
-    """Describe the corpus that the command line names.
-
-    Args:
-        args: parsed options, ``train``, ``valid`` and ``test`` among them.
-        read: paths to records.
-        parse: record to example; takes ``annotated``, False for the files of ``--test``.
-        name: the corpus's name.
-        kind: of task, as fairseq's ``--task``; goes into ``corpus.json``. None where it has the corpus's name.
-        inputs: identifies further input.
-        entries: further entries of ``corpus.json``, which may change the result of ``encode``.
-        fields: the other attributes of the :class:`Corpus`.
-
-    Raises:
-        InputError: a file is missing, or there are no files.
-    """
+    """Describe the corpus that the command line names."""
     named = {"train": args.train, "valid": args.valid, "test": args.test}
     files = {split: expand(patterns) for split, patterns in named.items() if patterns}
     if not files:
@@ -102,11 +82,7 @@ def make_corpus(
 
 
 def id_of(fields: dict, key: str) -> str:
-    """Return the id under a key.
-
-    Raises:
-        ValueError: it is missing, not a string, or empty.
-    """
+    """Return the id under a key."""
     name = json_values.text_of(fields, key)
     if not name.strip():
         raise BadLine("empty id")
@@ -114,11 +90,7 @@ def id_of(fields: dict, key: str) -> str:
 
 
 def question_of(fields: dict, key: str) -> str:
-    """Return the question under a key.
-
-    Raises:
-        ValueError: it is missing, not a string, or empty.
-    """
+    """Return the question under a key."""
     question = json_values.text_of(fields, key)
     if not question.strip():
         raise BadLine(f"empty question: {key}")

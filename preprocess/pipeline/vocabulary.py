@@ -55,11 +55,7 @@ def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: i
 
 
 def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoice:
-    """Return the tokenizer that the command line asks for.
-
-    Raises:
-        InputError: a file is missing or of another kind.
-    """
+    """Return the tokenizer that the command line asks for."""
     if args.gpt2_bpe is not None:
         paths = [args.gpt2_bpe / name for name in GPT2Tokenizer.files]
         for path in paths:
@@ -101,16 +97,6 @@ def train_sentencepiece(corpus: Corpus, vocabulary: int, kind: str, folder: Path
 
     The model depends on the records and the settings alone. It encodes rare characters as bytes, so that no text has an
     unknown token, reads whitespace of any kind as one space, and normalizes characters by NFKC.
-
-    Args:
-        corpus: the corpus.
-        vocabulary: size of the dictionary, special symbols included.
-        kind: "unigram" or "bpe".
-        folder: where to put ``tokenizer/``.
-        fewer: make a smaller vocabulary where the text is too little.
-
-    Raises:
-        InputError: the corpus has no good example, or too little text for so large a vocabulary.
     """
     logger.info("training a sentencepiece model of %d symbols", vocabulary)
     records = sample(corpus.splits["train"].records(), SAMPLE_BYTES)
@@ -146,11 +132,7 @@ def train_sentencepiece(corpus: Corpus, vocabulary: int, kind: str, folder: Path
 
 
 def _examples(corpus: Corpus, records: list[Record]) -> Iterator[Example]:
-    """The good examples of records.
-
-    Raises:
-        InputError: no record is one.
-    """
+    """The good examples of records."""
     first_reject = None
     found = False
     for record in records:

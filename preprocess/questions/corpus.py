@@ -49,18 +49,7 @@ def make_parser(corpus: str, description: str) -> argparse.ArgumentParser:
 def make_corpus(
     args: argparse.Namespace, name: str, unit: str, parse: Callable, settings: Mapping[str, object]
 ) -> Corpus:
-    """Describe the corpus that the command line names.
-
-    Args:
-        args: parsed options of :func:`make_parser`.
-        name: of the corpus.
-        unit: the unit of its offsets, "byte" or "token".
-        parse: record to example; takes ``annotated``, whether to read annotations.
-        settings: everything that changes the result of ``parse``, as JSON values.
-
-    Raises:
-        InputError: a file is missing, or options contradict each other.
-    """
+    """Describe the corpus that the command line names."""
     corpus = task_corpus.make_corpus(
         args,
         functools.partial(read_lines, max_line_bytes=args.max_line_bytes),
@@ -86,13 +75,6 @@ def table(made: Made, doc_stride: int = DOC_STRIDE) -> str:
 
     The answer of an example is the one that training takes from its annotations. "without segment" counts the answers
     that fit in no segment of that length.
-
-    Args:
-        made: the data folder; its lengths are those of segments.
-        doc_stride: document tokens from the beginning of a segment to that of the next one.
-
-    Returns:
-        Lines of text: the table with aligned columns, then the notes of each split with their counts.
     """
     head = [made.name, "examples", "question median", "document median", "90th"]
     for length in made.lengths:

@@ -35,13 +35,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class AnnotatedAnswer:
-    """One annotator's answer.
-
-    Args:
-        answer_type: its kind.
-        paragraph: number of its paragraph among the example's; -1 without one.
-        start, end: offsets of the short answer; -1 without one.
-    """
+    """One annotator's answer."""
 
     answer_type: AnswerType
     paragraph: int = -1
@@ -70,11 +64,7 @@ class QuestionExample(Example):
 
 
 def outermost(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """Return the candidates that lie in no other one, ascending.
-
-    Raises:
-        BadLine: two overlap, and neither lies in the other.
-    """
+    """Return the candidates that lie in no other one, ascending."""
     kept: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda candidate: (candidate.start, -candidate.end)):
         if not kept or candidate.start >= kept[-1].end:
@@ -85,11 +75,7 @@ def outermost(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 
 def annotations_of(fields: dict) -> list:
-    """Return the annotations, one or more, unchecked.
-
-    Raises:
-        ValueError: there are none.
-    """
+    """Return the annotations, one or more, unchecked."""
     annotations = json_values.list_of(fields, "annotations")
     if not annotations:
         raise BadLine("no annotations: only --test files need none")
@@ -107,17 +93,6 @@ def checked_answer(
     """Check one annotator's answer.
 
     Several short answers become one, from the start of the first to the end of the last (Alberti et al. 2019).
-
-    Args:
-        candidates: all candidates of the document.
-        paragraphs: the outermost of them.
-        candidate_index: number of the long answer, -1 without one.
-        spans: the short answers.
-        yes_no: YES, NO or NONE.
-        notes: the function appends kinds of oddities.
-
-    Raises:
-        BadLine: the parts of the annotation contradict each other or the candidates.
     """
     if candidate_index == -1:
         if spans or yes_no != "NONE":
@@ -152,9 +127,6 @@ def encode(tokenizer: Tokenizer, example: QuestionExample) -> Encoded | Reject:
     An answer becomes all tokens that share text with it; a note says where they hold more or less than the answer. A
     paragraph without a token is left out. A short answer without a token becomes a long answer, and a long answer
     without one has no paragraph; both get a note.
-
-    Raises:
-        InputError: the dictionary has no symbols for markers.
     """
     question = tokenizer.encode(example.texts[0])
     if not len(question):

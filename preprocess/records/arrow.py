@@ -45,11 +45,7 @@ def _text(value: object) -> object:
 
 
 def parquet(path: Path, max_bytes: int) -> Iterator[Record]:
-    """Read the rows of a Parquet file, a few at a time.
-
-    Raises:
-        InputError: the file is damaged, or pyarrow is missing.
-    """
+    """Read the rows of a Parquet file, a few at a time."""
     arrow = _pyarrow(path, "a Parquet file")
     reader = importlib.import_module("pyarrow.parquet")
     with _explained(path, arrow, "Parquet"), reader.ParquetFile(path) as file:
@@ -105,11 +101,7 @@ def _explained(path: Path, library: ModuleType, kind: str) -> Iterator[None]:
 
 
 def saved_files(folder: Path) -> list[Path]:
-    """The Arrow files of a folder that ``Dataset.save_to_disk`` wrote.
-
-    Raises:
-        InputError: the folder names none, or files elsewhere, or rows in another order than the files have.
-    """
+    """The Arrow files of a folder that ``Dataset.save_to_disk`` wrote."""
     state = read_json_file(folder / STATE)
     entries = state.get("_data_files")
     names = [entry.get("filename") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
@@ -144,11 +136,7 @@ _FILE_SUFFIXES = {
 
 
 def hub(name: str) -> Mapping[str, Sequence]:
-    """Load all splits of a data set on the Hub, with ``datasets``.
-
-    Raises:
-        InputError: ``datasets`` is missing, or cannot load it.
-    """
+    """Load all splits of a data set on the Hub, with ``datasets``."""
     try:
         library = importlib.import_module("datasets")
     except ModuleNotFoundError:

@@ -42,16 +42,7 @@ _LINES_BY_NAME = (".jsonl", ".ndjson")
 
 
 def format_of(name: str, open_content: Open, reading: Reading) -> Format:
-    """Find the format of a file that is text.
-
-    Args:
-        name: of the file.
-        open_content: opens its content and the file on disk, as often as it is called.
-        reading: names the key of the list of records.
-
-    Raises:
-        InputError: it has none of them.
-    """
+    """Find the format of a file that is text."""
     suffix = suffix_of(name)
     if suffix in _BY_NAME:
         return _BY_NAME[suffix]

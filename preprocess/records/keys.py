@@ -18,17 +18,7 @@ _WORDS = 3  # of a key; those with more are likely to be text
 
 
 def first(fields: dict, keys: Sequence[str], what: str, option: str) -> tuple[str, object]:
-    """The first of several keys under which a record has more than null, and its value.
-
-    Args:
-        fields: the record.
-        keys: the keys.
-        what: is there, for messages.
-        option: of the command line, which names the keys.
-
-    Raises:
-        BadLine: there is none; or it is JSON inside of a string, or sections are left out.
-    """
+    """The first of several keys under which a record has more than null, and its value."""
     for key in keys:
         if (value := under(fields, key)) is None:
             continue

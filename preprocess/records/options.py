@@ -90,17 +90,7 @@ def find(
     inside: Inside | None = None,
     sources: dict[str, list[Source]] | None = None,
 ) -> Data:
-    """Find the records that the options name.
-
-    Args:
-        args: options of :func:`add_data`, :func:`add_options`, and ``train``, ``valid`` and ``test``.
-        name_of: the id of a record.
-        inside: makes records of the records in the files; splits are made of the latter.
-        sources: the files of each split where ``args`` does not name them.
-
-    Raises:
-        InputError: there are none, or options contradict each other.
-    """
+    """Find the records that the options name."""
     named = {split: patterns for split in SPLITS if (patterns := getattr(args, split))}
     if args.data and named:
         raise InputError(f"--data {args.data} and --{next(iter(named))} exclude each other: give the one or the others")
@@ -151,15 +141,7 @@ def make_parser(corpus: str, description: str, files: str) -> argparse.ArgumentP
 
 
 def corpus_of(data: Data, parse: Callable, table: Table, kind: str, **fields: Any) -> Corpus:
-    """Describe a corpus of a task.
-
-    Args:
-        data: its records.
-        parse: makes an example of a record; takes ``annotated``.
-        table: its report.
-        kind: of task.
-        fields: other attributes of the :class:`Corpus`; ``entries`` are further ones.
-    """
+    """Describe a corpus of a task."""
     entries = {"kind": kind, "format": 1, **fields.pop("entries", {})}
     fields = {"settings": data.settings, "unique_ids": True, **fields}
     return Corpus(

@@ -16,9 +16,6 @@ def read(sources: Sequence[Source], reading: Reading = USUAL) -> Iterator[Record
     """Read the records of sources.
 
     A record's data is an object of JSON, unchecked where the file is JSON: it is the caller who rejects what is none.
-
-    Raises:
-        InputError: a file is damaged, needs a package that is missing, or has a format that is not known.
     """
     for source in sources:
         yield from _records(source, reading)

@@ -82,11 +82,7 @@ class Source:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-        """Open a file or a member: its content, and the file on disk, whose position tells progress.
-
-        Raises:
-            InputError: it is damaged, encrypted, or not text.
-        """
+        """Open a file or a member: its content, and the file on disk, whose position tells progress."""
         if not self.member:
             with compressed.open_compressed(self.path) as opened:
                 yield opened
@@ -137,9 +133,6 @@ def expand(patterns: Sequence[str]) -> list[Source]:
     """List the sources of paths, glob patterns and names on the Hub, in the order of the arguments.
 
     Within a pattern, an archive or a folder they are sorted. What several arguments name is listed once.
-
-    Raises:
-        InputError: an argument names nothing.
     """
     found: dict[tuple[Path, str], Source] = {}
     for pattern in patterns:
@@ -190,13 +183,6 @@ def splits_of(data: str, unnamed: bool = True) -> dict[str, list[Source]]:
 
     The names of files, of folders, of members of an archive, of splits on the Hub and of the lists in one JSON file say
     which: train; val, valid, validation or dev; test.
-
-    Args:
-        data: a path, a pattern or a name on the Hub.
-        unnamed: whether files of a folder whose names tell no split are train, where nothing is called so.
-
-    Raises:
-        InputError: there is no such thing, or two formats of one split.
     """
     path = Path(data)
     is_saved = (path / arrow.STATE).is_file()

@@ -44,11 +44,7 @@ def _of_article(fields: dict) -> Iterator[dict | str]:
 
 
 def answers_of(fields: dict) -> list[tuple[str, int]]:
-    """The text of each answer and where it begins, in characters; none for a question that has no answer.
-
-    Raises:
-        ValueError: there is something else.
-    """
+    """The text of each answer and where it begins, in characters; none for a question that has no answer."""
     if fields.get("is_impossible") is True:
         return []
     answers = fields.get("answers")

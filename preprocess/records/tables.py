@@ -62,17 +62,7 @@ class _Lines:
 
 
 def rows(content: BinaryIO, name: str, reading: Reading, delimiter: str = "") -> Found:
-    """Yield every row of a table as an object whose keys are the columns' names.
-
-    Args:
-        content: the file.
-        name: of the file, for messages.
-        reading: names the columns where there is no header.
-        delimiter: between fields; empty for the one that the first line has most.
-
-    Raises:
-        InputError: there is no header, it names a column twice, or a quotation mark has no end.
-    """
+    """Yield every row of a table as an object whose keys are the columns' names."""
     head = content.peek(2**16).partition(b"\n")[0].decode("utf-8", "replace")
     delimiter = delimiter or max(_DELIMITERS, key=head.count)
     csv.field_size_limit(max(csv.field_size_limit(), reading.max_bytes))  # the process's; _Lines has a bound of its own

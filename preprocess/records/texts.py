@@ -33,11 +33,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def pair_of(path: Path) -> tuple[Path, Path] | None:
-    """The two files whose lines belong together, ``train.src`` and ``train.tgt``, given one; None for other names.
-
-    Raises:
-        InputError: there is no target.
-    """
+    """The two files whose lines belong together, ``train.src`` and ``train.tgt``, given one; None for other names."""
     suffix = suffix_of(path.name.removesuffix(_CLEANED))
     other = (OTHER_SIDE | {target: source for source, target in OTHER_SIDE.items()}).get(suffix)
     if other is None:
@@ -54,11 +50,7 @@ def pair_of(path: Path) -> tuple[Path, Path] | None:
 
 
 def line_pairs(source: Path, target: Path, max_bytes: int) -> Iterator[Record]:
-    """Read each line of a file as ``document`` and the same line of another one as ``summary``.
-
-    Raises:
-        InputError: one file has fewer lines; or one is damaged.
-    """
+    """Read each line of a file as ``document`` and the same line of another one as ``summary``."""
     with open_compressed(source) as (documents, disk), open_compressed(target) as (summaries, _):
         position = 0
         for number in itertools.count(1):
@@ -82,12 +74,7 @@ def line_pairs(source: Path, target: Path, max_bytes: int) -> Iterator[Record]:
 
 
 def grouped(folder: Path) -> list[dict[str, Path | str]] | None:
-    """What belongs together in a folder of text files.
-
-    Returns:
-        For each document, the paths of its ``document`` and ``summary``, or of its ``text`` with its ``label``; one of
-        them may be missing. None where the folder holds something else.
-    """
+    """What belongs together in a folder of text files."""
     files = files_of(folder)
     if not files or not all(suffix_of(path.name) in _TEXTS for path in files):
         return None

@@ -45,11 +45,7 @@ class Bounds:
 
 
 def clean(wikitext: str, options: dict[str, object], bounds: Bounds) -> tuple[str, Counter[str]]:
-    """Call :func:`plain_text` with these options, within bounds; return its text and what it counts as lost.
-
-    Raises:
-        PageTooHard: the page takes more, or the parser fails.
-    """
+    """Call :func:`plain_text` with these options, within bounds; return its text and what it counts as lost."""
     return _cleaner(os.getpid(), bounds).clean(wikitext, options)
 
 

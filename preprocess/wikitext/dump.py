@@ -71,9 +71,6 @@ def read_pages(paths: Sequence[Path], max_page_bytes: int = MAX_PAGE_BYTES) -> I
 
     A page of more than ``max_page_bytes``, or one that the end of a dump cuts off, yields its beginning, which
     :func:`parse_page` refuses.
-
-    Raises:
-        InputError: a compressed file is damaged.
     """
     return read_files(paths, functools.partial(_pages, max_page_bytes=max_page_bytes))
 
@@ -86,11 +83,7 @@ def _pages(dump: BinaryIO, name: str, max_page_bytes: int) -> Iterator[tuple[int
 
 
 def read_site(path: Path) -> Site:
-    """Read the description of the wiki at the beginning of a dump.
-
-    Raises:
-        InputError: the file does not begin as a dump does.
-    """
+    """Read the description of the wiki at the beginning of a dump."""
     with open_compressed(path) as (dump, _):
         head = dump.read(_HEAD_BYTES).partition(b"<page>")[0]
     start, end = head.find(b"<siteinfo"), head.find(b"</siteinfo>")
@@ -120,11 +113,7 @@ def title_of(record: Record) -> str:
 
 
 def parse_page(record: Record, site: Site) -> Page:
-    """Parse the fields of a page, with the text of its last revision.
-
-    Raises:
-        BrokenPage: the XML is broken or incomplete.
-    """
+    """Parse the fields of a page, with the text of its last revision."""
     if not record.data.endswith(b"</page>"):
         raise BrokenPage(
             "page without end: the dump is cut off there, or the page is longer than --max-page-bytes allows"

@@ -46,16 +46,7 @@ _OPENING, _CLOSING, _SEPARATORS = ("(", "（"), (")", "）"), " ,;:/–-，、�
 
 
 def clean_lines(marked: str, left_out_sections: frozenset[str] = frozenset()) -> str:
-    """Clean a text with marks.
-
-    Args:
-        marked: text with REMOVED in place of what was taken out of a line. A heading is a line of HEADING, its level
-            and its text. What only looks like markup went through PROTECTED.
-        left_out_sections: the headings, case-folded, of sections to leave out with all sections inside them.
-
-    Returns:
-        Lines without blank ones between; the empty string where nothing is left.
-    """
+    """Clean a text with marks."""
     text = "\n".join(_sections(_without_leftovers(marked), left_out_sections))
     return _PROTECTED_CHARACTER.sub(lambda match: _ORIGINALS[match.group()], text)
 

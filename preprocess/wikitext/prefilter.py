@@ -26,14 +26,7 @@ _LINK_WITH_TEXT = re.compile(r"\[\[(?<!\[\[\[)[^\[\]|:{}<>&\n]+\|([^\[\]|{}<>]+)
 
 
 def shorten(wikitext: str, keep_templates: bool, wiki: str, lost: Counter[str]) -> str:
-    """Shorter wikitext that becomes the same text.
-
-    Args:
-        wikitext: a page's source.
-        keep_templates: leave templates to the parser.
-        wiki: whose templates they are; see :func:`~preprocess.wikitext.templates.find_renderer`.
-        lost: counts the templates whose text is lost.
-    """
+    """Shorter wikitext that becomes the same text."""
     if _LITERAL.search(wikitext):
         return wikitext
     text = _without_references(_COMMENT.sub("", wikitext))

@@ -182,12 +182,7 @@ _NAMED = re.compile(r"([^\[\]=]*)=(.*)", re.S)
 
 @functools.lru_cache(maxsize=8192)
 def find_renderer(name: str, wiki: str) -> Renderer | None:
-    """The renderer of a template; None where it carries no text that is known here.
-
-    Args:
-        name: the template's name as the page writes it.
-        wiki: the language code of a Wikipedia; empty for any other wiki.
-    """
+    """The renderer of a template; None where it carries no text that is known here."""
     name = normal(name)
     table = _TABLES.get(wiki, _COMMON)
     if name in table:

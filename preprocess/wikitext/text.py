@@ -40,21 +40,6 @@ def plain_text(
     Links become their text, and so do the templates of :mod:`preprocess.wikitext.templates`. The other templates,
     tables, references, galleries, formulas, blocks of code, files, categories, links to other languages, comments, and
     headings with nothing under them are left out.
-
-    Args:
-        wikitext: a page's source.
-        hidden_prefixes: names, in lower case, before the colon of links that show no text in their place.
-        keep_templates: replace a template that carries no known text by its positional parameters.
-        formula: the text in place of each formula.
-        left_out_sections: headings, case-folded, of the sections to leave out.
-        wiki: the language code of the Wikipedia whose templates they are; empty for any other wiki.
-        lost: where given, counts by name the templates that may have shown text of which nothing is left.
-
-    Returns:
-        Lines without blank ones between; the empty string where nothing is left.
-
-    Raises:
-        mwparserfromhell.parser.ParserError: the parser failed.
     """
     lost = Counter() if lost is None else lost
     wikitext = shorten(wikitext, keep_templates, wiki, lost)

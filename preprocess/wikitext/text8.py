@@ -44,15 +44,7 @@ _OTHERS = re.compile(rb"[^a-z]+")
 
 
 def clean(dump: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield the clean text of a dump, page by page; each page begins with a space.
-
-    Args:
-        dump: MediaWiki's XML, not compressed.
-        name: name of the file, for messages.
-
-    Raises:
-        InputError: the file is no dump.
-    """
+    """Yield the clean text of a dump, page by page; each page begins with a space."""
     in_text, found = False, False
     for record in _records(dump, name):
         if b"<text " in record:

@@ -22,12 +22,7 @@ PREFIX = "decoder.spans."
 
 
 def read_spans(path: Path) -> Tensor:
-    """The spans of a checkpoint: (layers, H), in positions.
-
-    Raises:
-        CheckpointError: the file is no checkpoint.
-        ValueError: its model has none.
-    """
+    """The spans of a checkpoint: (layers, H), in positions."""
     checkpoint = load(path)
     if not isinstance(checkpoint, dict) or not {"model", "cfg"} <= checkpoint.keys():
         raise ValueError(f"{path}: no checkpoint of fairseq-train")

@@ -26,11 +26,7 @@ COLOURS = {"full attention": "black", "one window": "tab:orange", "two levels": 
 
 
 def beyond(classes: Sequence[dict], distance: int) -> float:
-    """Bits per token of the names farther than a distance, which must be a limit of the classes; 0: of all names.
-
-    Raises:
-        ValueError: no class begins there.
-    """
+    """Bits per token of the names farther than a distance, which must be a limit of the classes; 0: of all names."""
     if not distance:
         return next(found["bits_per_token"] for found in classes if found["distance"] == "all")
     first = {found["distance"]: re.match(r"(?:> )?(\d+)", found["distance"]) for found in classes}
@@ -45,13 +41,7 @@ def beyond(classes: Sequence[dict], distance: int) -> float:
 
 
 class Results:
-    """The bits of all systems that were evaluated in blocks of one length.
-
-    Args:
-        runs: the folder of run.sh.
-        systems: by name.
-        context: tokens of a block.
-    """
+    """The bits of all systems that were evaluated in blocks of one length."""
 
     def __init__(self, runs: Path, systems: dict[str, System], context: int) -> None:
         folders = [f"{name}={folder}" for name in systems for folder in sorted(runs.glob(f"{name}_[0-9]*"))]

@@ -29,10 +29,6 @@ def lean_towards_copying(encoder: nn.Module, mask_index: int) -> None:
     The two lower layers, whose windows are narrow, add a mixture of the neighbours to each token. The upper layers
     compare these contexts (W_k = W_q) and hand on what they find (W_v = W_o = I); the head, whose embeddings are tied,
     passes it on. A masked token has no content but its context. Training changes all of this.
-
-    Args:
-        encoder: RoBERTa's encoder with its masked-language-model head, normalization first.
-        mask_index: that of ``<mask>``.
     """
     body = encoder.sentence_encoder
     nn.init.normal_(body.embed_tokens.weight, std=TOKEN)

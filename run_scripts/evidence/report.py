@@ -41,13 +41,7 @@ def cell(values: Sequence[float], sign: str = "") -> str:
 
 
 def table(systems: dict[str, dict[int, Path]], context: int, baseline: str) -> str:
-    """A row for each system, of its bits, and where the baseline has the seed too, a row of the differences from it.
-
-    Args:
-        systems: the folders of each system by seed.
-        context: tokens of a block.
-        baseline: one of the systems.
-    """
+    """A row for each system, of its bits, and where the baseline has the seed too, a row of the differences from it."""
     bits = {
         name: {seed: read_bits(folder, context) for seed, folder in seeds.items()} for name, seeds in systems.items()
     }
@@ -100,12 +94,7 @@ def mean_curve(curves: Sequence[dict[float, float]]) -> dict[float, float]:
 
 
 def finished(runs: Sequence[str], context: int) -> dict[str, dict[int, Path]]:
-    """The folders of each system by seed, of those that were evaluated in blocks of ``context`` tokens.
-
-    Args:
-        runs: ``SYSTEM=FOLDER``; folders of the same system are its seeds.
-        context: tokens of a block.
-    """
+    """The folders of each system by seed, of those that were evaluated in blocks of ``context`` tokens."""
     systems: dict[str, dict[int, Path]] = {}
     for run in runs:
         name, folder = run.split("=", 1)

@@ -45,15 +45,7 @@ def twice(text: str, rng: random.Random) -> list[str]:
 
 
 def write_corpus(root: Path, output: Path) -> dict[str, int]:
-    """Write train.txt, valid.txt and twice.txt, documents with a blank line between them.
-
-    Args:
-        root: the folder of the library.
-        output: the folder to write to.
-
-    Returns:
-        Documents in each.
-    """
+    """Write train.txt, valid.txt and twice.txt, documents with a blank line between them."""
     lines: dict[str, list[str]] = {"train": [], "valid": []}
     for module, path in find_modules(root):
         try:

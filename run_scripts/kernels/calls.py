@@ -27,18 +27,7 @@ GREATEST_ERROR = {torch.bfloat16: 0.42, torch.float16: 0.42, torch.float32: 6.0}
 
 @dataclass(frozen=True)
 class KernelCall:
-    """A call of the operator with random numbers; lengths are odd, and longer than a tile.
-
-    Args:
-        window, pooling, query_offset, dropout_p: of the operator.
-        queries, keys, head_dim, heads, batch: sizes of its tensors.
-        global_tokens: of each row of the batch, except the last one of several.
-        padded: tokens at the end of the first row.
-        distances: k of a RelativePositionBias; 0 for none.
-        rows: k and k_g of a DisentangledPosition's tables; None for none.
-        small: tiles of 16 × 16.
-        split: several programs share each range of such tiles, as they do in few and long sequences; else one has all.
-    """
+    """A call of the operator with random numbers; lengths are odd, and longer than a tile."""
 
     window: Window
     pooling: Pooling | None = None

@@ -29,15 +29,7 @@ def make_words(count: int, generator: random.Random) -> list[str]:
 
 
 def make_example(number: int, length: int, annotations: int, vocabulary: dict, generator: random.Random) -> dict:
-    """One example.
-
-    Args:
-        number: its id.
-        length: words of the document.
-        annotations: how many times its answer is annotated.
-        vocabulary: "filler", "town" and "choice", lists of words.
-        generator: of random numbers.
-    """
+    """One example."""
     words = generator.choices(vocabulary["filler"], k=length)
     cues, answers = make_pairs(length, generator)
     answer = answers[0]

@@ -64,10 +64,6 @@ def read_papers(document: str, reference: str) -> tuple[Distances, dict[str, str
 class Facts:
     """The facts of some references.
 
-    Args:
-        references: a text for each document.
-        documents: their texts, or None: then there are no distances.
-
     Attributes:
         groups: names of the groups that facts are counted in: the fields, ``all`` and, with documents, distances.
         total: (D, G) how many facts of each document are in each group.
@@ -165,14 +161,7 @@ def interval(samples: np.ndarray, form: str = ".0f") -> str:
 
 
 def tables_of_shares(facts: Facts, systems: dict[str, list[list[str]]], seen: int, baseline: str | None) -> str:
-    """The percentages of facts right by distance, with intervals and differences from a baseline, and by field.
-
-    Args:
-        facts: of the references.
-        systems: the hypotheses of each seed by system.
-        seen: words that the control sees.
-        baseline: one of the systems, or None.
-    """
+    """The percentages of facts right by distance, with intervals and differences from a baseline, and by field."""
     size, first = facts.total.sum(0), len(FIELDS)
     rows = [["facts right, %", *facts.groups], ["facts", *(f"{count:.0f}" for count in size)]]
     by_field = [row[: first + 1] for row in rows]

@@ -279,12 +279,7 @@ class Pointer:
         self.projected[name] = output
 
     def loss(self, padding: Tensor, places: Tensor) -> Tensor:
-        """The cross-entropy between the weights of each head and the places, a scalar.
-
-        Args:
-            padding: (B, S) bool, True at padding of the documents.
-            places: (B, T) the source places, -1 where there is none; 0 is the loss where none has one.
-        """
+        """The cross-entropy between the weights of each head and the places, a scalar."""
         heads, dim = self.attention.num_heads, self.attention.head_dim
         query, key = (x.float().unflatten(-1, (heads, dim)) for x in map(self.projected.pop, ("q_proj", "k_proj")))
         scores = torch.einsum("tbhd,sbhd->bhts", query, key) * dim**-0.5

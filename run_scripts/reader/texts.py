@@ -79,11 +79,7 @@ class Texts:
 
     @classmethod
     def read(cls, documentation: Path | None, is_held_out: bool) -> Texts:
-        """The texts that are held out, or the others.
-
-        Raises:
-            FileNotFoundError: the folder has no documentation.
-        """
+        """The texts that are held out, or the others."""
         root = Path(sysconfig.get_path("stdlib"))
         modules = [module for module in find_modules(root) if python_sources.is_held_out(module[0]) == is_held_out]
         prose, sections = read_prose(modules), []

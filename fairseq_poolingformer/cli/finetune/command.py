@@ -156,11 +156,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check_spelling(flags: Sequence[str]) -> None:
-    """Refuse a flag that is nearly one of this command's, and not fairseq's.
-
-    Raises:
-        ValueError: one is.
-    """
+    """Refuse a flag that is nearly one of this command's, and not fairseq's."""
     from fairseq.options import get_training_parser
 
     known = get_training_parser()._option_string_actions
@@ -180,11 +176,7 @@ def _show(output: Path) -> None:
 
 
 def _claim(output: Path, folder: Path, request: Mapping[str, str]) -> None:
-    """Take a folder for this job alone, and refuse one that holds something else.
-
-    Raises:
-        ValueError: it does, or this job is running, or another one was begun there.
-    """
+    """Take a folder for this job alone, and refuse one that holds something else."""
     file = folder / "arguments.json"
     if output.exists() and not file.is_file() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output}: is there, and not of this command; name a new folder, or move this one away first")

@@ -21,9 +21,6 @@ class Data:
     """The data of a job; ``flags`` are the user's for preprocessing and training, ``task`` is as for :func:`guess`.
 
     ``task`` is fairseq's then, and ``scorer`` that of ``poolingformer score``.
-
-    Raises:
-        ValueError: nobody can learn from these data as they are.
     """
 
     def __init__(self, data: str, flags: Sequence[str], task: str | None) -> None:

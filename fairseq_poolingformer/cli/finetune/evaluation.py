@@ -34,15 +34,7 @@ Figures = dict[str, dict[str, float]]  # name -> mean, and low and high where it
 
 
 def evaluate(commands: Commands, found: Data, data: Path, folder: Path, generation: Mapping[str, Any]) -> dict:
-    """Predict the test split, or else the validation split, and score that.
-
-    Args:
-        generation: the choices, with ``beam`` and ``lenpen`` of summaries.
-
-    Returns:
-        ``split``, ``examples``, ``without_prediction``, ``predictions`` and ``figures``: none where nobody knows what
-        is right, with ``made_of``, the names of the files that may say it.
-    """
+    """Predict the test split, or else the validation split, and score that."""
     made = [split for split in SPLITS if any(data.glob(f"{split}.*"))]
     if found.task == "long_summarization":
         return _of_summaries(commands, found, data, folder, made, generation)

@@ -125,9 +125,6 @@ def fit(
 
     Where it does not hold one, layers are computed twice; where that is too much, fewer segments or tokens are read.
     What the user has given stays.
-
-    Raises:
-        ValueError: memory does not hold one example.
     """
     while True:
         print(f"measuring some updates with up to {chosen.length:,} tokens …", flush=True)

@@ -33,11 +33,7 @@ PAUSE = 20.0  # seconds between two lines about a training
 
 
 class Commands:
-    """The commands of a job, which are also written to ``commands.sh``, in their order.
-
-    Args:
-        folder: of that file and of all outputs.
-    """
+    """The commands of a job, which are also written to ``commands.sh``, in their order."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._file = folder, folder / "commands.sh"
@@ -58,9 +54,6 @@ class Commands:
         """Run a command until it ends; ``take`` gets each line of its output, or of what it says.
 
         What it writes goes to the file ``output`` of the folder, what it says beside to ``NAME.log``.
-
-        Raises:
-            ValueError: it failed; the message has its reason.
         """
         name = self.note(*words, output=output)
         command = [sys.executable, "-m", MODULES[str(words[0])], *map(str, words[1:])]
@@ -83,10 +76,6 @@ def follow(
 
     What it says goes to ``log``, or is shown where that is None; ``take`` gets each line of the output, or else of the
     log.
-
-    Raises:
-        ValueError: it failed.
-        KeyboardInterrupt: it was interrupted.
     """
     sys.stdout.flush()
     return_freed_memory()  # a model was read here, and the process needs its place

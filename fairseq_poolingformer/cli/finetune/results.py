@@ -60,17 +60,7 @@ def _interval(one: Mapping[str, float]) -> str:
 def leave(
     output: Path, folder: Path, data: Path, name: str, task: str, result: Mapping[str, Any], commands: Commands
 ) -> list[str]:
-    """Put the model into its folder: for fairseq and for transformers, with dictionary, tokenizer and card.
-
-    Args:
-        output: the folder.
-        folder: of the job.
-        data: the data folder, and ``name`` for the card.
-        result: of :func:`~fairseq_poolingformer.cli.finetune.evaluation.evaluate`.
-
-    Returns:
-        Sentences for people.
-    """
+    """Put the model into its folder: for fairseq and for transformers, with dictionary, tokenizer and card."""
     with whole_file(output / CHECKPOINT) as path:
         torch.save({**load(checkpoint_of(folder), (OPTIMIZER,)), OPTIMIZER: None}, path)
     companions.copy(data, output)
@@ -94,12 +84,7 @@ def leave(
 
 
 def _convert(output: Path, scratch: Path, commands: Commands) -> None:
-    """Put the model into its folder for transformers.
-
-    Raises:
-        ConversionError: transformers has no such model.
-        MissingLibraryError: transformers is not installed.
-    """
+    """Put the model into its folder for transformers."""
     made = scratch / output.name  # whose name the card takes
     shutil.rmtree(scratch, ignore_errors=True)  # of a run that was stopped here
     words = ("convert", "to-huggingface", str(output / CHECKPOINT), str(made))

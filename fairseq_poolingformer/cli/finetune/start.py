@@ -77,9 +77,6 @@ def find(model: str, task: str, folder: Path, labels_of_data: Callable[[], Seque
     """Find the model that a folder, checkpoint, architecture or name on the Hub is.
 
     A checkpoint that has to be written goes into ``folder``; ``labels_of_data`` are asked for where a model has labels.
-
-    Raises:
-        ConversionError: it is none of these, or cannot learn the task; the message says what it is.
     """
     path = Path(model)
     if not path.exists() and (model == "reader" or model.startswith(OWN_ARCHS)):

@@ -42,15 +42,7 @@ def refuse_to_divide(original: Callable, cfg: Any, *arguments: Any, **named: Any
 
 
 def check(cfg: Any, size: int) -> None:
-    """Refuse options that do not go with divided documents.
-
-    Args:
-        cfg: fairseq's configuration.
-        size: how many processes share a batch.
-
-    Raises:
-        ValueError: one of them does not, or the number of processes is not a multiple of ``size``.
-    """
+    """Refuse options that do not go with divided documents."""
     check_size(size, cfg.distributed_training.distributed_world_size)
     distributed, common = cfg.distributed_training, cfg.common
     refused = [
@@ -66,11 +58,7 @@ def check(cfg: Any, size: int) -> None:
 
 
 def check_size(size: int, processes: int) -> None:
-    """Refuse sizes of groups that do not divide the number of processes.
-
-    Raises:
-        ValueError: this one does not.
-    """
+    """Refuse sizes of groups that do not divide the number of processes."""
     if size < 1 or processes % size:
         raise UsageError(
             f"--context-parallel-size {size} divides {processes} process{'es' * (processes > 1)} into no whole number "
@@ -80,16 +68,7 @@ def check_size(size: int, processes: int) -> None:
 
 @contextlib.contextmanager
 def joined(size: int, on_cpu: bool, **meeting: Any) -> Iterator[Any]:
-    """Join processes for the block, in which :func:`ranks` share documents; None where each has documents of its own.
-
-    Args:
-        size: of the groups.
-        on_cpu: whether they compute on CPUs.
-        meeting: where they meet, for torch; ``world_size`` and ``rank`` are among it.
-
-    Raises:
-        ValueError: the size does not divide the number of processes.
-    """
+    """Join processes for the block, in which :func:`ranks` share documents; None where each has its own."""
     check_size(size, meeting["world_size"])
     if size == 1:
         yield None
@@ -100,11 +79,7 @@ def joined(size: int, on_cpu: bool, **meeting: Any) -> Iterator[Any]:
 
 
 def ranks(size: int) -> Any:
-    """This process's group of ``size`` neighbours; all processes call this together.
-
-    Args:
-        size: a divisor of the number of processes.
-    """
+    """This process's group of ``size`` neighbours; all processes call this together."""
     from fairseq_poolingformer.attention.sharding import GroupRanks  # few trainings need it
 
     rank, processes = torch.distributed.get_rank(), torch.distributed.get_world_size()

@@ -67,14 +67,7 @@ def _join_launcher(distributed: Any, on_cpu: bool) -> None:
 
 
 def torchrun_device(on_cpu: bool) -> int:
-    """The number of the device for this process among those that torchrun has started.
-
-    Args:
-        on_cpu: whether the process computes on a CPU, which is device 0 of every process.
-
-    Raises:
-        UsageError: there are more processes than GPUs.
-    """
+    """The number of the device for this process among those that torchrun has started."""
     local_rank = int(os.environ["LOCAL_RANK"])
     if not on_cpu and local_rank >= torch.cuda.device_count():
         raise UsageError(
@@ -144,12 +137,6 @@ def wrap_model_on_any_device(original: Callable, module: torch.nn.Module, **kwar
     """Let ``--ddp-backend pytorch_ddp``, the default, wrap a model on the CPU.
 
     fairseq always names a CUDA device, and torch refuses that for a module without CUDA parameters.
-
-    Args:
-        original: ``torch.nn.parallel.DistributedDataParallel``.
-
-    Returns:
-        The function that fairseq calls in its place.
     """
     if all(param.device.type == "cpu" for param in module.parameters()):
         kwargs.update(device_ids=None, output_device=None)

@@ -19,9 +19,6 @@ def require_safe_torch() -> None:
     """Refuse a torch that cannot load a checkpoint without running code of it.
 
     Elsewhere fairseq reads files of speech by ``torch.load``, whose default has been safe since torch 2.6.
-
-    Raises:
-        ImportError: torch is older than 2.6.
     """
     if not hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):
         raise ImportError(
@@ -99,12 +96,7 @@ def let_masked_lm_find_its_bpe() -> None:
 
 
 def _whole_word_bpe(task: Any) -> Any:
-    """Return the ``bpe`` part of the configuration.
-
-    Raises:
-        AttributeError: The task does not mask whole words, so it has no ``args``.
-        ValueError: There is no bpe, without which fairseq would silently mask single tokens.
-    """
+    """Return the ``bpe`` part of the configuration."""
     if not task.cfg.mask_whole_words:
         raise AttributeError(f"{type(task).__name__!r} object has no attribute 'args'")
     bpe = getattr(task.cfg._get_root(), "bpe", None)

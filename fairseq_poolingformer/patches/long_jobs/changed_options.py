@@ -51,12 +51,7 @@ def refuse_missing_or_unfit_checkpoint(
 
 @contextlib.contextmanager
 def checked_states(trainer: Any, anew: bool) -> Iterator[None]:
-    """Within the block, check every checkpoint that fairseq reads for a trainer, before the trainer takes it.
-
-    Args:
-        trainer: fairseq's trainer.
-        anew: a training begins with the parameters; otherwise one continues.
-    """
+    """Within the block, check every checkpoint that fairseq reads for a trainer, before the trainer takes it."""
     from fairseq import checkpoint_utils
 
     original: Callable = checkpoint_utils.load_checkpoint_to_cpu
@@ -71,18 +66,7 @@ def checked_states(trainer: Any, anew: bool) -> Iterator[None]:
 
 
 def check(path: str, state: Mapping[str, Any], trainer: Any, anew: bool) -> None:
-    """Compare a checkpoint with the training that takes it.
-
-    Args:
-        path: the checkpoint's file, for messages.
-        state: what it holds.
-        trainer: fairseq's trainer, with ``cfg`` and ``task``.
-        anew: as in :func:`checked_states`.
-
-    Raises:
-        CheckpointError: its dictionary is another; or the training continues, and its model's options are others, with
-            which the parameters would mean something else.
-    """
+    """Compare a checkpoint with the training that takes it."""
     check_dictionaries = getattr(trainer.task, "check_dictionaries", None)
     if check_dictionaries is not None:
         try:

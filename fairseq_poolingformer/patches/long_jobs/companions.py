@@ -28,12 +28,7 @@ def copy_dictionary_and_tokenizer(original: Callable, cfg: Any, trainer: Any, ep
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy the dictionaries and the tokenizer of a folder into another one, each file whole, unless it has them.
-
-    Args:
-        source: a data folder, or a folder with checkpoints.
-        target: a folder with checkpoints. A data folder is left as it is.
-    """
+    """Copy the dictionaries and the tokenizer of a folder into another one, each file whole, unless it has them."""
     if (target / "corpus.json").exists():
         return
     tokenizer = sorted(tokenizer_path(source).glob("*"), key=lambda path: path.name == "config.json")  # that one last

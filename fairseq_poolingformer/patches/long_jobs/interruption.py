@@ -97,9 +97,6 @@ def pass_signals_on() -> Iterator[None]:
     """Within the block, pass signals on to the processes that this one starts, and end as they do.
 
     fairseq-train starts one process for each GPU and waits. If a signal ended it, they would be killed with it.
-
-    Raises:
-        SystemExit: with status :data:`STOPPED` when they were asked to stop.
     """
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -133,9 +130,6 @@ def save_and_stop_when_asked(
     A training whose last update is done is validated and saved as ever, because no later start would validate it.
     Where the losses of validations decide what the training does next, one that is due now takes place after the
     checkpoint is written; if that takes too long, the next start says that this loss is missing.
-
-    Raises:
-        SystemExit: with status :data:`STOPPED`, after the checkpoint is written.
     """
     most = cfg.optimization.max_update
     if not _any_process_asked(trainer) or (most and trainer.get_num_updates() >= most):

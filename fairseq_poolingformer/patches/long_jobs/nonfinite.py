@@ -27,15 +27,7 @@ def require_finite_output(output: Tensor, name: str) -> None:
 
 
 def require_finite(path: Any, parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters that are NaN or infinite.
-
-    Args:
-        path: where they come from, for the message.
-        parameters: by name; what is not a tensor of numbers with a point is left out.
-
-    Raises:
-        CheckpointError: one is.
-    """
+    """Refuse parameters that are NaN or infinite."""
     for name, value in parameters.items():
         if name.endswith("_float_tensor"):
             continue  # a buffer that fairseq leaves uninitialised

@@ -128,15 +128,6 @@ def replace_missing(last: Path, pretrained: str | None = None, is_wanted: bool =
     """Where a training's last checkpoint is missing, put the newest whole one in its place, and say so.
 
     Without any checkpoint the training begins, and this does nothing.
-
-    Args:
-        last: the checkpoint that is not there.
-        pretrained: a checkpoint whose parameters the training begins with; it may lie in the same folder.
-        is_wanted: whether the training writes one; a former one would be taken for the newest.
-
-    Raises:
-        CheckpointError: every checkpoint of the folder is damaged; no last one is wanted; or they are parts of
-            checkpoints, which may be of different updates.
     """
     start = pretrained and Path(pretrained).resolve()
     others = [path for path in _others(last) if path.resolve() != start] if last.parent.is_dir() else []
@@ -159,13 +150,6 @@ def replace_damaged(last: Path, fault: str) -> None:
     """Put the newest whole checkpoint of a training in place of its damaged last one, and say so.
 
     At every instant there is a last checkpoint: without one, the next start would train from the beginning.
-
-    Args:
-        last: the damaged checkpoint.
-        fault: says how it is damaged.
-
-    Raises:
-        CheckpointError: every other checkpoint of the folder is damaged, too.
     """
     from fairseq_poolingformer.checkpoint_reader.files import damage  # the reader is not needed otherwise
 

@@ -64,12 +64,6 @@ def explained(path: str) -> Iterator[None]:
     """Turn the errors of building something from a checkpoint into one sentence with its file.
 
     The error itself is the cause of the new one.
-
-    Args:
-        path: the checkpoint's file.
-
-    Raises:
-        CheckpointError: the block raises one, or an error of an unusable configuration or state.
     """
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException

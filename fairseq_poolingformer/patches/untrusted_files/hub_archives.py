@@ -33,13 +33,6 @@ def model_folder(name: str | os.PathLike) -> str:
     fairseq unpacks an archive wherever its entries say, over the user's own files if they say so, and removes the
     archive. Here an archive is kept, and unpacked once into the cache of torch.hub. Entries are files and folders below
     the archive's own folder; an archive with others is refused, and so is one that would grow beyond reason.
-
-    Args:
-        name: a folder, a ``.tar``, ``.tar.gz``, ``.tar.bz2`` or ``.tar.xz`` file, or the address of such a file.
-
-    Raises:
-        CheckpointError: the archive is damaged, or has entries of other kinds.
-        FileNotFoundError: there is no such folder or file.
     """
     from fairseq import file_utils
 
@@ -88,12 +81,7 @@ def _unpack(path: Path, folder: Path) -> None:
 
 
 class _Stream:
-    """The bytes of an archive, unpacked. It stops where they grow beyond reason, which headers may do as well as files.
-
-    Args:
-        unpacked: the bytes.
-        size: bytes of the archive's file.
-    """
+    """The bytes of an archive, unpacked. It stops where they grow beyond reason, be it by headers or by files."""
 
     def __init__(self, unpacked: BinaryIO, size: int) -> None:
         self._unpacked, self._size = unpacked, size

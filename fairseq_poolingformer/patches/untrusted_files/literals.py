@@ -24,17 +24,7 @@ def evaluate_literals_only() -> None:
 
 
 def literal(text: Any) -> Any:
-    """Read a Python literal, in which lists may also be added and repeated: ``"[(512, 3)] * 20 + [(8, 1)]"``.
-
-    Args:
-        text: the literal; anything but a string is returned as it is.
-
-    Returns:
-        Its value.
-
-    Raises:
-        ConfigurationError: the text is no such literal, or describes a value beyond :data:`LARGEST`.
-    """
+    """Read a Python literal, in which lists may also be added and repeated: ``"[(512, 3)] * 20 + [(8, 1)]"``."""
     if not isinstance(text, str):
         return text
     try:

@@ -60,16 +60,7 @@ logger = logging.getLogger(__name__)
 
 
 def restricted(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
-    """Return a checkpoint's state with a configuration that holds nothing but what the schema allows.
-
-    Args:
-        state: what fairseq saves, as :func:`~.checkpoints.load` returns it.
-        checkpoint: the file, beside which the dictionary may lie.
-
-    Raises:
-        ConfigurationError: an option that is used has a value of another type, or out of bounds, or more than the
-            checkpoint's tensors hold; or its model, task or criterion is not one that checkpoints may name.
-    """
+    """Return a checkpoint's state with a configuration that holds nothing but what the schema allows."""
     check_configuration(state)
     state = dict(state)
     args, cfg = state.get("args"), state.get("cfg")
@@ -86,14 +77,7 @@ def restricted(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
 
 
 def check_configuration(state: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint that names a model, a task or a criterion beyond those a checkpoint may name.
-
-    Args:
-        state: a checkpoint as fairseq saves it.
-
-    Raises:
-        ConfigurationError: it does.
-    """
+    """Refuse a checkpoint that names a model, a task or a criterion beyond those a checkpoint may name."""
     from fairseq import criterions, models, tasks
 
     configuration, arguments = state.get("cfg") or {}, state.get("args")
@@ -153,12 +137,7 @@ def _defaults() -> dict[str, Any]:
 
 @functools.cache
 def declared(kind: str, name: str | None) -> dict[str, Option]:
-    """Return the options of a model, a task or a criterion; none where there is no such name.
-
-    Args:
-        kind: a key of :data:`KINDS`.
-        name: of an architecture, a task or a criterion.
-    """
+    """Return the options of a model, a task or a criterion; none where there is no such name."""
     from fairseq import criterions, models, tasks
 
     classes, dataclass_of = {
@@ -271,10 +250,6 @@ def data_folder(checkpoint: Path, recorded: Any) -> Path:
 
     That is the checkpoint's own folder; where that has neither, the one that :func:`recorded_folder` returns, whose
     name is logged.
-
-    Args:
-        checkpoint: its file.
-        recorded: what it records as its training's data.
     """
     folder = None if sizes_of_what_is_read(checkpoint.parent) else recorded_folder(recorded)
     if folder is None:

@@ -47,12 +47,7 @@ def amounts_as_integers(amounts: np.ndarray) -> np.ndarray:
 
 
 class ClassificationExamples(Examples):
-    """The examples of a split.
-
-    Args:
-        problem: one of :data:`~fairseq_poolingformer.text.labels.PROBLEM_TYPES`.
-        num_labels: how many there are.
-    """
+    """The examples of a split."""
 
     def __init__(
         self,

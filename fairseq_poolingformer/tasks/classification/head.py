@@ -27,12 +27,7 @@ class ClassificationHead(nn.Module):
 
 
 def several_labels_loss(logits: Tensor, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Sum over documents the mean binary cross entropy of their labels; count for the micro-averaged F1, too.
-
-    Args:
-        logits: (B, L).
-        labels: (B, L) 1 at a document's labels, 0 at others; negative where they are not known.
-    """
+    """Sum over documents the mean binary cross entropy of their labels; count for the micro-averaged F1, too."""
     known = (labels >= 0).all(1)
     logits, labels = logits[known], labels[known].to(logits.dtype)
     loss = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum") / labels.size(1)

@@ -24,19 +24,6 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     """Compare predicted labels with the released ones.
 
     Only documents with a prediction count, since a split may be a share of a released file.
-
-    Args:
-        gold: IMDB's folders, Hyperpartisan's ground truth, or lines of JSON with labels.
-        predictions: lines of JSON with ``id`` and ``label``.
-
-    Returns:
-        Of one label: ``accuracy``; ``precision_LABEL``, ``recall_LABEL`` and ``f1_LABEL``. Of several: also
-        ``precision``, ``recall`` and ``f1``, micro-averaged, and ``macro_f1`` over the labels that occur; ``accuracy``
-        is the share of documents without a wrong one. All in percent. Of amounts: ``pearson`` and ``spearman`` in
-        percent, 0 where they are not defined, ``mse``. ``examples`` and ``without_prediction``.
-
-    Raises:
-        ValueError: a file is not of its format, or a prediction is of no document.
     """
     labels, found = compared(gold, predictions, read_gold, read_gold)
     pairs = [(labels[name], label) for name, label in found.items()]
@@ -111,9 +98,6 @@ HYPERPARTISAN_LABELS = ("false", "true")
 def label_of(fields: dict) -> Label:
     """Return the label of a JSON line: a string, a whole number, true or false as text; a list of none or of several;
     or another number, an amount.
-
-    Raises:
-        BadLine: there is none, or it is something else.
     """
     label = fields.get("label")
     if isinstance(label, list) and len(label) != 1:
@@ -138,11 +122,7 @@ def imdb_id(path: Path) -> str:
 
 
 def read_articles(content: BinaryIO, name: str) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """The attributes and the text of each ``<article>`` of a file: of each of its children, and between these.
-
-    Raises:
-        ValueError: the file, which ``name`` names, is not XML of articles, or ends too early.
-    """
+    """The attributes and the text of each ``<article>`` of a file: of each of its children, and between these."""
     depth, root = 0, None
     try:
         for event, element in ElementTree.iterparse(content, ("start", "end")):
@@ -159,11 +139,7 @@ def read_articles(content: BinaryIO, name: str) -> Iterator[tuple[dict[str, str]
 
 
 def read_ground_truth(path: Path) -> dict[str, str]:
-    """Read Hyperpartisan's ground truth: "true" or "false" by article id.
-
-    Raises:
-        ValueError: the file is not such XML.
-    """
+    """Read Hyperpartisan's ground truth: "true" or "false" by article id."""
     labels: dict[str, str] = {}
     with open(path, "rb") as content:
         for attributes, _ in read_articles(content, str(path)):
@@ -177,14 +153,7 @@ def read_ground_truth(path: Path) -> dict[str, str]:
 
 
 def read_gold(path: Path) -> dict[str, Label]:
-    """Read the label of every document by its id.
-
-    Args:
-        path: a folder of IMDB with ``pos`` and ``neg``, ``.xml`` of Hyperpartisan, or lines of JSON.
-
-    Raises:
-        ValueError: the file is of none of these formats; the message names the place.
-    """
+    """Read the label of every document by its id."""
     if path.is_dir():
         files = [file for label in IMDB_LABELS for file in sorted((path / label).glob("*.txt"))]
         return {imdb_id(file.resolve()): file.parent.name for file in files}

@@ -85,14 +85,6 @@ def parse_document(raw: RawDocument, columns: int = RELEASED_COLUMNS, annotated:
 
     Mentions may be nested, cross those of other entities, and share their words. Of two mentions of one entity, the one
     that began last ends first, as the official scorer reads them.
-
-    Args:
-        raw: its lines.
-        columns: the least number that a line must have.
-        annotated: read the mentions; the last column may hold anything otherwise.
-
-    Raises:
-        BadLine: a line has too few columns, a bracket has no partner, …; the message has the line's number.
     """
     name = _name(raw)
     words, speakers, sentences = [], [], [0]
@@ -157,11 +149,7 @@ def _read_brackets(
 
 
 def document_and_part(name: str) -> tuple[str, int]:
-    """The first two columns of a document's lines: ``bc/cctv/00/cctv_0000`` and 0.
-
-    Raises:
-        ValueError: the name is not one of this format.
-    """
+    """The first two columns of a document's lines: ``bc/cctv/00/cctv_0000`` and 0."""
     match = _NAME.fullmatch(name)
     if match is None:
         raise ValueError(f"name must read (NAME); part NUMBER, got {name!r}")
@@ -175,21 +163,7 @@ def write_document(
     clusters: Sequence[Sequence[Mention]],
     speakers: Sequence[str] | None = None,
 ) -> Iterator[str]:
-    """Make the lines of a document, with ``-`` or ``*`` in the columns that coreference does not need.
-
-    Args:
-        name: as in :class:`ConllDocument`.
-        words: the document's.
-        sentences: words of each sentence.
-        clusters: mentions of each entity.
-        speakers: who says each word; None for nobody.
-
-    Yields:
-        Lines without their ends.
-
-    Raises:
-        ValueError: two mentions of an entity cross, which the format cannot say, or one lies outside the document.
-    """
+    """Make the lines of a document, with ``-`` or ``*`` in the columns that coreference does not need."""
     document, part = document_and_part(name)
     cells = _brackets(name, len(words), clusters)
     yield f"#begin document {name}"

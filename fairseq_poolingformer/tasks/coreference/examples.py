@@ -59,11 +59,6 @@ class CoreferenceExamples(WordExamples):
     """The documents of a split; mentions that do not lie in the stretch that is read are left out.
 
     No token is global (Longformer, appendix D).
-
-    Args:
-        split: the documents.
-        names: theirs, whose beginnings tell the genre.
-        args, options: the others of :class:`~fairseq_poolingformer.tasks.shared.words.WordExamples`.
     """
 
     def __init__(self, split: CoreferenceSplit, names: Sequence[str], *args: Any, **options: Any) -> None:
@@ -100,14 +95,7 @@ class CoreferenceExamples(WordExamples):
 
 
 def merge_clusters(mentions: np.ndarray) -> np.ndarray:
-    """Make one entity of those that have a mention in common, since a span has one entity in training.
-
-    Args:
-        mentions: (M, 3) start, end and entity, 1 or more.
-
-    Returns:
-        (M', 3) the same without repetitions; entities are numbered from 1.
-    """
+    """Make one entity of those that have a mention in common, since a span has one entity in training."""
     joined: dict[int, int] = {}
 
     def root(entity: int) -> int:

@@ -34,21 +34,6 @@ class CoreferenceHead(nn.Module):
     embeddings of same speaker, genre, distance in spans and distance in segments. Between the ``depth`` rounds of fine
     scores each g_i is refined: ``f∘a_i + (1 − f)∘g_i``, a_i the mean of its antecedents and itself under the scores'
     softmax, f a gate of both.
-
-    Args:
-        embed_dim: width C of the features.
-        segment_distances: distances in segments that are told apart, from 0; larger ones count as the last.
-        max_span_width: words of a span at most.
-        span_ratio: spans kept for each word.
-        max_antecedents: of a span.
-        depth: rounds of fine scores; 1 refines nothing.
-        hidden: width of the feed-forward networks' one hidden layer.
-        feature_size: width of the embeddings of features.
-        dropout: of hidden layers, features and coarse scores.
-        train_all_spans: let gradients through the mention scores of all spans, for :func:`mention_loss`.
-
-    Raises:
-        ValueError: a size is less than 1, or ``span_ratio`` not more than 0 or not finite.
     """
 
     def __init__(
@@ -115,17 +100,7 @@ class CoreferenceHead(nn.Module):
         speakers: list[Tensor],
         genre: Tensor,
     ) -> list[Antecedents]:
-        """Score the antecedents of each document of a batch.
-
-        Args:
-            features: (N, T, C), the segments of the documents, each between ``<s>`` and ``</s>``.
-            example: (N,) the document of each segment.
-            num_examples: B.
-            segment_sizes: of each document, (S,) pieces of its segments.
-            word_starts, word_ends: of each document, (W,) half-open, in its pieces.
-            sentences, speakers: of each document, (W,) numbers.
-            genre: (B,) 0 for another one than :data:`GENRES`, which count from 1.
-        """
+        """Score the antecedents of each document of a batch."""
         documents = zip(segment_sizes, word_starts, word_ends, sentences, speakers, genre, strict=True)
         found = []
         for number, (sizes, *document) in enumerate(documents):
@@ -223,11 +198,7 @@ class CoreferenceHead(nn.Module):
         row: int,
         end: int,
     ) -> tuple[Tensor, Tensor]:
-        """Score the antecedents of the spans from ``row`` to ``end``; also return what their softmax attends to.
-
-        Returns:
-            (K', A + 1) scores, and (K', 3C + F) means.
-        """
+        """Score the antecedents of the spans from ``row`` to ``end``; also return what their softmax attends to."""
         speakers, segments, genre = relations
         numbers, coarse, own = numbers[row:end], coarse[row:end], vectors[row:end]
         number = torch.arange(row, row + len(own), device=own.device)[:, None]
@@ -269,15 +240,7 @@ class _Spans:
 
 
 def marginal_loss(output: list[Antecedents], mentions: list[Tensor]) -> Tensor:
-    """Sum −log Σ P(j) over the right antecedents j of each kept span; without any, none is right (Lee et al., 2017).
-
-    Args:
-        output: of :class:`CoreferenceHead`.
-        mentions: of each document, (M, 3) start and end in words and entity, from 1; each span once.
-
-    Returns:
-        The sum over the spans of all documents.
-    """
+    """Sum −log Σ P(j) over the right antecedents j of each kept span; without any, none is right (Lee et al., 2017)."""
     losses = []
     for (spans, numbers, scores, *_), rows in zip(output, mentions, strict=True):
         entity = _entities(spans, rows)

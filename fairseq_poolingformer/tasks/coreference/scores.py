@@ -27,19 +27,6 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
 
     As in the official scorer, a document without a prediction has no predicted mentions, and predictions for
     other documents do not count. The official one cuts figures after two decimals.
-
-    Args:
-        gold: released files.
-        predictions: a file of predictions.
-        predicted_only: what has no prediction does not count.
-
-    Returns:
-        ``conll_f1``, the mean of the three F1; then F1, recall and precision of MUC, B³, CEAF-φ₄ and of the mentions
-        alone.
-
-    Raises:
-        ValueError: a file cannot be read, a document occurs twice or its words differ, or too many predicted mentions
-            are repeated.
     """
     key = read_files(gold)
     response = read_files([predictions])
@@ -77,11 +64,7 @@ def figures(total: CoreferenceScore) -> dict[str, float]:
 
 
 def read_files(paths: Sequence[Path]) -> dict[str, ConllDocument]:
-    """The documents of files by name.
-
-    Raises:
-        ValueError: a file is not in the format, or a document occurs twice.
-    """
+    """The documents of files by name."""
     found: dict[str, ConllDocument] = {}
     for path in paths:
         try:

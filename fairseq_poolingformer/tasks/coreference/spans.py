@@ -55,14 +55,6 @@ def keep_spans(spans: np.ndarray, scores: np.ndarray, limit: int) -> np.ndarray:
     """Choose spans by score, best first, skipping each that crosses one chosen before (Lee et al., 2018).
 
     Two spans cross where they have words in common, and each has a word that the other lacks.
-
-    Args:
-        spans: (M, 2), ascending.
-        scores: (M,); of equal ones the first counts as better.
-        limit: spans to choose at most.
-
-    Returns:
-        Their numbers, ascending.
     """
     words = int(spans[:, 1].max(initial=0))
     latest_end = np.full(words + 1, -1)  # of the chosen spans that start at a word

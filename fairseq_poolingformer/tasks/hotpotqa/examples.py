@@ -91,11 +91,7 @@ class HotpotqaSplit(Split):
 
 
 class HotpotqaExamples(Examples):
-    """The examples of a split; ``max_question_length`` is the tokens that longer questions are cut to.
-
-    Raises:
-        ValueError: a segment has no room for a document.
-    """
+    """The examples of a split; ``max_question_length`` is the tokens that longer questions are cut to."""
 
     def __init__(
         self,
@@ -140,13 +136,7 @@ class HotpotqaExamples(Examples):
         return {"answer_type": int(answer_type[0]) if len(answer_type) else UNKNOWN}
 
     def _marked(self, example: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """An example's paragraphs with their marks.
-
-        Returns:
-            (T,) tokens, and columns (T,), which are 0 but here: ``paragraph`` and ``sentence`` number the marks of
-            these, from 1, ``relevant`` and ``supporting`` are the targets of marks, ``piece`` numbers the texts between
-            marks.
-        """
+        """An example's paragraphs with their marks."""
         rows: list[tuple[str, int, dict[str, int]]] = []  # a mark, or none for a text; tokens; values of columns
         sentences = enumerate(self.split.sentences(example).tolist(), 1)
         for number, (title_size, num_sentences, is_relevant) in enumerate(self.split.paragraphs(example).tolist(), 1):

@@ -55,13 +55,7 @@ class HotpotqaHead(nn.Module):
     def forward(
         self, features: Tensor, example: Tensor, num_examples: int, piece: Tensor, paragraph: Tensor, sentence: Tensor
     ) -> HotpotqaLogits:
-        """Compute the logits of a batch.
-
-        Args:
-            piece: (N, T) int64, see :class:`~fairseq_poolingformer.tasks.shared.heads.SpanLogits`.
-            paragraph, sentence: (N, T) int64, k at the mark of an example's k-th paragraph or sentence, counted from 1,
-                and 0 elsewhere.
-        """
+        """Compute the logits of a batch."""
         kinds = wide(self.answer_type(features[:, 0]))
         return HotpotqaLogits(
             span=self.span(features, example, num_examples, piece),

@@ -44,11 +44,7 @@ class HotpotqaPredictions:
 
 
 def facts_of(record: Mapping[str, object], key: str) -> tuple[Fact, ...]:
-    """Read the list of supporting facts under a key.
-
-    Raises:
-        ValueError: an element is not a title and the number of a sentence.
-    """
+    """Read the list of supporting facts under a key."""
     facts = []
     for value in list_of(record, key):
         is_pair = isinstance(value, list) and len(value) == 2
@@ -59,11 +55,7 @@ def facts_of(record: Mapping[str, object], key: str) -> tuple[Fact, ...]:
 
 
 def read_gold(path: Path) -> list[HotpotqaGold]:
-    """Read the right answers of a released file, such as ``hotpot_dev_distractor_v1.json``.
-
-    Raises:
-        ValueError: naming the file and the question that is wrong; a file of the test set has no answers.
-    """
+    """Read the right answers of a released file, such as ``hotpot_dev_distractor_v1.json``."""
     values = read_json_file(path, list)
     gold = []
     for number, value in enumerate(values):
@@ -79,11 +71,7 @@ def read_gold(path: Path) -> list[HotpotqaGold]:
 
 
 def read_predictions(path: Path) -> HotpotqaPredictions:
-    """Read predictions in the official format, ``{"answer": {question: answer}, "sp": {question: facts}}``.
-
-    Raises:
-        ValueError: the file holds something else.
-    """
+    """Read predictions in the official format, ``{"answer": {question: answer}, "sp": {question: facts}}``."""
     content = read_json_file(path, unique=True)
     with placed(path):
         answers, facts = (as_object(content.get(key), f"{key!r}") for key in ("answer", "sp"))
@@ -92,19 +80,7 @@ def read_predictions(path: Path) -> HotpotqaPredictions:
 
 
 def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:
-    """Compute the official figures of a prediction file.
-
-    Args:
-        gold: released files.
-        predictions: in the official format.
-        predicted_only: what has no prediction does not count.
-
-    Returns:
-        The figures under the official names, 0 to 100; ``examples``, and ``without_prediction``, which have no answer.
-
-    Raises:
-        ValueError: naming the file and the place that is wrong.
-    """
+    """Compute the official figures of a prediction file."""
     right = [question for path in gold for question in read_gold(path)]
     found = read_predictions(predictions)
     if not any(question.question_id in found.answers for question in right):

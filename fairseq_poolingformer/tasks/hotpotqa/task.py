@@ -80,13 +80,6 @@ def supporting_sentences(paragraph: np.ndarray, sentences: Sequence[np.ndarray])
 
     Paragraphs and sentences count as independent, so the two paragraphs are those with the largest sum of their own
     log-odds and those of their chosen sentences: all with positive log-odds, or else the best one.
-
-    Args:
-        paragraph: (P,) log-odds that a paragraph is relevant.
-        sentences: for each of them, log-odds that its sentences are supporting facts; -inf where they were not read.
-
-    Returns:
-        Paragraph and sentence of each fact, ascending; of fewer paragraphs only where fewer have a sentence.
     """
     chosen: list[np.ndarray] = []
     values = np.full(len(paragraph), -np.inf)

@@ -22,11 +22,7 @@ class LongMaskedLMCriterion(FairseqCriterion):
     """
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """Compute the loss of a batch of ``MaskedLMDataset``, a sum whatever ``reduce`` is.
-
-        Returns:
-            The loss in nats summed over masked tokens, their number, and the values to log.
-        """
+        """Compute the loss of a batch of ``MaskedLMDataset``, a sum whatever ``reduce`` is."""
         positions = sample["masked_positions"]
         features, _ = model(**sample["net_input"], features_only=True)
         head = model.encoder.lm_head

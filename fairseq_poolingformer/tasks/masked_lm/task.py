@@ -34,14 +34,6 @@ class MaskedLMDataset(SizedDataset):
     """Reads blocks ``<s> … </s>`` from memory-mapped documents and masks them one at a time.
 
     The seed, the epoch and the block's number alone decide a block's mask: other blocks, workers and processes do not.
-
-    Args:
-        documents: the documents, each with ``</s>`` at its end.
-        blocks: the places of the blocks in them.
-        masking: masks a block.
-        dictionary: gives ``<s>``, ``</s>`` and padding.
-        seed: of the masks.
-        shuffle: shuffle blocks of similar length, and mask them anew in every epoch.
     """
 
     def __init__(
@@ -76,13 +68,7 @@ class MaskedLMDataset(SizedDataset):
         }
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """A batch of items of this dataset, padded on the right.
-
-        Returns:
-            ``net_input`` with src_tokens (B, T); ``target`` (B, T), padding where there is nothing to predict;
-            ``masked_positions`` (M,), the places of the targets, counted row by row; ``num_characters``, the number of
-            the targets' characters.
-        """
+        """A batch of items of this dataset, padded on the right."""
         if not samples:
             return {}
         target = self._pad([sample["target"] for sample in samples])
@@ -142,11 +128,7 @@ class LongMaskedLMConfig(OneDictionaryConfig):
 
 
 def _repeated_names(distances: str, texts: list[bytes]) -> RepeatedNames:
-    """The names that --mask-names chooses.
-
-    Raises:
-        ValueError: it is no two distances.
-    """
+    """The names that --mask-names chooses."""
     nearest, _, farthest = distances.partition("-")
     if not (nearest.isdecimal() and farthest.isdecimal()):
         raise ValueError(f"--mask-names must be two distances in tokens, such as 129-512; got {distances!r}")
@@ -198,11 +180,7 @@ class LongMaskedLMTask(OneDictionaryTask):
         return self.cfg.block_tokens or self.cfg.max_positions
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """Build the model.
-
-        Raises:
-            ValueError: the model takes fewer tokens than a block has, or has nothing to train.
-        """
+        """Build the model."""
         model = super().build_model(cfg, from_checkpoint)
         longest = model.max_positions()
         if longest < self.block_tokens:
@@ -218,11 +196,7 @@ class LongMaskedLMTask(OneDictionaryTask):
         return model
 
     def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion, ranks: Any) -> None:
-        """As :meth:`CheckedTask.divide`; a process counts the targets among its part's tokens.
-
-        Raises:
-            ValueError: the model cannot.
-        """
+        """As :meth:`CheckedTask.divide`; a process counts the targets among its part's tokens."""
         if self.is_fitting(criterion):
             criterion.counts_share = True
             criterion.register_forward_pre_hook(lambda _, given: (given[0], self._own_part(given[1], ranks)))
@@ -239,12 +213,7 @@ class LongMaskedLMTask(OneDictionaryTask):
         return sample | counts | {"net_input": net_input, "target": target, "masked_positions": positions}
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load a split.
-
-        Raises:
-            FileNotFoundError: the folder has no such split.
-            ValueError: its files are damaged.
-        """
+        """Load a split."""
         is_training = split == self.cfg.train_subset
         documents = DataFolder(self.folder(split, epoch), self.layout).sequences(split)
         if len(documents) and (not len(documents[0]) or documents[0][-1] != self.dictionary.eos()):

@@ -86,11 +86,7 @@ def f1_ascii(prediction: str, reference: str) -> float:
 
 
 def accuracy(prediction: str, reference: str) -> bool:
-    """Whether the first letter from A to D that is a word is the reference's.
-
-    Raises:
-        ValueError: the reference has no such letter.
-    """
+    """Whether the first letter from A to D that is a word is the reference's."""
     right, found = _LETTER.search(reference), _LETTER.search(prediction)
     if right is None:
         raise ValueError(f"a right answer must have a letter from A to D, is {reference[:60]!r}")
@@ -98,11 +94,7 @@ def accuracy(prediction: str, reference: str) -> bool:
 
 
 def exponential_similarity(prediction: str, reference: str) -> float:
-    """Half for every ten points that the first percentages differ by; 0 without one.
-
-    Raises:
-        ValueError: the reference has none.
-    """
+    """Half for every ten points that the first percentages differ by; 0 without one."""
     right, found = _PERCENTAGE.search(reference), _PERCENTAGE.search(prediction)
     if right is None:
         raise ValueError(f"a right answer must have a percentage, is {reference[:60]!r}")
@@ -110,11 +102,7 @@ def exponential_similarity(prediction: str, reference: str) -> float:
 
 
 def concordance_index(prediction: str, reference: str) -> float:
-    """The share of pairs in the right order; 0 where the prediction is not a permutation of the reference.
-
-    Raises:
-        ValueError: the reference is not an order of the numbers from 1, two at least.
-    """
+    """The share of pairs in the right order; 0 where the prediction is not a permutation of the reference."""
     right, found = _order(reference), _order(prediction)
     if len(right) < 2 or sorted(right) != list(range(1, len(right) + 1)):
         raise ValueError(f"a right answer must be an order of the numbers from 1, is {reference[:60]!r}")
@@ -148,15 +136,7 @@ METRICS: dict[str, Metric] = {
 def bert_score(
     predictions: Sequence[str], references: Sequence[Sequence[str]], model: str = "", layers: int | None = None
 ) -> dict[str, float]:
-    """BERTScore by its own library: means of precision, recall and F1 in percent, the best reference of each.
-
-    Args:
-        model: a name or a folder; empty for the library's choice for English.
-        layers: of the model, to score at; needed for those that the library does not know.
-
-    Raises:
-        MissingLibraryError: bert_score is not installed.
-    """
+    """BERTScore by its own library: means of precision, recall and F1 in percent, the best reference of each."""
     with needing("bertscore"):
         score = importlib.import_module("bert_score").score
     found = score(

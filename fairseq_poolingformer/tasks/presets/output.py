@@ -15,11 +15,7 @@ _TEXTS = ("prediction", "text", "output", "summary", "answer")
 
 
 def read_predictions(path: Path) -> dict[str, str]:
-    """Read texts by id: a JSON object of them, or lines with ``id`` and ``prediction``, or each with an object.
-
-    Raises:
-        ValueError: naming the file and the place that is wrong.
-    """
+    """Read texts by id: a JSON object of them, or lines with ``id`` and ``prediction``, or each with an object."""
     lines = [(number, line) for number, line in enumerate(read_text_file(path).split("\n"), 1) if line.strip()]
     is_lines = path.suffix == ".jsonl" or (len(lines) > 1 and _is_object(lines[0][1]))
     found: dict[str, str] = {}
@@ -51,11 +47,7 @@ def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int
 
 
 def mismatch(file: str, gold: Collection[str], predictions: Collection[str], may_have_more: bool = False) -> None:
-    """Refuse predictions of other ids than those of the gold data.
-
-    Raises:
-        ValueError: naming how many ids are missing or unknown, and one of each.
-    """
+    """Refuse predictions of other ids than those of the gold data."""
     missing = [name for name in gold if name not in predictions]
     more = [] if may_have_more else [name for name in predictions if name not in gold]
     problems = [f"{len(missing)} of {len(gold)} ids have no prediction, such as {missing[0]!r}"] if missing else []

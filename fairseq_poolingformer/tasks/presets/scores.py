@@ -83,14 +83,7 @@ def run(name: str, args: argparse.Namespace) -> None:
 def score(
     name: str, gold: Mapping[str, list[str]], predictions: Mapping[str, str]
 ) -> tuple[dict[str, float | int], dict[str, tuple[float, float]]]:
-    """Compute the official figures of one preset, of predictions and of references by the same ids.
-
-    Returns:
-        The figures, rounded as the official script does, and their 95% intervals.
-
-    Raises:
-        ValueError: a reference is not of this task.
-    """
+    """Compute the official figures of one preset, of predictions and of references by the same ids."""
     metric = METRICS[PRESETS[name].metric]
     texts = list(predictions.values())
     values = metric.values(texts, [gold[key] for key in predictions])
@@ -111,11 +104,7 @@ def _predictions(file: str, ids: Path | None, gold: Mapping[str, list[str]]) -> 
 
 
 def _of_suite(suite: str, path: Path) -> dict[str, dict[str, str]]:
-    """The predictions of each task, from a submission's CSV or a folder of a file for each.
-
-    Raises:
-        ValueError: a task has none, or a row is of no task.
-    """
+    """The predictions of each task, from a submission's CSV or a folder of a file for each."""
     found: dict[str, dict[str, str]] = {f"{suite}/{task}": {} for task in SUITES[suite]}
     if path.is_dir():
         for task in SUITES[suite]:

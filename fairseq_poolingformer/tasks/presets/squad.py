@@ -57,11 +57,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def read_gold(paths: Sequence[str | Path]) -> tuple[dict[str, list[str]], bool]:
-    """Read the right answers to each question, none where it has none, and whether this is v2.0.
-
-    Raises:
-        ValueError: naming the file and the question that is wrong.
-    """
+    """Read the right answers to each question, none where it has none, and whether this is v2.0."""
     gold: dict[str, list[str]] = {}
     is_v2 = False
     for path in map(Path, paths):
@@ -124,17 +120,7 @@ def score_v2(
     probabilities: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float | int]:
-    """The figures of v2.0.
-
-    Args:
-        gold: the right answers to each question, none where it has none.
-        predictions: of all of them; empty for no answer.
-        probabilities: that questions have no answer; with the best thresholds where they are given.
-        threshold: a higher probability means no answer.
-
-    Raises:
-        ValueError: a question has no probability.
-    """
+    """The figures of v2.0."""
     if probabilities is not None and (missing := [name for name in gold if name not in probabilities]):
         raise ValueError(f"{len(missing)} questions have no probability in --na-prob-file, such as {missing[0]!r}")
     chances = dict.fromkeys(gold, 0.0) if probabilities is None else probabilities

@@ -20,16 +20,7 @@ NUM_SPECIAL_SYMBOLS = 4  # <s>, </s> </s> between question and document, </s>
 
 @dataclass(frozen=True)
 class SegmentLimits:
-    """The sizes that decide how documents are cut, in tokens.
-
-    Args:
-        max_positions: the most tokens of a segment, question and special symbols included.
-        doc_stride: document tokens from the beginning of a segment to that of the next one.
-        max_question_length: the length that longer questions are cut to.
-
-    Raises:
-        ValueError: segments would have no room for document tokens, or would skip some.
-    """
+    """The sizes that decide how documents are cut, in tokens."""
 
     max_positions: int = 4096
     doc_stride: int = 1568
@@ -50,17 +41,7 @@ class SegmentLimits:
 
 @dataclass(frozen=True)
 class Segments:
-    """The segments of a split, in the order of its examples.
-
-    Args:
-        example: (S,) number of the example.
-        number: (S,) number of the segment among those of its example.
-        first_token, end_token: (S,) the document tokens that it holds.
-        size: (S,) tokens, with question and special symbols.
-        question_length: (n,) tokens of each example's question after it was cut.
-        bounds: (n + 1,) example k has the segments ``bounds[k]`` to ``bounds[k + 1]``, at least one.
-        doc_stride: document tokens from one segment's first to the next one's.
-    """
+    """The segments of a split, in the order of its examples."""
 
     example: np.ndarray
     number: np.ndarray
@@ -76,15 +57,7 @@ class Segments:
 
 
 def cut_into_segments(question_sizes: np.ndarray, document_sizes: np.ndarray, limits: SegmentLimits) -> Segments:
-    """Cut documents; the last segment of each is the first one that reaches its end.
-
-    Args:
-        question_sizes, document_sizes: (n,) tokens.
-        limits: the sizes of segments.
-
-    Returns:
-        The segments. An empty document has one, without document tokens.
-    """
+    """Cut documents; the last segment of each is the first one that reaches its end."""
     question_length = np.minimum(question_sizes, limits.max_question_length).astype(np.int64)
     room = limits.max_positions - question_length - NUM_SPECIAL_SYMBOLS
     beyond_first = np.maximum(np.asarray(document_sizes, np.int64) - room, 0)
@@ -100,29 +73,13 @@ def cut_into_segments(question_sizes: np.ndarray, document_sizes: np.ndarray, li
 
 
 def visible_paragraphs(paragraphs: np.ndarray, first_token: int, end_token: int) -> tuple[int, int]:
-    """Find the paragraphs that have a token in a segment.
-
-    Args:
-        paragraphs: (P, 5) rows of an example, ascending and disjoint.
-        first_token, end_token: the document tokens of the segment.
-
-    Returns:
-        The row number of the first such paragraph, and that after the last one.
-    """
+    """Find the paragraphs that have a token in a segment."""
     first = int(np.searchsorted(paragraphs[:, 1], first_token, side="right"))
     return first, max(first, int(np.searchsorted(paragraphs[:, 0], end_token, side="left")))
 
 
 def paragraph_ids(paragraphs: np.ndarray, first_token: int, end_token: int) -> np.ndarray:
-    """Number the tokens of a segment by their paragraphs.
-
-    Args:
-        paragraphs: (P, 5) the visible ones, ascending and disjoint.
-        first_token, end_token: the document tokens of the segment.
-
-    Returns:
-        (end_token - first_token,) int64: p at the tokens of ``paragraphs[p - 1]``, 0 elsewhere.
-    """
+    """Number the tokens of a segment by their paragraphs."""
     positions = np.arange(first_token, end_token)
     before = np.searchsorted(paragraphs[:, 0], positions, side="right")
     ends = np.concatenate([np.zeros(1, np.int64), paragraphs[:, 1]])
@@ -133,15 +90,6 @@ def keep_negatives(segments: Segments, chosen: np.ndarray, share: float, seed: i
     """Draw the negative segments of an epoch.
 
     A hash of seed, epoch, example and segment decides, so that every process, and a resumed training, draws the same.
-
-    Args:
-        segments: of the split.
-        chosen: (N,) numbers of the negative segments.
-        share: the share of them to keep, 0 to 1.
-        seed, epoch: of the training.
-
-    Returns:
-        (N,) True where a segment is kept.
     """
     state = np.full(len(chosen), seed, np.uint64)
     for part in (np.full(len(chosen), epoch), segments.example[chosen], segments.number[chosen]):

@@ -54,11 +54,7 @@ NO_SPAN = Span()
 
 
 def natural_questions_span(value: object, where: str) -> Span:
-    """Read the span of Natural Questions' four keys; bytes or tokens that are missing are -1.
-
-    Raises:
-        ValueError: naming ``where``, if the offsets are no span.
-    """
+    """Read the span of Natural Questions' four keys; bytes or tokens that are missing are -1."""
     record = as_object(value, where)
     keys = ("start_byte", "end_byte", "start_token", "end_token")
     offsets = [integer_of(record, key, -1) for key in keys]
@@ -70,11 +66,7 @@ def natural_questions_span(value: object, where: str) -> Span:
 
 
 def tydiqa_span(value: object, where: str, start_key: str, end_key: str) -> Span:
-    """Read the span of TyDi QA's two keys, which gold data and predictions name differently.
-
-    Raises:
-        ValueError: naming ``where``, if the offsets are no span. The official evaluation allows an empty one.
-    """
+    """Read the span of TyDi QA's two keys, which gold data and predictions name differently."""
     record = as_object(value, where)
     start, end = integer_of(record, start_key), integer_of(record, end_key)
     _check_offsets(where, start, end)
@@ -110,11 +102,7 @@ class TydiqaAnnotation:
 
 
 def natural_questions_annotation(value: object, where: str) -> NaturalQuestionsAnnotation:
-    """Read an annotation of Natural Questions, in the original or the simplified format.
-
-    Raises:
-        ValueError: naming ``where`` it is, or the key that is wrong.
-    """
+    """Read an annotation of Natural Questions, in the original or the simplified format."""
     record = as_object(value, where)
     long_answer = natural_questions_span(record.get("long_answer"), f"{where}.long_answer")
     short_answers = tuple(
@@ -156,19 +144,7 @@ class GoldExample:
 
 
 def read_gold(paths: Sequence[str | Path], workers: int = 1) -> tuple[str, dict[int | str, GoldExample]]:
-    """Read gold data, a line at a time, and keep only the annotations.
-
-    Args:
-        paths: JSON lines, plain or ``.gz``: Natural Questions (original or simplified) or TyDi QA's primary tasks.
-        workers: files read at the same time, in processes of their own.
-
-    Returns:
-        The kind, ``"natural_questions"`` or ``"tydiqa"``, and the examples by their id.
-
-    Raises:
-        ValueError: naming file and line, if a line is malformed or without annotations, an example comes twice, or
-            the corpora are mixed; or if there is no example at all.
-    """
+    """Read gold data, a line at a time, and keep only the annotations."""
     if workers > 1 and len(paths) > 1:
         with ProcessPoolExecutor(min(workers, len(paths))) as pool:
             return _collect(paths, pool.map(_read_file, paths))

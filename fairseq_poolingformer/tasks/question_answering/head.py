@@ -34,10 +34,6 @@ class QuestionAnsweringHead(nn.Module):
     The span layer reads each token; the paragraph layer reads the mean of a paragraph's tokens, and ``<s>`` for "no
     paragraph"; the type layer reads the mean of the paragraphs, or ``<s>`` where there are none. Sums are taken in
     float32 whatever the features' dtype.
-
-    Args:
-        embed_dim: width C of the features.
-        dropout: applied to what each linear layer reads.
     """
 
     def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
@@ -51,17 +47,7 @@ class QuestionAnsweringHead(nn.Module):
     def forward(
         self, features: Tensor, paragraph_ids: Tensor, span_mask: Tensor, num_paragraphs: int | None = None
     ) -> AnswerLogits:
-        """Compute the logits of a batch of segments.
-
-        Args:
-            features: (B, T, C), ``<s>`` first.
-            paragraph_ids: (B, T) int64, p at the tokens of a row's p-th paragraph, counted from 1, and 0 elsewhere.
-            span_mask: (B, T) True where a span may begin or end, ``<s>`` included.
-            num_paragraphs: the largest number P in ``paragraph_ids``; None asks the device, which makes the CPU wait.
-
-        Returns:
-            The logits; those of paragraphs are (B, P + 1).
-        """
+        """Compute the logits of a batch of segments."""
         if num_paragraphs is None:
             num_paragraphs = int(paragraph_ids.max())
         start, end = self.span(self.dropout(features)).float().unbind(-1)
@@ -82,17 +68,7 @@ class QuestionAnsweringHead(nn.Module):
 
 
 def paragraph_means(features: Tensor, paragraph_ids: Tensor, num_paragraphs: int) -> tuple[Tensor, Tensor]:
-    """Average the tokens of each paragraph, without a (B, T, P) mask.
-
-    Args:
-        features: (B, T, C).
-        paragraph_ids: (B, T) int64, 0 at tokens of no paragraph, else 1 to P.
-        num_paragraphs: P.
-
-    Returns:
-        (B, P, C) means in float32 (float64 for float64), zero for a paragraph that a row lacks; and (B, P), True at the
-        paragraphs that a row has.
-    """
+    """Average the tokens of each paragraph, without a (B, T, P) mask."""
     batch, _, width = features.shape
     bins = num_paragraphs + 1
     rows = torch.arange(batch, device=features.device).unsqueeze(1) * bins
@@ -106,13 +82,7 @@ def paragraph_means(features: Tensor, paragraph_ids: Tensor, num_paragraphs: int
 
 @dataclass(frozen=True)
 class AnswerLogits:
-    """Logits of a batch of segments, in float32; -inf where a row has no such token or paragraph.
-
-    Args:
-        start, end: (B, T) of a span's first and last token; position 0, ``<s>``, means "no span".
-        paragraph: (B, P + 1) of each paragraph; 0 means "no paragraph".
-        answer_type: (B, 5) null, short, yes, no, long only: see :class:`~.labels.AnswerType`.
-    """
+    """Logits of a batch of segments, in float32; -inf where a row has no such token or paragraph."""
 
     start: Tensor
     end: Tensor
@@ -122,14 +92,7 @@ class AnswerLogits:
 
 @dataclass(frozen=True)
 class SegmentAnswers:
-    """The best answer of each segment of a batch; scores are natural log-odds.
-
-    Args:
-        score: (B,) compares segments; -inf where a segment has no room for an answer.
-        paragraph: (B,) number of the paragraph in the segment, from 1; without meaning where the document has none.
-        start, end: (B,) positions of the first and the last token of the best span in it.
-        long_score, span_score, yes_score, no_score: (B,) of the paragraph, and of the three kinds of short answers.
-    """
+    """The best answer of each segment of a batch; scores are natural log-odds."""
 
     score: Tensor
     paragraph: Tensor
@@ -159,19 +122,7 @@ def best_answers(
     document_has_paragraphs: Tensor,
     max_answer_length: int = MAX_ANSWER_LENGTH,
 ) -> SegmentAnswers:
-    """Choose the best answer of each segment.
-
-    Args:
-        log_probs: of the segments.
-        paragraph_ids: (B, T) int64, p at the tokens of the segment's p-th paragraph, 0 elsewhere.
-        span_mask: (B, T) True where a span may begin or end, and at position 0.
-        has_text: (B, T) True at document tokens that hold some text; a span begins with one, so that it has text.
-        document_has_paragraphs: (B,) True where spans must lie inside one paragraph.
-        max_answer_length: tokens of a span at most.
-
-    Raises:
-        ValueError: ``max_answer_length`` is below 1.
-    """
+    """Choose the best answer of each segment."""
     if max_answer_length < 1:
         raise ValueError(f"max_answer_length must be at least 1 token, got {max_answer_length}")
     # a span stays inside its paragraph; a document without paragraphs counts as one, number 1
@@ -226,9 +177,6 @@ ANSWER_DTYPE = np.dtype(
 class BestAnswers:
     """The best answer so far of each example: a few numbers an example, however many segments it has.
 
-    Args:
-        num_examples: n.
-
     Attributes:
         records: (n,) of :data:`ANSWER_DTYPE`: ``score`` is -inf where there is no answer, ``paragraph`` a row of the
             example's paragraphs or -1, ``first_token`` and ``end_token`` a half-open span of document tokens.
@@ -243,17 +191,7 @@ class BestAnswers:
     def add(
         self, answers: SegmentAnswers, example: np.ndarray, first_token: np.ndarray, batch: dict[str, Tensor]
     ) -> None:
-        """Compare the answers of a batch of segments with the best ones so far.
-
-        Args:
-            answers: of the segments.
-            example: (B,) number of each segment's example.
-            first_token: (B,) the first document token of each segment.
-            batch: the dataset's batch, with document_start, first_paragraph and document_has_paragraphs, (B,) each.
-
-        Raises:
-            ValueError: a score is NaN.
-        """
+        """Compare the answers of a batch of segments with the best ones so far."""
         found = np.zeros(len(example), ANSWER_DTYPE)
         for name in ("score", "long_score", "span_score", "yes_score", "no_score"):
             found[name] = _numpy(getattr(answers, name))

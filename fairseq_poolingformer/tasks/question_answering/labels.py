@@ -38,14 +38,7 @@ PARTIAL_SEGMENTS = {"skip": Label.PARTIAL, "negative": Label.NEGATIVE}  # --part
 
 @dataclass(frozen=True)
 class Answers:
-    """One answer an example; -1 for each part that it lacks.
-
-    Args:
-        answer_type: (n,) see :class:`AnswerType`.
-        paragraph: (n,) row of the paragraph.
-        first_token, end_token: (n,) of the short answer, in document tokens.
-        paragraph_first_token, paragraph_end_token: (n,) of the paragraph.
-    """
+    """One answer an example; -1 for each part that it lacks."""
 
     answer_type: np.ndarray
     paragraph: np.ndarray
@@ -62,13 +55,6 @@ def choose_annotation(annotations: np.ndarray, bounds: np.ndarray) -> np.ndarray
     answer, yes or no, when at least two gave one of these; a single annotator is enough when there is no other. The
     paragraph is the one that most annotators chose, the short answer the most frequent one in it; the first of equally
     frequent ones counts.
-
-    Args:
-        annotations: (A, 4) rows, see :data:`ANNOTATION_COLUMNS`.
-        bounds: (n + 1,) example k has the rows ``bounds[k]`` to ``bounds[k + 1]``.
-
-    Returns:
-        (n, 4) rows, (0, -1, -1, -1) where there is no answer.
     """
     counts = np.diff(bounds)
     example = np.repeat(np.arange(len(counts)), counts)
@@ -101,11 +87,7 @@ def _most_frequent(example: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def read_answers(split: QuestionAnsweringSplit) -> Answers:
-    """Read the answer of each example, with the place of its paragraph.
-
-    Raises:
-        ValueError: an annotation names a paragraph or tokens that the example does not have.
-    """
+    """Read the answer of each example, with the place of its paragraph."""
     rows = np.asarray(split.annotation.values).reshape(-1, len(ANNOTATION_COLUMNS))
     answer_type, paragraph, first, end = choose_annotation(rows, split.annotation.bounds // rows.shape[1]).T
     width = len(PARAGRAPH_COLUMNS)
@@ -136,9 +118,6 @@ def label_segments(segments: Segments, answers: Answers, partial: Label = Label.
     paragraph that fits in no segment belongs to the last segment in which it begins and which it fills to the end.
     Every other segment that sees some of the paragraph or of the short answer is partial, and so are all segments of an
     example whose answer has no known place.
-
-    Returns:
-        (S,) int8, see :class:`Label`; ``partial`` at segments that see some of an answer.
     """
     is_short = answers.answer_type == AnswerType.SHORT
     needed_first = np.where(is_short, answers.first_token, answers.paragraph_first_token)

@@ -31,9 +31,6 @@ class QuestionAnsweringCriterion(DocumentTaskCriterion):
     It logs the loss and its three parts, without their weights, in bits as fairseq's other criterions do. It also logs
     the shares of segments whose answer type, paragraph and span (both ends) have the largest logit; ``answered_``
     counts only segments that have a paragraph or a span to find.
-
-    Raises:
-        ValueError: a weight is negative or not finite, or all are 0.
     """
 
     def __init__(
@@ -44,11 +41,7 @@ class QuestionAnsweringCriterion(DocumentTaskCriterion):
         check_weights(dict(zip(("span", "paragraph", "type"), self.weights, strict=True)))
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True):
-        """Compute the loss of a batch of ``QuestionAnsweringDataset``, a sum whatever ``reduce`` is.
-
-        Returns:
-            The loss summed over segments, the number of segments, and the sums to log.
-        """
+        """Compute the loss of a batch of ``QuestionAnsweringDataset``, a sum whatever ``reduce`` is."""
         logits, _ = model(**sample["net_input"])
         target = sample["target"]
         span = (_cross_entropy(logits.start, target["start"]) + _cross_entropy(logits.end, target["end"])) / 2

@@ -49,9 +49,6 @@ class NaturalQuestionsPrediction:
         short_answers: the spans that together are the short answer; empty for none.
         short_answers_score: of the short answer, whether spans, yes or no.
         yes_no_answer: ``"NONE"``, ``"YES"`` or ``"NO"``; with yes or no there is no short span.
-
-    Raises:
-        ValueError: a score is NaN, or ``yes_no_answer`` is another value or comes with a span.
     """
 
     example_id: int | str
@@ -71,11 +68,7 @@ class NaturalQuestionsPrediction:
 
     @staticmethod
     def from_json(value: object) -> NaturalQuestionsPrediction:
-        """Read an object of the official file. A missing answer is no answer; scores must be there.
-
-        Raises:
-            ValueError: naming the key that is missing or wrong.
-        """
+        """Read an object of the official file. A missing answer is no answer; scores must be there."""
         record = as_object(value, "a prediction")
         if "long_answer_score" not in record:
             _check_kind(record, "TyDi QA", ("passage_answer_index", "passage_answer_score", "minimal_answer"))
@@ -102,9 +95,6 @@ class TydiqaPrediction:
         minimal_answer: bytes of the document's plain text, or ``NO_SPAN``.
         minimal_answer_score: of the minimal answer, whether a span, yes or no.
         yes_no_answer: ``"NONE"``, ``"YES"`` or ``"NO"``; with yes or no there is no minimal answer.
-
-    Raises:
-        ValueError: a score is NaN, or ``yes_no_answer`` is another value or comes with a span.
     """
 
     example_id: int | str
@@ -129,11 +119,7 @@ class TydiqaPrediction:
 
     @staticmethod
     def from_json(value: object) -> TydiqaPrediction:
-        """Read a line of the official file. A missing answer is no answer; language and scores must be there.
-
-        Raises:
-            ValueError: naming the key that is missing or wrong.
-        """
+        """Read a line of the official file. A missing answer is no answer; language and scores must be there."""
         record = as_object(value, "a prediction")
         if "passage_answer_score" not in record:
             _check_kind(record, "Natural Questions", ("predictions", "long_answer", "short_answers"))
@@ -205,15 +191,7 @@ def whole_text_file(path: str | Path) -> Iterator[TextIO]:
 
 
 def read_predictions(path: str | Path) -> tuple[str, dict[int | str, Prediction]]:
-    """Read an official file of either kind, plain or ``.gz``.
-
-    Returns:
-        The kind, ``"natural_questions"`` or ``"tydiqa"``, and the predictions by example id, in the file's order.
-
-    Raises:
-        ValueError: naming the file and the line, or the number of the prediction, that is wrong; also for an example
-            that has two predictions, and for a file without any.
-    """
+    """Read an official file of either kind, plain or ``.gz``."""
     text = _read_text(Path(path)).rstrip()
     if not text:
         raise ValueError(f"{path}: no predictions in it")

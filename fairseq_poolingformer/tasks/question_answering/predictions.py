@@ -103,13 +103,7 @@ def example_id_text(example_id: int | str) -> str:
 
 @dataclass(frozen=True)
 class ExampleIds:
-    """The examples of a split as the official formats name them.
-
-    Args:
-        kind: ``"natural_questions"`` or ``"tydiqa"``.
-        example_ids: (n,) as in the corpus.
-        languages: (n,) of the examples; None for Natural Questions.
-    """
+    """The examples of a split as the official formats name them."""
 
     kind: str
     example_ids: list[int | str]
@@ -117,12 +111,7 @@ class ExampleIds:
 
     @classmethod
     def read(cls, folder: Path, split: str) -> ExampleIds:
-        """Read ``corpus.json`` and ``{split}.id.txt``.
-
-        Raises:
-            FileNotFoundError: a file is missing.
-            ValueError: a file is not what preprocessing writes.
-        """
+        """Read ``corpus.json`` and ``{split}.id.txt``."""
         data = DataFolder(Path(folder), QuestionAnsweringSplit.layout)
         kind = data.corpus().get("kind")
         if kind not in (NATURAL_QUESTIONS, TYDIQA):

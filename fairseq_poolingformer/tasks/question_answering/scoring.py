@@ -64,12 +64,6 @@ def score_natural_questions(
 
     Where at least ``min_annotations`` annotators gave an answer, a prediction must equal that of any one of them:
     the long answer's span, the whole set of short spans, or the same yes or no. Every other prediction is wrong.
-
-    Returns:
-        The outcomes, in the order of :func:`official_order`.
-
-    Raises:
-        ValueError: the ids differ; the official evaluation refuses that too.
     """
     missing, extra = gold.keys() - predictions.keys(), predictions.keys() - gold.keys()
     if missing or extra:
@@ -97,9 +91,6 @@ def score_tydiqa(
 
     An example without a prediction gets score 0; it counts as a wrong answer where there is no gold answer, and as no
     answer where there is one. A prediction without an example is ignored.
-
-    Returns:
-        The outcomes, in the order of :func:`official_order`.
     """
     pairs = [(gold[key].annotations, predictions.get(key)) for key in official_order(gold)]
     return Pair(

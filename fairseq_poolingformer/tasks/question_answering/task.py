@@ -42,21 +42,7 @@ TARGETS = ("start", "end", "paragraph", "answer_type")
 
 
 class QuestionAnsweringDataset(SizedDataset):
-    """Segments, read from a memory-mapped split one at a time.
-
-    Args:
-        split: questions and documents.
-        segments: the segments that its documents are cut into.
-        dictionary: gives ``<s>``, ``</s>`` and padding.
-        answers: of the examples; None leaves every segment without a target.
-        labels: (S,) of the segments: an epoch has the positive and the negative ones; None uses every segment.
-        negative_share: the share of the negative segments that an epoch has, drawn anew for each.
-        seed: of the draw.
-        shuffle: order segments by chance among those of similar length.
-
-    Raises:
-        ValueError: ``negative_share`` is no share.
-    """
+    """Segments, read from a memory-mapped split one at a time."""
 
     def __init__(
         self,
@@ -129,15 +115,7 @@ class QuestionAnsweringDataset(SizedDataset):
         return [start, end, paragraph, answer_type]
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Make a batch of items of this dataset, padded on the right.
-
-        Returns:
-            ``net_input``: src_tokens (B, T); global_mask (B, T), True at ``<s>`` and the question; head_inputs, the
-            head's arguments paragraph_ids (B, T), span_mask (B, T) and num_paragraphs. ``target``: (B,) for each of
-            :data:`TARGETS`. ``has_text`` (B, T), True at document tokens that hold some text. ``first_paragraph`` (B,),
-            the row of the paragraph with number 1. ``document_start`` (B,), the position of the first document token.
-            ``document_has_paragraphs`` (B,).
-        """
+        """Make a batch of items of this dataset, padded on the right."""
         if not samples:
             return {}
         tokens = _pad([sample["tokens"] for sample in samples], self.dictionary.pad())
@@ -213,11 +191,7 @@ class QuestionAnsweringTask(OneDictionaryTask):
         return self.limits.max_positions
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """Build the model and add the question answering head.
-
-        Raises:
-            ValueError: the architecture takes no such head, or takes fewer tokens than a segment has.
-        """
+        """Build the model and add the question answering head."""
         model = super().build_model(cfg, from_checkpoint)
         check_encoder(model, "question_answering", self.limits.max_positions)
         model.register_head(
@@ -226,12 +200,7 @@ class QuestionAnsweringTask(OneDictionaryTask):
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load a split with labels.
-
-        Raises:
-            FileNotFoundError: the folder has no such split.
-            ValueError: the folder is damaged.
-        """
+        """Load a split with labels."""
         is_training = split == self.cfg.train_subset
         data = QuestionAnsweringSplit.open(self.folder(split, epoch), split)
         segments = self.cut(split, data, self.limits)
@@ -259,12 +228,7 @@ class QuestionAnsweringTask(OneDictionaryTask):
         )
 
     def load_whole(self, split: str, limits: SegmentLimits) -> QuestionAnsweringDataset:
-        """Load every segment of a split, without targets, to predict answers from.
-
-        Raises:
-            FileNotFoundError: the folder has no such split.
-            ValueError: the folder is damaged.
-        """
+        """Load every segment of a split, without targets, to predict answers from."""
         data = QuestionAnsweringSplit.open(self.data_folder, split)
         return QuestionAnsweringDataset(data, self.cut(split, data, limits), self.dictionary)
 

@@ -67,12 +67,7 @@ class CheckedTask(FairseqTask):
         self.dictionary_digests = {name: symbols_digest(symbols) for name, symbols in dictionaries.items()}
 
     def build_criterion(self, cfg, from_checkpoint: bool = False) -> FairseqCriterion:
-        """Build the criterion.
-
-        Raises:
-            ValueError: it is one of fairseq or of this plugin that does not fit the task; fairseq's default is
-                ``cross_entropy``.
-        """
+        """Build the criterion."""
         criterion = super().build_criterion(cfg, from_checkpoint)
         is_known = type(criterion).__module__.startswith(("fairseq.", "fairseq_poolingformer."))
         if criterion is None or (is_known and not self.is_fitting(criterion)):
@@ -86,16 +81,7 @@ class CheckedTask(FairseqTask):
         return any(isinstance(criterion, CRITERION_REGISTRY[name]) for name in names)
 
     def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion | None, ranks: Any) -> None:
-        """Let some processes share all batches from now on: each computes a part of their documents.
-
-        Args:
-            model: the model.
-            criterion: counts the loss; None in generation.
-            ranks: the processes.
-
-        Raises:
-            ValueError: the model cannot.
-        """
+        """Let some processes share all batches from now on: each computes a part of their documents."""
         from fairseq_poolingformer.models.division import Division, count_once, divide  # few trainings need it
 
         divide(model, Division(ranks))
@@ -116,11 +102,7 @@ class CheckedTask(FairseqTask):
         max_positions: Any = None,
         ignore_invalid_inputs: bool = False,
     ) -> np.ndarray:
-        """Return all ``indices``, where fairseq leaves out examples of more than ``--max-tokens`` with a warning.
-
-        Raises:
-            UsageError: a training would leave some out.
-        """
+        """Return all ``indices``, where fairseq leaves out examples of more than ``--max-tokens`` with a warning."""
         kept = super().filter_indices_by_size(indices, dataset, max_positions, ignore_invalid_inputs)
         if len(kept) < len(indices) and dataset is self.datasets.get(self.cfg.train_subset):
             raise UsageError(
@@ -141,11 +123,7 @@ class CheckedTask(FairseqTask):
         super().load_state_dict({name: value for name, value in state_dict.items() if name != DIGESTS})
 
     def check_dictionaries(self, state_dict: Mapping[str, Any]) -> None:
-        """Compare the data folder's dictionaries with those of a checkpoint; an older one does not name any.
-
-        Raises:
-            ValueError: one is another.
-        """
+        """Compare the data folder's dictionaries with those of a checkpoint; an older one does not name any."""
         trained = state_dict.get(DIGESTS) or {}
         for name, digest in getattr(self, "dictionary_digests", {}).items():
             if trained.get(name, digest) != digest:
@@ -170,12 +148,7 @@ class OneDictionaryConfig(CheckedConfig):
 
 
 class OneDictionaryTask(CheckedTask):
-    """A task whose data folders have one dictionary, ``dict.txt``, and which has a loss of its own.
-
-    Args:
-        cfg: the task's options.
-        dictionary: of its inputs and targets.
-    """
+    """A task whose data folders have one dictionary, ``dict.txt``, and which has a loss of its own."""
 
     def __init__(self, cfg, dictionary: Dictionary) -> None:
         super().__init__(cfg)
@@ -183,11 +156,7 @@ class OneDictionaryTask(CheckedTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs: Any) -> "OneDictionaryTask":
-        """The task with its first data folder's dictionary.
-
-        Raises:
-            FileNotFoundError: the folder has no ``dict.txt``.
-        """
+        """The task with its first data folder's dictionary."""
         path = DataFolder(Path(utils.split_paths(cfg.data)[0]), cls.layout).dictionary()
         dictionary = Dictionary.load(str(path))
         logger.info("dictionary: %d symbols", len(dictionary))
@@ -212,11 +181,7 @@ class OneDictionaryTask(CheckedTask):
 
 
 def check_encoder(model: BaseFairseqModel, task: str, max_positions: int) -> None:
-    """Refuse a model that takes no head of a task, or fewer tokens than the task's segments have.
-
-    Raises:
-        ValueError: the model does not fit.
-    """
+    """Refuse a model that takes no head of a task, or fewer tokens than the task's segments have."""
     if not hasattr(model, "register_head"):
         raise ValueError(
             f"--task {task} needs an encoder such as --arch poolingformer_roberta_base, "

@@ -55,9 +55,6 @@ def bootstrap_means(table: np.ndarray, seed: int = SEED) -> list[Estimate]:
     """The mean of each column of (N, K) scores and its 95% percentile bootstrap interval.
 
     They are the same for the same table; all columns share the resamples.
-
-    Raises:
-        ValueError: there are no examples.
     """
     low, high = interval(resampled_means(table, seed))
     return [Estimate(*map(float, column)) for column in zip(table.mean(axis=0), low, high, strict=True)]
@@ -78,11 +75,7 @@ def shares(hits: int, found: int, there: int) -> dict[str, float]:
 
 
 def resampled_means(table: np.ndarray, seed: int = SEED) -> np.ndarray:
-    """(:data:`RESAMPLES`, K) the means of corpora of N examples, drawn from (N, K) scores with replacement.
-
-    Raises:
-        ValueError: there are no examples.
-    """
+    """(:data:`RESAMPLES`, K) the means of corpora of N examples, drawn from (N, K) scores with replacement."""
     count = len(table)
     if not count:
         raise ValueError("scores are of no examples: there is nothing to average")

@@ -100,20 +100,7 @@ def cut_questions(questions: Sequences, max_length: int) -> np.ndarray:
 
 
 def cut(size: int, room: int, max_pieces: int = 0, overlap: int = 0) -> list[tuple[int, int]]:
-    """Cut a document into pieces; the last one is the first that reaches its end.
-
-    Args:
-        size: tokens of the document.
-        room: tokens of a piece at most.
-        max_pieces: leave out what is beyond so many pieces; 0 for no limit.
-        overlap: tokens that a piece has in common with the one before.
-
-    Returns:
-        Half-open spans of tokens; an empty document has one.
-
-    Raises:
-        ValueError: there is no room.
-    """
+    """Cut a document into pieces; the last one is the first that reaches its end."""
     if room <= overlap or overlap < 0:
         raise ValueError(f"room must be more than overlap, which is 0 or more; got {room} and {overlap}")
     spans = [(start, min(start + room, size)) for start in range(0, max(size - overlap, 1), room - overlap)]
@@ -127,19 +114,7 @@ def count_pieces(sizes: np.ndarray, room: np.ndarray | int, max_pieces: int = 0,
 
 
 def mark_spans(spans: np.ndarray, begin: int, end: int, offset: int, size: int) -> dict[str, np.ndarray]:
-    """Make the targets of a segment that holds a part of a document.
-
-    Args:
-        spans: (A, 2) half-open right spans of the document's tokens; those that the segment does not hold whole do not
-            count.
-        begin, end: the document tokens of the segment.
-        offset: the position of the first of them in the segment.
-        size: tokens of the segment.
-
-    Returns:
-        ``first`` and ``last``, (size,) int64, 0 but at the first and at the last tokens of right spans. Bit d of
-        ``first`` says that a right span ends d tokens later, bit 62 that one ends still later; ``last`` is 1.
-    """
+    """Make the targets of a segment that holds a part of a document."""
     held = spans[(spans[:, 0] >= begin) & (spans[:, 1] <= end)] - begin + offset
     first, last = np.zeros((2, size), np.int64)
     np.bitwise_or.at(first, held[:, 0], 1 << np.minimum(held[:, 1] - held[:, 0] - 1, 62))

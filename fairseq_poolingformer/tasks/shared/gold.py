@@ -12,11 +12,7 @@ Found = TypeVar("Found")
 
 
 def merged(paths: Sequence[Path], read: Callable[[Path], Mapping[Key, Right]]) -> dict[Key, Right]:
-    """What ``read`` makes of each file, of all files together.
-
-    Raises:
-        ValueError: two of them differ in a key that both have.
-    """
+    """What ``read`` makes of each file, of all files together."""
     right: dict[Key, Right] = {}
     for path in map(Path, paths):
         for key, value in read(path).items():
@@ -31,11 +27,7 @@ def compared(
     read_gold: Callable[[Path], Mapping[Key, Right]],
     read_predictions: Callable[[Path], Mapping[Key, Found]],
 ) -> tuple[dict[Key, Right], Mapping[Key, Found]]:
-    """The right answers of all files, and the predictions, of which there is one at least.
-
-    Raises:
-        ValueError: see :func:`merged` and :func:`check_known`; or there are no predictions.
-    """
+    """The right answers of all files, and the predictions, of which there is one at least."""
     right, found = merged(gold, read_gold), read_predictions(Path(predictions))
     if not found:
         raise ValueError(f"{predictions}: no predictions in it")

@@ -34,24 +34,13 @@ def wide(x: Tensor) -> Tensor:
 
 
 def mean_over_segments(values: Tensor, example: Tensor, num_examples: int) -> Tensor:
-    """(B, C) the means over each example's segments.
-
-    Args:
-        values: (N, C) of the segments.
-    """
+    """(B, C) the means over each example's segments."""
     sums = values.new_zeros(num_examples, values.size(1)).index_add(0, example, values)
     return sums / torch.bincount(example, minlength=num_examples).unsqueeze(1)
 
 
 def choice_loss(logits: Tensor, choice: Tensor, unknown: int, name: str) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute the cross entropy of choices, and count the right ones.
-
-    Args:
-        logits: (B, K).
-        choice: (B,) int64 the right ones; ``unknown`` where there is none, which counts nothing.
-        unknown: a number that is not a choice.
-        name: of the counts, as a task's ``loss`` returns them.
-    """
+    """Compute the cross entropy of choices, and count the right ones."""
     loss = F.cross_entropy(logits, choice, ignore_index=unknown, reduction="sum")
     known = choice != unknown
     right = (logits.argmax(-1) == choice) & known
@@ -60,15 +49,7 @@ def choice_loss(logits: Tensor, choice: Tensor, unknown: int, name: str) -> tupl
 
 @dataclass(frozen=True)
 class SpanLogits:
-    """Logits of the tokens of N segments, which belong to B examples.
-
-    Args:
-        start, end: (N, T) in float32 or float64, of an answer's first and last token.
-        piece: (N, T) int64: a span lies in one piece of its segment, whose tokens have the same number; 0 at tokens
-            that no span may hold.
-        example: (N,) int64, the example of each segment.
-        num_examples: B.
-    """
+    """Logits of the tokens of N segments, which belong to B examples."""
 
     start: Tensor
     end: Tensor
@@ -97,13 +78,7 @@ class SpanHead(nn.Module):
 
 @dataclass(frozen=True)
 class BestSpans:
-    """The best span of each of B examples.
-
-    Args:
-        score: (B,) start and end logit together; -inf where an example has no token to choose.
-        segment: (B,) row of the segment.
-        first, last: (B,) positions in the segment, both inclusive.
-    """
+    """The best span of each of B examples."""
 
     score: Tensor
     segment: Tensor
@@ -117,15 +92,7 @@ class BestSpans:
 
 
 def log_sum_exp_by_example(values: Tensor, mask: Tensor, example: Tensor, num_examples: int) -> Tensor:
-    """Sum exponentials over all marked tokens of each example.
-
-    Args:
-        values: (N, T).
-        mask: (N, T) bool.
-
-    Returns:
-        (B,) the logs of the sums; the lowest number of the dtype where nothing is marked.
-    """
+    """Sum exponentials over all marked tokens of each example."""
     lowest = torch.finfo(values.dtype).min  # -inf would make gradients NaN
     rows = values.masked_fill(~mask, lowest).logsumexp(1)
     largest = rows.new_full((num_examples,), lowest).scatter_reduce(0, example, rows.detach(), "amax")
@@ -138,13 +105,6 @@ def span_losses(logits: SpanLogits, first: Tensor, last: Tensor) -> tuple[Tensor
 
     ``(−log Σ_{right first tokens} p(first) − log Σ_{right last tokens} p(last)) / 2``, the probabilities over all
     tokens of an example that a span may hold. With one right span it is the loss of BERT's question answering.
-
-    Args:
-        logits: of the segments.
-        first, last: (N, T), not 0 at the first and at the last tokens of right spans.
-
-    Returns:
-        (B,) losses, 0 where an example has no right span; (B,) bool, True where it has one.
     """
     allowed = logits.piece > 0
     has_right = torch.zeros(logits.num_examples, dtype=torch.bool, device=allowed.device)
@@ -159,16 +119,7 @@ def span_losses(logits: SpanLogits, first: Tensor, last: Tensor) -> tuple[Tensor
 
 
 def best_span_from_each_start(start: Tensor, end: Tensor, region: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
-    """Find the best span that begins at each token and ends in its region.
-
-    Args:
-        start, end: (B, T) scores of a span's first and last token; the score of a span is their sum.
-        region: (B, T) int64, the same number at the tokens of a region, 0 where no span may begin.
-        max_length: tokens of a span at most.
-
-    Returns:
-        (B, T) the score of that span, -inf where none may begin, and (B, T) the distance of its last token.
-    """
+    """Find the best span that begins at each token and ends in its region."""
     reach = (0, max_length - 1)
     is_same = F.pad(region, reach).unfold(1, max_length, 1) == region.unsqueeze(2)
     ends = F.pad(end, reach, value=-torch.inf).unfold(1, max_length, 1)
@@ -201,14 +152,7 @@ def count_right_spans(logits: SpanLogits, first: Tensor, last: Tensor) -> dict[s
 
 @dataclass(frozen=True)
 class MarkLogits:
-    """Logits of M marks of one kind.
-
-    Args:
-        logit: (M,) in float32 or float64, or (M, L) of L labels.
-        row, place: (M,) the segment of each mark, and its position there.
-        example: (M,) its example.
-        number: (M,) of its paragraph or sentence in the example, from 0.
-    """
+    """Logits of M marks of one kind."""
 
     logit: Tensor
     row: Tensor
@@ -218,12 +162,7 @@ class MarkLogits:
 
 
 def at_marks(layers: Callable[[Tensor], Tensor], features: Tensor, example: Tensor, marks: Tensor) -> MarkLogits:
-    """Compute a logit at every mark of one kind.
-
-    Args:
-        layers: (M, C) features of the marks to (M, 1), or to (M, L).
-        marks: (N, T) int64, k at an example's k-th mark, counted from 1, and 0 elsewhere.
-    """
+    """Compute a logit at every mark of one kind."""
     row, place = marks.nonzero(as_tuple=True)
     logit = wide(layers(features[row, place]).squeeze(-1))
     return MarkLogits(logit, row, place, example[row], marks[row, place] - 1)

@@ -59,12 +59,7 @@ def exact_match(prediction: str, right: str) -> bool:
 
 
 def find_answers(text: str, answers: Sequence[str]) -> list[tuple[int, int]]:
-    """Find every piece of a text that TriviaQA's script counts as exactly right, as any of the answers.
-
-    Returns:
-        Half-open spans in characters, ascending, each once. They do not begin or end inside a run of letters and
-        digits, and have no article and no punctuation mark at their edges that could be left out.
-    """
+    """Find every piece of a text that TriviaQA's script counts as exactly right, as any of the answers."""
     wanted: dict[str, set[tuple[str, ...]]] = {}
     for answer in answers:
         if words := triviaqa_words(answer):

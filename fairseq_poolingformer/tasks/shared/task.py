@@ -62,13 +62,7 @@ class SegmentsDataset(SizedDataset):
         }
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Make a batch of B items of this dataset with N segments together, padded on the right.
-
-        Returns:
-            ``id`` (B,). ``net_input``: src_tokens (N, T); global_mask (N, T); head_inputs: example (N,), the number in
-            the batch of each row's example; num_examples, B; the segments' inputs (N, T) and those of examples.
-            ``target``: the segments' targets (N, T) and those of examples.
-        """
+        """Make a batch of B items of this dataset with N segments together, padded on the right."""
         if not samples:
             return {}
         segments = [segment for sample in samples for segment in sample["segments"]]
@@ -124,12 +118,7 @@ class DocumentTaskConfig(OneDictionaryConfig):
 
 
 class Predictor(Protocol):
-    """Collects the predictions of a split.
-
-    Args:
-        folder: the data folder.
-        split: e.g. "valid".
-    """
+    """Collects the predictions of a split."""
 
     def __init__(self, folder: Path, split: str) -> None: ...
 
@@ -155,9 +144,6 @@ class DocumentTask(OneDictionaryTask):
     """A task over documents in segments; subclasses say how to cut them, and give the head, its loss and predictions.
 
     ``<mask>`` and the marks follow the data folder's dictionary.
-
-    Raises:
-        ValueError: an option is out of range.
     """
 
     criterion = "document_task"
@@ -207,16 +193,7 @@ class DocumentTask(OneDictionaryTask):
     @staticmethod
     @abstractmethod
     def loss(output: Any, target: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Compute the loss of a batch.
-
-        Args:
-            output: of the head.
-            target: of :class:`~fairseq_poolingformer.tasks.shared.task.SegmentsDataset`.
-
-        Returns:
-            The loss summed over examples; sums to log: ``NAME_loss`` for each part of several, and
-            ``_NAME_correct`` with ``_NAME_total`` for each share.
-        """
+        """Compute the loss of a batch."""
 
     def filter_indices_by_size(
         self,
@@ -229,11 +206,7 @@ class DocumentTask(OneDictionaryTask):
         return indices
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """Build the model and add the head.
-
-        Raises:
-            ValueError: the architecture takes no head, or takes fewer tokens than a segment has.
-        """
+        """Build the model and add the head."""
         model = super().build_model(cfg, from_checkpoint)
         check_encoder(model, self.kind, self.cfg.max_positions)
         model.register_head(self.kind, self.build_head(model.args.encoder_embed_dim, model.args.dropout))
@@ -242,12 +215,7 @@ class DocumentTask(OneDictionaryTask):
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load a split.
-
-        Raises:
-            FileNotFoundError: the folder has no such split.
-            ValueError: the folder is damaged, or of another kind.
-        """
+        """Load a split."""
         is_training = split == self.cfg.train_subset
         folder = self.folder(split, epoch)
         examples = self.build_examples(folder, split, self.cfg.max_segments if is_training else 0)
@@ -283,11 +251,7 @@ class LabelledTask(DocumentTask):
         return {**super().state_dict(), "labels": self.labels, **kind}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Check that a checkpoint which is to predict or to be validated has the data folder's dictionary and labels.
-
-        Raises:
-            ValueError: it has others, or in another order.
-        """
+        """Check that a checkpoint to predict with or to validate has the data folder's dictionary and labels."""
         own = ("labels", "problem_type")
         super().load_state_dict({name: value for name, value in state_dict.items() if name not in own})
         trained = state_dict.get("labels")
@@ -313,11 +277,7 @@ class DocumentTaskCriterion(FairseqCriterion):
     """
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True):
-        """Compute the loss of a batch of ``SegmentsDataset``, a sum whatever ``reduce`` is.
-
-        Returns:
-            The loss summed over examples, the number of examples, and the sums to log.
-        """
+        """Compute the loss of a batch of ``SegmentsDataset``, a sum whatever ``reduce`` is."""
         output, _ = model(**sample["net_input"])
         loss, sums = self.task.loss(output, sample["target"])
         count = sample["nsentences"]
@@ -326,11 +286,7 @@ class DocumentTaskCriterion(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Sum over batches and workers, divide, and log.
-
-        Raises:
-            ValueError: there is no batch, as fairseq-validate has none of a split without anything that counts.
-        """
+        """Sum over batches and workers, divide, and log."""
         if not logging_outputs:
             raise ValueError("the split has no example that the task counts, such as one with an answer that is read")
         totals = {name: sum(log.get(name, 0) for log in logging_outputs) for name in logging_outputs[0]}

@@ -36,16 +36,7 @@ class WordSplit(Split):
 
 
 def cut_document(words: np.ndarray, sentences: np.ndarray, room: int) -> np.ndarray:
-    """Cut a document into segments: after a sentence where one fits, else after a word, else after any piece.
-
-    Args:
-        words: (W,) pieces of each word.
-        sentences: words of each sentence.
-        room: pieces of a segment at most.
-
-    Returns:
-        (S + 1,) the segments' borders, from 0 to the number of pieces.
-    """
+    """Cut a document into segments: after a sentence where one fits, else after a word, else after any piece."""
     word_ends = np.cumsum(words, dtype=np.int64)
     sentence_ends = word_ends[np.cumsum(sentences) - 1]
     borders = [0]

@@ -35,12 +35,6 @@ class FramedDataset(_Sized, BaseWrapperDataset):
     """Begin every sequence with ``<s>``, and cut it before its ``</s>`` to fit ``max_length``.
 
     ``max_length`` counts both marks.
-
-    Args:
-        dataset: index tensors (T,), each ending with ``</s>`` already.
-        sizes: lengths of the stored sequences.
-        bos, eos: indices of ``<s>`` and ``</s>``.
-        max_length: the most tokens of a sequence; None for no limit.
     """
 
     def __init__(self, dataset, sizes: np.ndarray, *, bos: int, eos: int, max_length: int | None) -> None:
@@ -64,11 +58,7 @@ class FramedDataset(_Sized, BaseWrapperDataset):
 
 
 class StoredTokens(_Sized, FairseqDataset):
-    """Index tensors (T,), int64, read from a memory-mapped file.
-
-    Args:
-        sequences: the tokens.
-    """
+    """Index tensors (T,), int64, read from a memory-mapped file."""
 
     def __init__(self, sequences: Sequences) -> None:
         super().__init__()
@@ -82,13 +72,7 @@ class StoredTokens(_Sized, FairseqDataset):
 
 
 class QueriedDataset(LengthBucketDataset):
-    """Pairs whose documents begin with questions, the tokens of which are global.
-
-    Args:
-        pairs, named: those of :class:`LengthBucketDataset`.
-        queries: how many tokens each question has.
-        global_tokens: of a document's first tokens, ``<s>`` among them, at least so many are global.
-    """
+    """Pairs whose documents begin with questions, the tokens of which are global."""
 
     def __init__(self, *pairs: Any, queries: Sequences, global_tokens: int, **named: Any) -> None:
         super().__init__(*pairs, **named)

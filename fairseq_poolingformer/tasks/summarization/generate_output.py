@@ -26,11 +26,7 @@ class Generated:
 
 
 def decode_lines(content: bytes, name: str) -> list[str]:
-    """Split a file's bytes into lines without their ends, at line feeds only.
-
-    Raises:
-        ValueError: a line is not UTF-8; the message names the first.
-    """
+    """Split a file's bytes into lines without their ends, at line feeds only."""
     lines = content.split(b"\n")
     if lines[-1] == b"":
         lines.pop()
@@ -57,10 +53,6 @@ def read_generate_output(files: dict[str, Sequence[str]]) -> Generated:
     """Collect the detokenized hypotheses (D- lines) and the targets (T- lines) of one or several shards of a run.
 
     Of several hypotheses for an input (``--nbest``) the best by its score is kept. The files are lines by name.
-
-    Raises:
-        ValueError: if a file has no D- line and is not a shard without inputs, has several runs or lacks its end, or
-            two files disagree about the same input.
     """
     merged, origin = Generated(), {}
     for name, lines in files.items():
@@ -83,9 +75,6 @@ def in_input_order(found: Generated, count: int | None) -> list[str]:
     """The hypotheses, one per input, in their order.
 
     Without a ``count`` of inputs the highest number seen is the last one: missing last inputs are not noticed.
-
-    Raises:
-        ValueError: inputs have no hypothesis, or hypotheses have no input; the message names them.
     """
     beyond = [index for index in found.hypotheses if count is not None and index >= count]
     if beyond:
@@ -106,11 +95,7 @@ def in_input_order(found: Generated, count: int | None) -> list[str]:
 
 
 def targets_in_input_order(found: Generated, count: int) -> list[str]:
-    """Collect the T- lines of inputs 0 to ``count`` − 1.
-
-    Raises:
-        ValueError: inputs have none; the message names them.
-    """
+    """Collect the T- lines of inputs 0 to ``count`` − 1."""
     missing = [index for index in range(count) if index not in found.targets]
     if missing:
         raise ValueError(f"no T- line (target) for input {_some(missing)}: give the references in a file")
@@ -121,9 +106,6 @@ def check_references(found: Generated, references: Sequence[str | Sequence[str]]
     """Compare the T- lines, where there are some that can be read, with the references of each input, one or several.
 
     A target may differ from its reference: it may be cut, have unknown symbols, and be normalized.
-
-    Raises:
-        ValueError: more than half of them have hardly a word of their reference.
     """
     named = [(_words(_SYMBOLS.sub("", text)), references[number]) for number, text in found.targets.items()]
     pairs = [(words, texts) for words, texts in named if words and texts]

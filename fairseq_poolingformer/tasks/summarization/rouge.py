@@ -58,18 +58,7 @@ def rouge_scores(
     stemmer: bool = True,
     sentence_split: str = "rule",
 ) -> dict[str, np.ndarray]:
-    """Score every hypothesis against its reference; an empty one scores 0.
-
-    Args:
-        stemmer: whether words of more than three letters are stemmed (Porter, nltk's variant).
-        sentence_split: how ROUGE-Lsum finds sentences, a key of ``SENTENCE_SPLITS``.
-
-    Returns:
-        For each of ``ROUGE_TYPES`` an (N, 3) array of precision, recall and F1, from 0 to 1.
-
-    Raises:
-        ValueError: if the numbers of hypotheses and references differ, or the sentence split is unknown.
-    """
+    """Score every hypothesis against its reference; an empty one scores 0."""
     if len(hypotheses) != len(references):
         raise ValueError(
             f"{len(hypotheses)} hypotheses but {len(references)} references: each hypothesis needs its reference"
@@ -124,12 +113,6 @@ def bootstrap(scores: dict[str, np.ndarray], seed: int = SEED) -> dict[str, Roug
 
     The mean is that of the examples. ROUGE-1.5.5 reports the mean of the resamples and rouge-score their median; both
     differ from it by chance, a few hundredths of a point on a few hundred examples. All types share the resamples.
-
-    Returns:
-        For each ROUGE type its estimates, as fractions.
-
-    Raises:
-        ValueError: the corpus is empty.
     """
     estimates = bootstrap_means(np.concatenate(list(scores.values()), axis=1), seed)
     return {name: RougeEstimate(*estimates[3 * i : 3 * i + 3]) for i, name in enumerate(scores)}

@@ -30,12 +30,6 @@ def split_sentences(text: str, rule: str = "rule") -> list[str]:
     - ``period``: files2rouge's: after every ``" ."``, and nowhere else. Text that is not tokenised stays
       whole.
     - ``newline``: the text is one sentence.
-
-    Returns:
-        The sentences in order, none of them blank.
-
-    Raises:
-        ValueError: there is no such rule.
     """
     if rule not in SENTENCE_SPLITS:
         raise ValueError(f"sentence split {rule!r} is unknown: choose one of {', '.join(SENTENCE_SPLITS)}")
@@ -48,11 +42,7 @@ def split_sentences(text: str, rule: str = "rule") -> list[str]:
 
 
 def lead_baseline(document: str, *, words: int | None = None, sentences: int | None = None) -> str:
-    """Take a document's first words or sentences as its summary, in one line: the baseline that one has to beat.
-
-    Raises:
-        ValueError: not exactly one length is given, or it is not positive.
-    """
+    """Take a document's first words or sentences as its summary, in one line: the baseline that one has to beat."""
     given = [length for length in (words, sentences) if length is not None]
     if len(given) != 1 or given[0] < 1:
         raise ValueError(f"give words or sentences, one of them, at least 1: got {words=}, {sentences=}")

@@ -12,16 +12,7 @@ from fairseq_poolingformer.patching import set_within
 
 
 def share_targets(criterion: nn.Module, ranks: Ranks, pad: int) -> None:
-    """Let a criterion count a share of each batch: losses, sample sizes and logged numbers add up over the ranks.
-
-    Args:
-        criterion: one of fairseq's, for a model that takes ``target_columns``.
-        ranks: which have the same batches.
-        pad: the symbol of targets that do not count.
-
-    Raises:
-        ValueError: the criterion leaves out the first tokens of what it is given.
-    """
+    """Let a criterion count a share of each batch: losses, sample sizes and logged numbers add up over the ranks."""
     if getattr(criterion, "ignore_prefix_size", 0):
         raise ValueError("--ignore-prefix-size does not go with --context-parallel-size: leave one of them out")
     criterion.counts_share = True
@@ -54,12 +45,7 @@ def _share(sample: dict[str, Any], ranks: Ranks, pad: int) -> dict[str, Any]:
 
 
 def of_the_first(ranks: Ranks, generator: Any) -> contextlib.AbstractContextManager:
-    """All ranks go on with the choices of the first one's search: another processor may round otherwise.
-
-    Args:
-        ranks: which have the same batches.
-        generator: fairseq's generator, or a scorer, which has no search.
-    """
+    """All ranks go on with the choices of the first one's search: another processor may round otherwise."""
     search = getattr(generator, "search", None)
     if search is None:
         return contextlib.nullcontext()

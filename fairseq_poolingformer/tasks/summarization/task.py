@@ -97,11 +97,7 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
 
     @classmethod
     def setup_task(cls, cfg: LongSummarizationConfig, **kwargs: Any) -> "LongSummarizationTask":
-        """The task with its first data folder's dictionaries.
-
-        Raises:
-            FileNotFoundError: the folder has none.
-        """
+        """The task with its first data folder's dictionaries."""
         names = (f"dict.{cfg.source_lang}.txt", f"dict.{cfg.target_lang}.txt")
         DataFolder(Path(utils.split_paths(cfg.data)[0]), replace(PAIRS, dictionaries=names)).dictionary()
         return super().setup_task(cfg, **kwargs)
@@ -135,11 +131,7 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         return min(limits) if limits else None
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load a split of the data folder.
-
-        Raises:
-            FileNotFoundError: the folder has no such split.
-        """
+        """Load a split of the data folder."""
         path = self.folder(split, epoch)
         source = self._load_indexed(path, split, self.cfg.source_lang, self.src_dict)
         target = self._load_indexed(path, split, self.cfg.target_lang, self.tgt_dict)
@@ -216,12 +208,7 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         return DictionaryBPE(load_tokenizer(self.data_folder), self.tgt_dict)
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, **kwargs):
-        """Build fairseq's generator.
-
-        Raises:
-            ValueError: the options ask for alignments, for which the decoder keeps no weights; or for summaries of more
-                tokens than it writes.
-        """
+        """Build fairseq's generator."""
         longest = min([model.max_decoder_positions() for model in models]) - 1
         least, most = getattr(args, "min_len", 1), getattr(args, "max_len_b", 200)
         if least > longest:
@@ -253,9 +240,6 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         """Let some processes share all batches: each has a part of the documents, and counts a share of the targets.
 
         Other packages' criterions may count the targets otherwise: of them the first process counts all.
-
-        Raises:
-            ValueError: the model or the criterion cannot.
         """
         from fairseq_poolingformer.tasks.summarization.sharing import share_targets  # few trainings need it
 

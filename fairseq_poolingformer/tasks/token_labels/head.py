@@ -24,12 +24,7 @@ class TokenLabelHead(nn.Module):
 
 
 def label_loss(words: MarkLogits, label: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Sum over documents the mean cross entropy of the words that have a label, and count the right labels.
-
-    Args:
-        words: (M, L) logits.
-        label: (N, T) one more than the right label's number, 0 where it is not known.
-    """
+    """Sum over documents the mean cross entropy of the words that have a label, and count the right labels."""
     wanted = label[words.row, words.place] - 1
     known = wanted >= 0
     losses = F.cross_entropy(words.logit, wanted, ignore_index=-1, reduction="none")

@@ -85,11 +85,7 @@ class EntityCounts:
 
 
 def read_gold(path: Path) -> dict[str, LabelledWords]:
-    """Read the labels of every document: lines of JSON with ``tokens`` and ``labels``, or CoNLL's columns.
-
-    Raises:
-        ValueError: the file is neither; the message names the line.
-    """
+    """Read the labels of every document: lines of JSON with ``tokens`` and ``labels``, or CoNLL's columns."""
     found: dict[str, LabelledWords] = {}
     with open(path, "rb") as content:
         is_json = content.peek(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
@@ -122,17 +118,6 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     """Compare predicted labels with the released ones.
 
     Only documents with a prediction count, since a split may be a share of a released file.
-
-    Args:
-        gold: CoNLL's columns, or lines of JSON.
-        predictions: lines of JSON with ``id``, ``tokens`` and ``labels``.
-
-    Returns:
-        ``accuracy`` over words; ``precision``, ``recall`` and ``f1`` of entities, and of each kind; all in percent.
-        ``examples`` and ``without_prediction``.
-
-    Raises:
-        ValueError: a file is not of its format, or a prediction is of no document or of another number of words.
     """
     there, found = compared(gold, predictions, read_gold, read_gold)
     for name, document in found.items():

@@ -65,15 +65,7 @@ class TriviaqaSplit(Split):
 
 
 class TriviaqaExamples(Examples):
-    """The examples of a split.
-
-    Args:
-        max_length: cut documents to what one segment of so many tokens would hold; 0 cuts nothing off.
-        max_question_length: tokens that longer questions are cut to.
-
-    Raises:
-        ValueError: a segment, or ``max_length``, has no room for a document.
-    """
+    """The examples of a split."""
 
     def __init__(
         self,

@@ -30,11 +30,7 @@ def prediction_key(domain: str, question_id: str, filename: str) -> str:
 
 
 def right_answers(answer: Mapping[str, object]) -> list[str]:
-    """The texts that count as right: normalized aliases, and the answers that people gave in the verified set.
-
-    Raises:
-        ValueError: one is no string, or there are no aliases.
-    """
+    """The texts that count as right: normalized aliases, and the answers that people gave in the verified set."""
     texts = list(list_of(answer, "NormalizedAliases"))
     if "HumanAnswers" in answer:
         texts += list_of(answer, "HumanAnswers")
@@ -44,17 +40,7 @@ def right_answers(answer: Mapping[str, object]) -> list[str]:
 
 
 def read_gold(path: Path) -> dict[str, list[str]]:
-    """Read the right answers of a released file; of a verified set, those of its verified questions and documents.
-
-    Args:
-        path: such as ``qa/wikipedia-dev.json``.
-
-    Returns:
-        The texts that are right, by prediction key.
-
-    Raises:
-        ValueError: naming the file and the question that is wrong; a file of a test set has no answers.
-    """
+    """Read the right answers of a released file; of a verified set, those of its verified questions and documents."""
     data = read_json_file(path)
     domain = domain_of(data, path)
     is_verified = data.get("VerifiedEval") is True
@@ -75,11 +61,7 @@ def read_gold(path: Path) -> dict[str, list[str]]:
 
 
 def domain_of(data: Mapping[str, object], path: Path) -> str:
-    """The domain that a released file names.
-
-    Raises:
-        ValueError: it names none.
-    """
+    """The domain that a released file names."""
     if data.get("Domain") not in DOMAINS:
         raise ValueError(f"{path}: 'Domain' must be {WIKIPEDIA} or {WEB}, is {data.get('Domain')!r}; is this TriviaQA?")
     return data["Domain"]
@@ -98,11 +80,7 @@ def _keys(question: dict, domain: str, is_verified: bool) -> Iterable[str]:
 
 
 def read_predictions(path: Path) -> dict[str, str]:
-    """Read predictions in the official format, ``{key: answer}``.
-
-    Raises:
-        ValueError: the file holds something else.
-    """
+    """Read predictions in the official format, ``{key: answer}``."""
     predictions = read_json_file(path, unique=True)
     for key, answer in predictions.items():
         if not isinstance(answer, str):
@@ -111,19 +89,7 @@ def read_predictions(path: Path) -> dict[str, str]:
 
 
 def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:
-    """Compute the official figures of a prediction file.
-
-    Args:
-        gold: released files of one domain.
-        predictions: ``{key: answer}``.
-        predicted_only: what has no prediction does not count.
-
-    Returns:
-        ``exact_match`` and ``f1``, 0 to 100; ``examples`` and ``without_prediction``.
-
-    Raises:
-        ValueError: naming the file and the place that is wrong.
-    """
+    """Compute the official figures of a prediction file."""
     right = merged(gold, read_gold)
     answers = read_predictions(predictions)
     if not right.keys() & answers.keys():

@@ -80,14 +80,6 @@ class WikihopExamples(Examples):
     The question and the candidates leave an eighth of a segment to the supports at least. Where they would not, every
     candidate is cut to as many tokens as fit: its first ones, or its last ones where these tell more of the candidates
     apart.
-
-    Args:
-        separators: ``</s>`` between two supports, 1 or 2.
-        names: ids of the examples, for messages.
-        order: of candidates and supports; None reads them as they are stored.
-
-    Raises:
-        ValueError: a question with its candidates does not leave that room even without candidates' text.
     """
 
     def __init__(
@@ -182,11 +174,7 @@ class WikihopExamples(Examples):
 
 
 def cut_candidates(candidates: Sequence[np.ndarray], room: int) -> tuple[slice, int, bool]:
-    """Cut candidates to as many tokens each as fit in ``room`` tokens, 0 or more, together.
-
-    Returns:
-        The part of each candidate that stays, how many tokens these are, and whether two that differ become the same.
-    """
+    """Cut candidates to as many tokens each as fit in ``room`` tokens, 0 or more, together."""
     sizes = np.array(list(map(len, candidates)))
     fitting = [int(np.minimum(sizes, size).sum()) for size in range(int(sizes.max()) + 1)]
     longest = int(np.searchsorted(fitting, room, side="right")) - 1

@@ -11,11 +11,7 @@ JOINS = ["sum", "mean"]
 
 
 class WikihopHead(nn.Module):
-    """A linear layer at every ``[ent]``, whose logits an example's segments have together (Longformer, appendix D).
-
-    Args:
-        join: "sum" of the segments' logits, or their "mean".
-    """
+    """A linear layer at every ``[ent]``, whose logits an example's segments have together (Longformer, appendix D)."""
 
     def __init__(self, embed_dim: int, dropout: float = 0.0, join: str = "sum") -> None:
         super().__init__()
@@ -29,15 +25,7 @@ class WikihopHead(nn.Module):
     def forward(
         self, features: Tensor, example: Tensor, num_examples: int, candidate: Tensor, num_candidates: Tensor
     ) -> Tensor:
-        """Compute the logits of a batch.
-
-        Args:
-            candidate: (N, T) int64, k at the ``[ent]`` of the k-th candidate, counted from 1, and 0 elsewhere.
-            num_candidates: (B,) int64.
-
-        Returns:
-            (B, K), minus infinity beyond an example's candidates.
-        """
+        """Compute the logits of a batch."""
         width = int(num_candidates.max())
         marks = at_marks(lambda x: self.score(self.dropout(x)), features, example, candidate)
         index = marks.example * width + marks.number

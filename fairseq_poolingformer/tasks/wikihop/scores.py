@@ -15,17 +15,6 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
     """Compare predictions with the released examples.
 
     An example without a prediction is wrong. A prediction for no example, and one that is no candidate, is wrong input.
-
-    Args:
-        gold: released JSON files with answers.
-        predictions: an object of example id -> candidate.
-        predicted_only: what has no prediction does not count.
-
-    Returns:
-        ``accuracy`` in percent, ``examples`` and ``without_prediction``.
-
-    Raises:
-        ValueError: a file is not of its format; the message names it and the example.
     """
     predicted = read_json_file(predictions, unique=True)
     known: dict[str, int] = {}  # 100 where the prediction is right
