@@ -2,7 +2,7 @@
 
     python benchmarks/fairseq_train.py --output-folder FOLDER [--device cuda] [--updates 40]
 
-Fine-tunes the reader, the small model that comes with the package, as run_scripts/quickstart.sh does, on documents made
+Fine-tunes the small demo model that comes with the package, as run_scripts/quickstart.sh does, on documents made
 for it (preprocess.facts, no download), with --checkpoint-activations and without dropout. All runs have the same
 batches, so their losses may differ by rounding only; the learning rate is a tenth of quickstart.sh's, because Adam
 soon turns rounding into other weights. The command fails where they differ by more than TOLERANCES: the first update's
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-READER = ROOT / "fairseq_poolingformer" / "reader"
+DEMO = ROOT / "fairseq_poolingformer" / "demo_model"
 FLAGS = {"float32": (), "bfloat16": ("--bf16",), "float16": ("--fp16", "--fp16-init-scale", "128")}
 TOLERANCES = {"float32": 0.002, "bfloat16": 0.03, "float16": 0.01}
 LAST = 10  # updates whose mean is compared
@@ -39,14 +39,14 @@ def run(name: str, folder: Path, *command: object) -> None:
 
 
 def make_data(args: argparse.Namespace) -> None:
-    """Documents in ``corpus`` and the reader's checkpoint, unless they are there."""
+    """Documents in ``corpus`` and the demo model's checkpoint, unless they are there."""
     folder = args.output_folder
-    if not (folder / "reader.pt").is_file():
+    if not (folder / "demo_model.pt").is_file():
         corpus = ("fairseq_poolingformer.preprocess.facts", "--output-folder", folder / "corpus", "--overwrite")
         documents = ("--train", args.documents, "--valid", 2, "--test", 2, "--words", *args.words)
-        tokenizer = ("--sentencepiece-model", READER / "tokenizer" / "sentencepiece.model")
+        tokenizer = ("--sentencepiece-model", DEMO / "tokenizer" / "sentencepiece.model")
         run("corpus", folder, *corpus, *documents, *tokenizer)
-        run("reader", folder, "fairseq_poolingformer.models.shipped_reader", folder / "reader.pt")
+        run("demo_model", folder, "fairseq_poolingformer.models.demo_model", folder / "demo_model.pt")
 
 
 def train(args: argparse.Namespace, device: str, dtype: str) -> dict[int, dict[str, float]]:
@@ -71,8 +71,8 @@ def command(args: argparse.Namespace, device: str, dtype: str, log: Path) -> lis
     """fairseq-train's command line, quickstart.sh's without dropout and with activation checkpointing."""
     return [
         *("fairseq_cli.train", args.output_folder / "corpus", "--user-dir", ROOT / "fairseq_poolingformer"),
-        *("--task", "long_summarization", "--arch", "poolingformer_reader", "--max-source-positions", 4096),
-        *("--finetune-from-model", args.output_folder / "reader.pt", "--checkpoint-activations"),
+        *("--task", "long_summarization", "--arch", "poolingformer_demo", "--max-source-positions", 4096),
+        *("--finetune-from-model", args.output_folder / "demo_model.pt", "--checkpoint-activations"),
         *("--window-size", "4,16,32,32", "--pooled-layers", "2-3", "--pooled-window-size", 256),
         *("--dropout", 0, "--attention-dropout", 0, "--activation-dropout", 0),
         *("--max-tokens", args.max_tokens, "--batch-size", 8, "--required-batch-size-multiple", 1),
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args.output_folder.mkdir(parents=True, exist_ok=True)
     make_data(args)
     expected = train(args, "cpu", "float32")
-    print(f"{args.updates} updates of the reader, activations checkpointed; loss in bits a token of the summary\n")
+    print(f"{args.updates} updates of the demo model, activations checkpointed; loss in bits a token of the summary\n")
     heads = ("loss at first", f"of last {LAST}", "first gradient", "loss at end", "at any update", "allowed", "words/s")
     print(f"{'':<16}" + "".join(f"{head:>16}" for head in heads))
     failed = []

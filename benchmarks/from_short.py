@@ -39,7 +39,7 @@ from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 from fairseq_poolingformer.text.whole_file import write_lines
 from run_scripts.evidence.sources import MIN_WORDS, is_valid, running_text
 
-TOKENIZER = Path(fairseq_poolingformer.__file__).parent / "reader" / "tokenizer" / "sentencepiece.model"
+TOKENIZER = Path(fairseq_poolingformer.__file__).parent / "demo_model" / "tokenizer" / "sentencepiece.model"
 NEAREST = 33  # tokens to another occurrence of the names that are masked
 HEADS, HEAD_DIM, LAYERS = 4, 32, 3
 WIDTH = HEADS * HEAD_DIM

@@ -3,7 +3,7 @@
 #
 #   benchmarks/gpu.sh out=FOLDER [KEY=value …]
 #
-# doctor, tests and attention need torch, triton, transformers and pytest; training, fairseq and reader
+# doctor, tests and attention need torch, triton, transformers and pytest; training, fairseq and demo_model
 # need fairseq too (run_scripts/install.sh). Where no package index can be reached, steps=install wheels=FOLDER puts what is
 # missing into packages/ of the output folder, where the other steps find it; benchmarks/offline.txt says how to fill
 # FOLDER on another machine. Each step's output goes to a file of its name in the output folder, and to the terminal. A
@@ -14,17 +14,17 @@ set -euo pipefail
 # shellcheck source=run_scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../run_scripts/lib.sh"
 
-all=install,doctor,tests,attention,training,training_16_bit,training_dropout,fairseq,reader
+all=install,doctor,tests,attention,training,training_16_bit,training_dropout,fairseq,demo_model
 options=(
   "out=" # the folder for the tables
-  "steps=doctor,tests,attention,training,fairseq" # which of them; there are also install, training_16_bit, training_dropout and reader
+  "steps=doctor,tests,attention,training,fairseq" # which of them; there are also install, training_16_bit, training_dropout and demo_model
   "length=16384" # tokens
   "dtype=bfloat16" # float32, bfloat16 or float16
   "size=large" # of the model in the training step: tiny, base or large
   "device=cuda" # cpu: try the script out, with size=tiny length=512 dtype=float32 repeats=1
   "repeats=5" # runs that count
   "updates=40" # of fairseq-train in the step fairseq
-  "minutes=8" # of the reader's pretraining in the step reader; resumed where an earlier call ended
+  "minutes=8" # of the demo model's pretraining in the step demo_model; resumed where an earlier call ended
   "wheels=" # of the step install: a folder with the packages of benchmarks/offline.txt
   "python=" # interpreter; default: the active virtual environment's, else .venv's
   "dry_run=0" # 1: print the commands only
@@ -99,9 +99,9 @@ for step in ${steps//,/ }; do
       record fairseq "$python" benchmarks/fairseq_train.py --device "$device" --output-folder "$out/fairseq" \
         --updates "$updates" --dtypes "${dtypes[@]}"
       ;;
-    reader)
-      record reader "$python" run_scripts/reader/pretrain.py --device "$device" --output-folder "$out/reader" \
-        --minutes "$minutes"
+    demo_model)
+      record demo_model "$python" run_scripts/demo_model/pretrain.py --device "$device" \
+        --output-folder "$out/demo_model" --minutes "$minutes"
       ;;
   esac
 done

@@ -34,7 +34,7 @@ from fairseq_poolingformer.huggingface import PoolingformerModernBertForMaskedLM
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 
 KEYS, RESTORED, IGNORED = 100, 8, -100
-TOKENIZER = Path(fairseq_poolingformer.__file__).parent / "reader" / "tokenizer" / "sentencepiece.model"
+TOKENIZER = Path(fairseq_poolingformer.__file__).parent / "demo_model" / "tokenizer" / "sentencepiece.model"
 PAPER = {"window_size": "128", "pooled_window_size": "512"}
 MIX = {"pool_mix": True, "pooled_init": "level-one"}
 SYSTEMS: dict[str, dict[str, Any] | None] = {  # what the layers have that have full attention in the start

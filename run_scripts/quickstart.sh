@@ -4,8 +4,8 @@
 #   run_scripts/quickstart.sh [KEY=value …]
 #
 # Installs into .venv, makes documents of 300 to 2,000 words with five facts scattered in real prose, and fine-tunes the
-# small model that comes with the package, the reader, on them: as a Poolingformer, and with one plain window that sees
-# as many keys, the fair control. Then it summarizes documents whose names neither has seen, and counts the facts that
+# small demo model that comes with the package on them: as a Poolingformer, and with one plain window that sees as many
+# keys, the fair control. Then it summarizes documents whose names neither has seen, and counts the facts that
 # are right. systems= and seeds= add controls to the table. Run again, it does only what is missing; killed, it resumes
 # from its last checkpoint. docs/quickstart.md explains what it shows.
 
@@ -20,12 +20,12 @@ options=(
   "install=1" # 0: use the virtual environment as it is
   "python=" # an interpreter to use instead, without installation
   "torch_index=" # see install.sh
-  "data=" # a data folder with the reader's tokenizer, instead of the made documents
+  "data=" # a data folder with the demo model's tokenizer, instead of the made documents
   "documents=800" # made to train on
   "words=300,2000" # of prose in a document, the fewest and the most
   "papers=2,4" # of a document, the fewest and the most; fewer put facts farther from what decides about them
-  "systems=two_levels,equal_keys" # of reader/systems.txt: also equal_cost, equal_reach, full, window_32, unmixed, paper …
-  "seeds=1" # of the order of documents, and of what a system adds to the reader
+  "systems=two_levels,equal_keys" # of demo_model/systems.txt: also equal_cost, equal_reach, full, window_32, unmixed, paper …
+  "seeds=1" # of the order of documents, and of what a system adds to the demo model
   "baseline=equal_keys" # the system that the others are compared with
   "updates=100" # of each training; this and the next were chosen for five minutes of one core
   "max_tokens=8192" # of a batch of documents, padding included
@@ -43,18 +43,18 @@ require_precision
 for range in words papers; do
   [[ ${!range} =~ ^[0-9]+,[0-9]+$ ]] || fail "$range= must be two numbers, as in words=300,2000, got '${!range}'"
 done
-reader=$root/fairseq_poolingformer/reader
+demo=$root/fairseq_poolingformer/demo_model
 IFS=, read -ra all_systems <<<"$systems"
 IFS=, read -ra all_seeds <<<"$seeds"
 
 # read_system NAME: sets the columns of systems.txt, the number of keys that a token sees in an upper layer, and the flags
 # of its attention.
 read_system() {
-  local more first=${reader_windows%%all*} last=${reader_windows//[^,]/}
+  local more first=${demo_windows%%all*} last=${demo_windows//[^,]/}
   first=${first//[^,]/} # of "4,16,all,all" a comma for each layer before the upper ones
-  read -r _ w1 w2 pool more < <(grep "^$1 " "$root/run_scripts/reader/systems.txt") ||
-    fail "systems= has $1, which is not in run_scripts/reader/systems.txt"
-  attention=(--window-size "${reader_windows//all/$w1}" --pooled-layers none)
+  read -r _ w1 w2 pool more < <(grep "^$1 " "$root/run_scripts/demo_model/systems.txt") ||
+    fail "systems= has $1, which is not in run_scripts/demo_model/systems.txt"
+  attention=(--window-size "${demo_windows//all/$w1}" --pooled-layers none)
   keys="all keys"
   [[ $w1 == all ]] || keys="$((2 * w1)) keys"
   if [[ $pool != - ]]; then
@@ -64,7 +64,7 @@ read_system() {
   fi
   [[ $more == - ]] || { IFS=, read -ra more <<<"$more" && attention+=("${more[@]}"); }
 }
-reader_windows=$(sed -n 's/.*"window_size": "\(.*\)".*/\1/p' "$reader/config.json")
+demo_windows=$(sed -n 's/.*"window_size": "\(.*\)".*/\1/p' "$demo/config.json")
 for system in "${all_systems[@]}"; do read_system "$system"; done
 
 total_start=$SECONDS
@@ -99,28 +99,28 @@ export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 announce 2 "Corpus"
 made=0
 if [[ -n $data ]]; then
-  cmp -s "$data/dict.source.txt" "$reader/dict.source.txt" ||
-    fail "$data has another vocabulary than the reader: make it with" \
-      "--sentencepiece-model $reader/tokenizer/sentencepiece.model"
+  cmp -s "$data/dict.source.txt" "$demo/dict.source.txt" ||
+    fail "$data has another vocabulary than the demo model: make it with" \
+      "--sentencepiece-model $demo/tokenizer/sentencepiece.model"
 else
   data=$out/corpus made=1
   logged corpus.out "$python" -m fairseq_poolingformer.preprocess.facts --output-folder "$data" --overwrite \
-    --sentencepiece-model "$reader/tokenizer/sentencepiece.model" \
+    --sentencepiece-model "$demo/tokenizer/sentencepiece.model" \
     --train "$documents" --valid 20 --test "$examples" --words "${words%,*}" "${words#*,}" \
     --papers "${papers%,*}" "${papers#*,}"
   echo "  $documents documents of ${words/,/ to } words: sentences of Python's documentation, and among them five facts"
   echo "  about a library, a mill and so on. What the register says is right; what gossip says of the same is wrong."
 fi
 logged few.out "$python" "$root/run_scripts/few_examples.py" "$data" "$examples" valid test
-logged reader.out "$python" -m fairseq_poolingformer.models.shipped_reader "$out/reader.pt"
+logged demo_model.out "$python" -m fairseq_poolingformer.models.demo_model "$out/demo_model.pt"
 
-# fine_tune SYSTEM SEED: trains from the reader, in a folder of that name.
+# fine_tune SYSTEM SEED: trains from the demo model, in a folder of that name.
 fine_tune() {
   local folder=$out/$1_$2 settings progress
   read_system "$1"
   local train=(
     "$python" -m fairseq_cli.train "$data" --user-dir "$root/fairseq_poolingformer" --task long_summarization --cpu
-    --distributed-world-size 1 --finetune-from-model "$out/reader.pt" --arch poolingformer_reader
+    --distributed-world-size 1 --finetune-from-model "$out/demo_model.pt" --arch poolingformer_demo
     --max-source-positions 4096 "${attention[@]}"
     --max-tokens "$max_tokens" --batch-size 8 --required-batch-size-multiple 1 --num-workers 1 --seed "$2"
     --criterion linear_cross_entropy --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --weight-decay 0.01
@@ -133,7 +133,7 @@ fine_tune() {
   printf '  %s, seed %s: a token sees %s in an upper layer\n    %s\n' "$1" "$2" "$keys" "${attention[*]}"
   [[ $dry_run == 0 ]] || { print_command "${train[@]}" && return; }
   # A finished training is not done again, and one of other settings or another corpus is not resumed.
-  settings="${train[*]} $(cksum <"$data/train.source-target.source.bin") $(cksum <"$reader/model.safetensors")"
+  settings="${train[*]} $(cksum <"$data/train.source-target.source.bin") $(cksum <"$demo/model.safetensors")"
   if [[ ! -f $folder/settings || $(<"$folder/settings") != "$settings" ]]; then
     rm -rf "$folder"
     mkdir -p "$folder"
@@ -166,8 +166,8 @@ summarize() {
   [[ $dry_run == 1 ]] || printf '%s\n' "$examples ${search[*]}" >"$folder/summarized"
 }
 
-announce 3 "Trainings from the reader, $updates updates each"
-echo "  two_levels and paper are Poolingformer, the others have one window; see run_scripts/reader/systems.txt"
+announce 3 "Trainings from the demo model, $updates updates each"
+echo "  two_levels and paper are Poolingformer, the others have one window; see run_scripts/demo_model/systems.txt"
 for seed in "${all_seeds[@]}"; do
   for system in "${all_systems[@]}"; do fine_tune "$system" "$seed"; done
 done
@@ -195,7 +195,7 @@ announce 5 "Results"
 "$python" "$root/run_scripts/compare.py" rouge "${rouge[@]}" "first 60 words of the document=$out/rouge-lead.json"
 if [[ $made == 1 ]]; then
   echo
-  "$python" "$root/run_scripts/reader/count_facts.py" --references "$references" \
+  "$python" "$root/run_scripts/demo_model/count_facts.py" --references "$references" \
     --documents "$data/test-few.document.txt" ${compared:+--baseline "$baseline"} "${summaries[@]}"
 fi
 
@@ -211,6 +211,6 @@ With documents of your own, in JSON lines with "article" and "abstract":
 
   . $venv/bin/activate
   poolingformer-preprocess arxiv_pubmed --train train.jsonl --valid valid.jsonl --test test.jsonl \\
-      --sentencepiece-model $reader/tokenizer/sentencepiece.model --output-folder my-data
+      --sentencepiece-model $demo/tokenizer/sentencepiece.model --output-folder my-data
   run_scripts/quickstart.sh data=my-data out=my-run
 TEXT

@@ -448,7 +448,7 @@ def test_the_gpu_script_runs_each_step_with_flags_that_exist(scripts, tmp_path, 
         "training_step": training_step.parser,
         "fairseq_train": fairseq_train.parser,
     }
-    steps = "install,doctor,tests,attention,training,training_16_bit,training_dropout,fairseq,reader"
+    steps = "install,doctor,tests,attention,training,training_16_bit,training_dropout,fairseq,demo_model"
     output = gpu_script(f"out={tmp_path / 'out'}", f"steps={steps}", f"wheels={tmp_path}", f"device={device}")
     blocks = dict(block.split("\n", 1) for block in output.split("# ")[1:])
     assert ",".join(blocks) == steps

@@ -13,7 +13,7 @@ from fairseq_poolingformer.checkpoint_reader.option_schema import entry
 from fairseq_poolingformer.cli.convert import write_fairseq
 from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
-from fairseq_poolingformer.cli.summarize import find_data_folder, load_hub, load_reader, read_text
+from fairseq_poolingformer.cli.summarize import find_data_folder, load_demo_model, load_hub, read_text
 from fairseq_poolingformer.command import UsageError, finite, load_fairseq, positive, run_command
 from fairseq_poolingformer.text.data_folder import tokenizer_config
 from fairseq_poolingformer.text.whole_file import whole_file
@@ -51,7 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="CHECKPOINT",
         help="of a Poolingformer-BART, LED, or a Poolingformer or Longformer of RoBERTa's kind, which has no summary; "
-        "fairseq's .pt file, or a folder of transformers; default: the reader, the small model that comes with the "
+        "fairseq's .pt file, or a folder of transformers; default: the small demo model that comes with the "
         "package",
     )
     add("file", metavar="FILE", help="the document, UTF-8 text; - reads standard input")
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
     shown, tokenizer = _load(args.checkpoint, args.data_folder)
     shown = shown.to(device=args.device, dtype=DTYPES[args.precision]).eval()
     options = {"beam": args.beam, "lenpen": args.lenpen, "max_length": args.max_length}
-    model = "the reader" if args.checkpoint is None else str(args.checkpoint)
+    model = "the demo model" if args.checkpoint is None else str(args.checkpoint)
     options |= {"tokenizer": tokenizer, "summary": summary, "words": args.word, "title": name, "model": model}
     found = look(shown, text, **options)
     with whole_file(output) as path:
@@ -129,7 +129,7 @@ def _load_folder(folder: Path, data_folder: Path | None) -> tuple[Any, Any]:
 
 def _load_checkpoint(checkpoint: Path | None, data_folder: Path | None) -> Any:
     if checkpoint is None:
-        return load_reader()
+        return load_demo_model()
     checkpoint = checkpoint_of(checkpoint)
     saved = load(checkpoint, BEYOND_SETTINGS)
     settings = saved.get("args") or (saved.get("cfg") or {}).get("model")

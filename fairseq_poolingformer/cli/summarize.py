@@ -71,7 +71,7 @@ def _summarize(args: argparse.Namespace, documents: list[Any], ranks: Ranks | No
     if ranks is not None:
         torch.distributed.broadcast_object_list(documents)
     load_fairseq()
-    hub = load_reader() if args.checkpoint is None else load_hub(args.checkpoint, args.data_folder)
+    hub = load_demo_model() if args.checkpoint is None else load_hub(args.checkpoint, args.data_folder)
     hub = hub.to(device=args.device, dtype=DTYPES[args.precision]).eval()
     if not is_first:
         logging.disable(logging.WARNING)
@@ -127,7 +127,7 @@ def make_parser() -> argparse.ArgumentParser:
     model.add_argument(
         "--demo",
         action="store_true",
-        help="use the reader, the small model that comes with the package; it summarizes documents that "
+        help="use the small demo model that comes with the package; it summarizes documents that "
         "poolingformer-preprocess facts makes, and no others (docs/quickstart.md)",
     )
     add(
@@ -168,16 +168,16 @@ def read_text(name: str) -> str:
     return text
 
 
-def load_reader():
+def load_demo_model():
     """Load the model that comes with the package, and say what it can read."""
-    from fairseq_poolingformer.models import shipped_reader
+    from fairseq_poolingformer.models import demo_model
 
     print(
-        "the reader, a small model that comes with the package, summarizes documents that poolingformer-preprocess "
+        "the small demo model that comes with the package, summarizes documents that poolingformer-preprocess "
         "facts makes; what it writes of other text means nothing",
         file=sys.stderr,
     )
-    return shipped_reader.load_reader()
+    return demo_model.load_demo_model()
 
 
 def load_hub(checkpoint: Path, data_folder: Path | None):

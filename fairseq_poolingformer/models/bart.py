@@ -134,7 +134,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "pooled_layers": "1",
         },
     ),
-    "poolingformer_reader": (  # the small model of the quickstart
+    "poolingformer_demo": (  # the small model of the quickstart
         bart_large_architecture,
         _COMMON
         | {

@@ -206,7 +206,7 @@ def _default_model_type(settings: Settings, sentencepiece: bool, drop_pooled: bo
 
 
 def _is_bart(arch: str) -> bool:
-    return "bart" in arch or arch == "poolingformer_reader"
+    return "bart" in arch or arch == "poolingformer_demo"
 
 
 def family_of(model_type: str | None, where: str) -> Family:

@@ -1,4 +1,4 @@
-"""poolingformer-show, in this process: the reader, and a model without summaries."""
+"""poolingformer-show, in this process: the demo model, and a model without summaries."""
 
 import pytest
 from transformers import AutoTokenizer

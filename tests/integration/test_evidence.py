@@ -97,7 +97,7 @@ def test_two_levels_have_as_many_keys_as_a_window_beside_them():
 
 def test_summarizers_differ_in_the_upper_layers_attention_only():
     """The commands themselves are the quickstart's, whose own test runs them."""
-    windows = json.loads((ROOT / "fairseq_poolingformer" / "reader" / "config.json").read_text())["window_size"]
+    windows = json.loads((ROOT / "fairseq_poolingformer" / "demo_model" / "config.json").read_text())["window_size"]
     upper = [layer for layer, window in enumerate(windows.split(",")) if window == "all"]
     systems = ("two_levels", "paper", "unmixed", "equal_keys", "equal_reach", "full", "window_32")
     found = trainings("seeds=1,2", f"systems={','.join(systems)}", "install=0", script=SUMMARIES)

@@ -163,7 +163,7 @@ def test_summaries(data, tmp_path):
     """By the small model that comes with the package; its folder is what summarize takes."""
     folder = tmp_path / "summarizer"
     flags = ("--output-folder", folder, "--updates", 4, "--beam", 1, "--target-length", 12)
-    output = run(*FINETUNE, "reader", data / "summaries.jsonl", *flags)
+    output = run(*FINETUNE, "demo", data / "summaries.jsonl", *flags)
     scores = json.loads((folder / "scores.json").read_text())
     assert set(scores["figures"]) == {"rouge1", "rouge2", "rougeL", "rougeLsum"}
     assert "fairseq-generate" in output
@@ -176,7 +176,7 @@ def test_summaries(data, tmp_path):
 
 @pytest.mark.slow
 def test_questions(data, tmp_path):
-    folder = tmp_path / "reader"
+    folder = tmp_path / "demo_model"
     flags = ("--output-folder", folder, "--updates", 2)
     run(*FINETUNE, "poolingformer_roberta_tiny", data / "squad.json", *flags)
     scores = json.loads((folder / "scores.json").read_text())

@@ -393,7 +393,7 @@ def test_quickstart(data_folder, tmp_path):
     assert again.count("done by an earlier run") == 2
     assert [path.stat().st_mtime_ns for path in kept] == trained
     refused = call("quickstart.sh", *arguments, f"data={data_folder}", status=1)
-    assert "another vocabulary than the reader" in refused
+    assert "another vocabulary than the demo model" in refused
 
 
 def test_install_leaves_a_complete_environment_alone_and_explains_what_it_lacks(tmp_path):

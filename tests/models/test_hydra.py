@@ -60,7 +60,7 @@ def test_every_architecture_is_the_same_by_flags_and_by_hydra(folder, name):
         torch.manual_seed(2)
         model = task.build_model(cfg)
         torch.manual_seed(3)
-        inputs = (tokens, None, tokens) if "bart" in name or "reader" in name else (tokens,)
+        inputs = (tokens, None, tokens) if "bart" in name or "demo" in name else (tokens,)
         loss = F.cross_entropy(model(*inputs)[0].transpose(1, 2), tokens)
         found.append((model, loss))
     (ours, expected), (hydra, loss) = found

@@ -125,7 +125,7 @@ def test_the_first_corpus_that_can_be_read_counts(tmp_path):
 
 
 def test_the_reader_is_a_bart():
-    assert default_model_type({"arch": "poolingformer_reader", "pooled_layers": "3"}) == "poolingformer-bart"
+    assert default_model_type({"arch": "poolingformer_demo", "pooled_layers": "3"}) == "poolingformer-bart"
 
 
 @pytest.mark.parametrize("value", [1e-05, 2.5e-05, -1e16, 0.0, 93.25])

@@ -17,7 +17,7 @@ from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES 
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50
 
 from fairseq_poolingformer.huggingface import PoolingformerMBartForConditionalGeneration
-from fairseq_poolingformer.models import shipped_reader as reader
+from fairseq_poolingformer.models import demo_model
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.weights import ConversionError, files
@@ -66,18 +66,18 @@ def test_flags_and_old_settings_say_pre_norm(tmp_path):
         to_fairseq({**config, "normalize_before": False}, state)
 
 
-def write_reader(folder: Path) -> Path:
-    """The reader as a folder of fairseq's."""
+def write_demo_model(folder: Path) -> Path:
+    """The demo model as a folder of fairseq's."""
     for name in ("dict.source.txt", "dict.target.txt", "tokenizer"):
-        (shutil.copytree if name == "tokenizer" else shutil.copy)(reader.FOLDER / name, folder / name)
-    reader.write_reader_checkpoint(folder / "model.pt")
+        (shutil.copytree if name == "tokenizer" else shutil.copy)(demo_model.FOLDER / name, folder / name)
+    demo_model.write_demo_checkpoint(folder / "model.pt")
     return folder
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """A checkpoint as the quickstart's: the reader with a second level."""
-    folder = write_reader(tmp_path_factory.mktemp("reader"))
+    """A checkpoint as the quickstart's: the demo model with a second level."""
+    folder = write_demo_model(tmp_path_factory.mktemp("demo_model"))
     settings = {"window_size": "4,16,32,32", "pooled_window_size": "256", "pooled_layers": "2", "global_tokens": 1}
     model, _ = load_fairseq(folder / "model.pt", **settings)
     enlarge(model, ".pooled_")
@@ -94,9 +94,9 @@ def converted(checkpoint):
 
 
 def test_the_reader_computes_and_writes_the_same_in_transformers(tmp_path):
-    folder = write_reader(tmp_path)
+    folder = write_demo_model(tmp_path)
     assert run("to-huggingface", folder / "model.pt", folder / "hf") == 0
-    ours = reader.load_reader()
+    ours = demo_model.load_demo_model()
     theirs, info = AutoModelForSeq2SeqLM.from_pretrained(folder / "hf", output_loading_info=True)
     assert not any(value for value in info.values())
     tokenizer = AutoTokenizer.from_pretrained(folder / "hf")

@@ -10,7 +10,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGeneration
-from fairseq_poolingformer.models import shipped_reader as reader
+from fairseq_poolingformer.models import demo_model
 from fairseq_poolingformer.weights import ConversionError, files, tensor_digests
 from fairseq_poolingformer.weights.tensor_digests import KEY, ChangedTensorsError, add_digests, check_digests
 from tests.models import tiny_huggingface
@@ -109,14 +109,14 @@ def test_conversion_notices(tmp_path):
 
 
 def test_the_reader_notices(tmp_path):
-    shutil.copytree(reader.FOLDER, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(demo_model.FOLDER, tmp_path, dirs_exist_ok=True)
     weights = load_file(tmp_path / "model.safetensors")
     settings = json.loads((tmp_path / "config.json").read_text())
-    reader.write_reader(tmp_path, settings, weights)
-    reader.write_reader_checkpoint(tmp_path / "good.pt", tmp_path)
+    demo_model.write_demo_model(tmp_path, settings, weights)
+    demo_model.write_demo_checkpoint(tmp_path / "good.pt", tmp_path)
     flip(tmp_path / "model.safetensors", -1)
     with pytest.raises(ValueError, match="changed since"):
-        reader.write_reader_checkpoint(tmp_path / "bad.pt", tmp_path)
+        demo_model.write_demo_checkpoint(tmp_path / "bad.pt", tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
         "model",
         metavar="MODEL",
         help="a folder of transformers, a name on the Hub, a checkpoint of fairseq, an architecture of this project "
-        "(which begins with random weights), or reader, the small model that comes with the package",
+        "(which begins with random weights), or demo, the small model that comes with the package",
     )
     text = "files, a folder or a name on the Hub, as poolingformer preprocess reads them; or a data folder that it made"
     parser.add_argument("data", metavar="DATA", help=text)

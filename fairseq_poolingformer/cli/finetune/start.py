@@ -16,7 +16,7 @@ from fairseq_poolingformer.weights.family import OWN_ARCHS, Family
 from fairseq_poolingformer.weights.flags import long_settings, model_flags
 from fairseq_poolingformer.weights.heads import HEADS
 
-READER = "poolingformer_reader"  # the small model that comes with the package
+DEMO = "poolingformer_demo"  # the small model that comes with the package
 NEW_LEVEL = ("--pool-mix", "--pooled-init", "level-one")  # how level two begins in a model that lacks it
 SMALL_WIDTH = 256
 LABELLED = {head.task for head in HEADS if head.labels}  # tasks whose heads fit their own labels alone
@@ -28,7 +28,7 @@ class Start:
 
     settings: Settings  # fairseq's, with ``arch``
     writes: bool  # whether it has a decoder
-    family: Family | None = None  # of transformers; None for an architecture, and for the reader
+    family: Family | None = None  # of transformers; None for an architecture, and for the demo model
     is_trained_here: bool = False  # whether a training of this project has chosen its windows already
     weights: Path | None = None  # the checkpoint; None for random ones
     tokenizer: tuple[str, ...] = ()  # options of ``poolingformer preprocess``; empty where one is to be trained
@@ -64,7 +64,7 @@ class Start:
             settings = self.settings if self.is_trained_here else long_settings(self.family, self.settings)
             settings = settings | {self.length_name: length}
             words = shlex.split(model_flags(self.family, settings))
-            if settings["arch"] == READER:  # whose own default is not that of the others
+            if settings["arch"] == DEMO:  # whose own default is not that of the others
                 words += [flag("pooled_window_size"), str(settings["pooled_window_size"])]
         if self.weights is not None:
             is_long = self.family is not None and self.settings["arch"].startswith(OWN_ARCHS)
@@ -79,8 +79,8 @@ def find(model: str, task: str, folder: Path, labels_of_data: Callable[[], Seque
     A checkpoint that has to be written goes into ``folder``; ``labels_of_data`` are asked for where a model has labels.
     """
     path = Path(model)
-    if not path.exists() and (model == "reader" or model.startswith(OWN_ARCHS)):
-        start = _architecture(READER if model == "reader" else model, folder)
+    if not path.exists() and (model == "demo" or model.startswith(OWN_ARCHS)):
+        start = _architecture(DEMO if model == "demo" else model, folder)
     elif path.is_dir() and not (path / "model.pt").is_file() and (path / "config.json").is_file():
         start = _of_transformers(path, task, folder, labels_of_data)
     elif path.exists():
@@ -99,19 +99,19 @@ def find(model: str, task: str, folder: Path, labels_of_data: Callable[[], Seque
 
 
 def _architecture(name: str, folder: Path) -> Start:
-    from fairseq_poolingformer.models import bart, roberta, shipped_reader
+    from fairseq_poolingformer.models import bart, demo_model, roberta
 
     if name not in bart.ARCHITECTURES and name not in roberta.ARCHITECTURES:
         known = ", ".join([*bart.ARCHITECTURES, *roberta.ARCHITECTURES])
         raise ConversionError(f"{name}: neither a folder, nor a checkpoint, nor one of the architectures {known}")
-    if name != READER:
+    if name != DEMO:
         return Start({"arch": name}, writes=name in bart.ARCHITECTURES)
     folder.mkdir(parents=True, exist_ok=True)
-    shipped_reader.write_reader_checkpoint(folder / "reader.pt")
-    settings = files.read_json(shipped_reader.FOLDER / shipped_reader.SETTINGS)
-    tokenizer = shipped_reader.FOLDER / "tokenizer" / "sentencepiece.model"
+    demo_model.write_demo_checkpoint(folder / "demo_model.pt")
+    settings = files.read_json(demo_model.FOLDER / demo_model.SETTINGS)
+    tokenizer = demo_model.FOLDER / "tokenizer" / "sentencepiece.model"
     options = ("--sentencepiece-model", str(tokenizer))
-    return Start(settings, writes=True, weights=(folder / "reader.pt").resolve(), tokenizer=options)
+    return Start(settings, writes=True, weights=(folder / "demo_model.pt").resolve(), tokenizer=options)
 
 
 def _fetched(name: str) -> Path:

@@ -121,7 +121,7 @@ def test_an_architecture_begins_with_random_weights_and_no_tokenizer(tmp_path):
     ("model", "task", "message"),
     [
         ("poolingformer_roberta_tiny", "long_summarization", "needs a decoder, as BART has"),
-        ("reader", CLASSIFICATION, "needs an encoder alone"),
+        ("demo", CLASSIFICATION, "needs an encoder alone"),
         ("poolingformer_gpt", CLASSIFICATION, "nor one of the architectures poolingformer_bart_large"),
         ("./no/such/model.pt", CLASSIFICATION, "no such file or folder"),
     ],

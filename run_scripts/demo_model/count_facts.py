@@ -1,6 +1,6 @@
 """How many facts summaries state right, exactly, of documents that ``preprocess.facts`` made.
 
-    python run_scripts/reader/count_facts.py --references R.txt --documents D.txt [--baseline NAME] NAME=SUMMARIES.txt …
+    python count_facts.py --references R.txt --documents D.txt [--baseline NAME] NAME=SUMMARIES.txt …
 
 One text a line. A fact is right where the summary has the reference's sentence about it, letter by letter. Files of the
 same name are the seeds of one system: their row has the mean and the range. The row below has the interval that holds

@@ -1,11 +1,10 @@
-"""The reader that is shipped reads, and the script that trains it."""
+"""The demo model that is shipped reads, and the script that trains it."""
 
 import argparse
 import functools
 import importlib
 import json
 import math
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,20 +16,18 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fairseq_poolingformer.cli import summarize
-from fairseq_poolingformer.models.shipped_reader import (
+from fairseq_poolingformer.models.demo_model import (
     FOLDER,
-    FORMER_SIZES,
     SETTINGS,
     TIED,
-    load_reader,
-    write_reader,
-    write_reader_checkpoint,
+    load_demo_model,
+    write_demo_checkpoint,
 )
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess.facts import DocumentMaker, Shape, read_sentences
 from tests.forked_python import PYTHON, start
 
-SCRIPTS = Path(__file__).parents[2] / "run_scripts" / "reader"
+SCRIPTS = Path(__file__).parents[2] / "run_scripts" / "demo_model"
 PROSE = ["This is the first sentence of the prose.", "A second one says no more than the first."]
 
 
@@ -129,19 +126,19 @@ def test_errors_are_counted_by_where_their_value_is_from(script, tmp_path, monke
     assert kinds["a"] == ["2", "1", "1", "1", "1"]
 
 
-def test_the_shipped_reader_reads_names_that_it_never_saw(script):
+def test_the_demo_model_reads_names_that_it_never_saw(script):
     maker = DocumentMaker(read_sentences(is_held_out=True), True, script("pretrain").STAGES[1][0])
     documents = [maker.make(Random(f"probe {number}")) for number in range(30)]
-    summaries = load_reader().summarize([one.text for one in documents], max_length=80, batch_size=20, beam=1)
+    summaries = load_demo_model().summarize([one.text for one in documents], max_length=80, batch_size=20, beam=1)
     shares = script("count_facts").shares_right(summaries, [one.summary for one in documents])
     assert shares["all"][0] > 0.9
     assert min(share for share, _ in shares.values()) > 0.8
 
 
 def test_the_checkpoint_is_the_weights(tmp_path):
-    write_reader_checkpoint(tmp_path / "reader.pt")
+    write_demo_checkpoint(tmp_path / "demo_model.pt")
     with torch.serialization.safe_globals([argparse.Namespace]):
-        checkpoint = torch.load(tmp_path / "reader.pt", weights_only=True)
+        checkpoint = torch.load(tmp_path / "demo_model.pt", weights_only=True)
     weights = load_file(FOLDER / "model.safetensors")
     assert set(checkpoint["model"]) == set(weights) | set(TIED)
     for name, value in checkpoint["model"].items():
@@ -198,24 +195,11 @@ def test_the_pointer_s_loss_is_the_cross_entropy_of_its_attention(script):
         assert pointer.loss(padding, torch.full_like(places, -1)) == 0
 
 
-def test_a_reader_of_former_sizes_still_opens(script, tmp_path):
-    pretrain = script("pretrain")
-    flags = [f"--{name.replace('_', '-')}={size}" for name, size in FORMER_SIZES.items()]
-    settings, model = pretrain.build(FOLDER, *flags, "--window-size", "4,16,all")
-    for name in ("dict.source.txt", "dict.target.txt"):
-        shutil.copy(FOLDER / name, tmp_path)
-    shutil.copytree(FOLDER / "tokenizer", tmp_path / "tokenizer")
-    former = {name: value for name, value in settings.items() if name not in FORMER_SIZES}
-    write_reader(tmp_path, former, model.state_dict())
-    opened = load_reader(tmp_path).model
-    assert (len(opened.encoder.layers), opened.encoder.layers[0].self_attn.num_heads) == (3, 2)
-
-
-def test_the_readers_positions_reach_4096_tokens_without_repeating(caplog):
+def test_positions_reach_4096_tokens_without_repeating(caplog):
     assert json.loads((FOLDER / SETTINGS).read_text())["max_source_positions"] == 4096
-    reader = load_reader()
-    assert reader.max_source_tokens == 4094
-    rows = nn.functional.normalize(reader.model.encoder.embed_positions.weight[2:].float(), dim=-1)
+    model = load_demo_model()
+    assert model.max_source_tokens == 4094
+    rows = nn.functional.normalize(model.model.encoder.embed_positions.weight[2:].float(), dim=-1)
     for row in (0, 100, 500, 2000, 4000):
         likeness = rows @ rows[row]
         likeness[max(0, row - 8) : row + 9] = 0
@@ -334,7 +318,7 @@ def test_the_demo_summarizes_with_the_reader(tmp_path, capsys):
     assert summarize.main(["--demo", str(tmp_path / "mill.txt"), "--lenpen", "1"]) == 0
     output = capsys.readouterr()
     assert output.out.startswith("The Tulmon mill. It is in Kelwick.")
-    assert "the reader, a small model that comes with the package" in output.err
+    assert "the small demo model that comes with the package" in output.err
 
 
 @pytest.mark.slow
@@ -351,5 +335,5 @@ def test_pretraining_resumes(tmp_path):
     second = pretrain()
     assert [line.split()[1] for line in second] == ["2"]
     assert int(second[0].split()[3]) > int(first[0].split()[3])
-    assert json.loads((tmp_path / "config.json").read_text())["arch"] == "poolingformer_reader"
+    assert json.loads((tmp_path / "config.json").read_text())["arch"] == "poolingformer_demo"
     assert (tmp_path / "model.safetensors").is_file()

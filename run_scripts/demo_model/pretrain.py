@@ -1,12 +1,12 @@
-"""Train the reader from nothing: a small BART that finds facts in documents, restores text, and names what it reads.
+"""Train the demo model from nothing: a small BART that finds facts in documents, restores text and names it.
 
-python run_scripts/reader/pretrain.py --output-folder reader [--documentation DIR]
+python run_scripts/demo_model/pretrain.py --output-folder demo_model [--documentation DIR]
 
 Most updates are of documents that are made as they are needed (preprocess/facts.py), of a few sentences first, then of
 more; the others are of the tasks of texts.py. Reading begins within minutes because the first documents are short and
 no name comes twice, the embeddings are tied, the decoder's cross-attention starts by handing on what it attends to, and
 its last layer is told where each name is in the document. Killed, the same command resumes. The result is a folder like
-fairseq_poolingformer/reader.
+fairseq_poolingformer/demo_model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fairseq_poolingformer.preprocess.pipeline.vocabulary import train_sentencep
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_poolingformer.models.shipped_reader import FORMER_SIZES, write_reader
+from fairseq_poolingformer.models.demo_model import write_demo_model
 from fairseq_poolingformer.preprocess import facts
 from fairseq_poolingformer.settings import DEFAULTS
 from fairseq_poolingformer.text.dictionary import BOS, EOS, PAD
@@ -59,8 +59,9 @@ SHIFTED = 0.75  # the share of updates in which rows begin at random positions, 
 SAVE_SECONDS = 60
 VOCABULARY = 4000
 WINDOWS = "4,16,all,all"  # of the layers; what is near explains a token best, and is found first
+SIZES = ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
 MODEL = (  # flags of fairseq-train
-    *("--task", "long_summarization", "--arch", "poolingformer_reader", "--cpu", "--random-position-offsets"),
+    *("--task", "long_summarization", "--arch", "poolingformer_demo", "--cpu", "--random-position-offsets"),
     # dense, the fastest for short documents; the first layers see the nearest tokens only
     *("--window-size", WINDOWS, "--pooled-layers", "none", "--global-tokens", "0", "--attention-backend", "reference"),
 )
@@ -73,7 +74,7 @@ class Data:
     Attributes:
         sentences: the prose of made documents.
         texts: of the other tasks.
-        is_held_out: whether all this is of the sources that the reader is not trained on.
+        is_held_out: whether all this is of the sources that the demo model is not trained on.
     """
 
     sentences: list[str]
@@ -137,7 +138,7 @@ def make_tokenizer(folder: Path, data: Data) -> Tokenizer:
         pairs = [*data.texts.sections, *data.texts.functions]
         pairs += [("", " ".join(source)) for source in data.texts.prose]
         records += [pack(f"text-{number}", text, head) for number, (head, text) in enumerate(pairs)]
-        corpus = Corpus("reader", {"train": SplitRecords.of_records(records)}, unpack, settings={}, inputs={})
+        corpus = Corpus("demo_model", {"train": SplitRecords.of_records(records)}, unpack, settings={}, inputs={})
         train_sentencepiece(corpus, VOCABULARY, "unigram", folder)
         for side in ("source", "target"):
             load_tokenizer(folder).write_dictionary(folder / f"dict.{side}.txt")
@@ -154,7 +155,8 @@ def build(folder: Path, *flags: str) -> tuple[dict[str, object], nn.Module]:
     model = tasks.setup_task(args).build_model(args)
     start_to_copy(model)
     start_in_order(model.encoder.embed_positions)
-    names = ("arch", "task", "max_source_positions", "max_target_positions", *FORMER_SIZES, *DEFAULTS)
+    sizes = (f"{side}_{size}" for side in ("encoder", "decoder") for size in SIZES)
+    names = ("arch", "task", "max_source_positions", "max_target_positions", *sizes, *DEFAULTS)
     return {name: getattr(args, name) for name in names if name != "attention_backend"}, model
 
 
@@ -309,7 +311,7 @@ def train(model: nn.Module, settings: dict, tokenizer: Tokenizer, data: Data, ar
     pointer, positions = Pointer(model), model.encoder.embed_positions
     end, saved_at = time.monotonic() + 60 * args.minutes, time.monotonic()
     for number, stage in list(enumerate(stages(args.rounds)))[done["rounds"] :]:
-        began, rng = time.process_time(), Random(f"reader {number}")
+        began, rng = time.process_time(), Random(f"demo model {number}")
         losses: dict[str, list[float]] = {"place": []}
         for task, batch in make_round(data, stage, tokenizer, rng, args.max_tokens):
             done["updates"] += 1
@@ -328,7 +330,7 @@ def train(model: nn.Module, settings: dict, tokenizer: Tokenizer, data: Data, ar
             saved_at = time.monotonic()
             with whole_file(checkpoint) as path:
                 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}, path)
-            write_reader(args.output_folder, settings, model.state_dict())
+            write_demo_model(args.output_folder, settings, model.state_dict())
         if stop:
             return
 

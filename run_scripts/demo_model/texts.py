@@ -1,4 +1,4 @@
-"""Text that the reader is trained on beside made documents, and the tasks that are made of it.
+"""Text that the demo model is trained on beside made documents, and the tasks that are made of it.
 
 The text is the standard library of the Python that runs this, and Python's documentation where a folder of its sources
 is given (``*.rst`` or ``*.rst.txt``, as Debian's python3.11-doc has them in ``html/_sources``). One module and one file

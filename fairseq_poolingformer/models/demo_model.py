@@ -1,7 +1,7 @@
-"""The reader: a small pretrained model that comes with the package, for first steps without any download.
+"""The demo model: a small pretrained model that comes with the package, for first steps without any download.
 
-``fairseq_poolingformer/reader/`` has its weights (bfloat16), settings, dictionaries and tokenizer, and a model card.
-``run_scripts/reader/pretrain.py`` makes such a folder.
+``fairseq_poolingformer/demo_model/`` has its weights (bfloat16), settings, dictionaries, tokenizer and card.
+``run_scripts/demo_model/pretrain.py`` makes such a folder.
 """
 
 from __future__ import annotations
@@ -25,20 +25,15 @@ from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 from fairseq_poolingformer.weights.files import write_checkpoint
 from fairseq_poolingformer.weights.tensor_digests import check_digests, save
 
-FOLDER = Path(__file__).resolve().parent.parent / "reader"
+FOLDER = Path(__file__).resolve().parent.parent / "demo_model"
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
-FORMER_SIZES = {  # of the reader whose settings did not say them
-    f"{side}_{size}": value
-    for side, layers in (("encoder", 3), ("decoder", 2))
-    for size, value in (("layers", layers), ("embed_dim", 128), ("ffn_embed_dim", 512), ("attention_heads", 2))
-}
 TIED = {  # left out of the weights, the same as another
     "decoder.embed_tokens.weight": "encoder.embed_tokens.weight",
     "decoder.output_projection.weight": "encoder.embed_tokens.weight",
 }
 
 
-def write_reader(folder: Path, settings: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
+def write_demo_model(folder: Path, settings: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
     """Write weights, in bfloat16, and settings."""
     weights = {name: value.to(torch.bfloat16).contiguous() for name, value in state.items() if name not in TIED}
     with whole_file(folder / WEIGHTS) as path:
@@ -46,31 +41,31 @@ def write_reader(folder: Path, settings: Mapping[str, Any], state: Mapping[str, 
     write_lines(folder / SETTINGS, [json.dumps(dict(settings), indent=1)])
 
 
-def write_reader_checkpoint(path: Path, folder: Path = FOLDER) -> None:
-    """Write the reader as a checkpoint for ``fairseq-train --finetune-from-model``, in float32."""
+def write_demo_checkpoint(path: Path, folder: Path = FOLDER) -> None:
+    """Write the demo model as a checkpoint for ``fairseq-train --finetune-from-model``, in float32."""
     check_digests(folder / WEIGHTS)
     state = {name: value.float() for name, value in load_file(folder / WEIGHTS).items()}
     for name, source in TIED.items():
         state[name] = state[source].clone()
-    args = argparse.Namespace(**FORMER_SIZES | json.loads((folder / SETTINGS).read_text(encoding="utf-8")))
+    args = argparse.Namespace(**json.loads((folder / SETTINGS).read_text(encoding="utf-8")))
     ARCH_CONFIG_REGISTRY[args.arch](args)
     write_checkpoint(path, vars(args), state)
 
 
-def load_reader(folder: Path = FOLDER) -> PoolingformerHubInterface:
-    """The reader for use in Python, as ``PoolingformerBART.from_pretrained`` returns models."""
+def load_demo_model(folder: Path = FOLDER) -> PoolingformerHubInterface:
+    """The demo model for use in Python, as ``PoolingformerBART.from_pretrained`` returns models."""
     with tempfile.TemporaryDirectory() as temporary:
-        write_reader_checkpoint(Path(temporary, "reader.pt"), folder)
-        return PoolingformerBART.from_pretrained(temporary, "reader.pt", str(folder.resolve())).eval()
+        write_demo_checkpoint(Path(temporary, "demo_model.pt"), folder)
+        return PoolingformerBART.from_pretrained(temporary, "demo_model.pt", str(folder.resolve())).eval()
 
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Write the reader as a checkpoint that fairseq fine-tunes.")
+    parser = argparse.ArgumentParser(description="Write the demo model as a checkpoint that fairseq fine-tunes.")
     parser.add_argument("checkpoint", type=Path, help="the file to write")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="of another reader than the one that is shipped")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="of another demo model")
     args = parser.parse_args()
-    write_reader_checkpoint(args.checkpoint, args.folder)
+    write_demo_checkpoint(args.checkpoint, args.folder)
     return 0
 
 
