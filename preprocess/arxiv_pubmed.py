@@ -27,7 +27,7 @@ import numpy as np
 
 from fairseq_poolingformer.tasks.summarization import PAIRS, QUERY
 from fairseq_poolingformer.text.dictionary import EOS
-from fairseq_poolingformer.text.json_lines import BadLine, read_object, type_name
+from fairseq_poolingformer.text.json_values import BadLine, read_object, type_name
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from .pipeline import command

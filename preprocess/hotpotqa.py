@@ -24,7 +24,7 @@ from fairseq_poolingformer.tasks.shared.normalized_text import find_answers, hot
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.json_values import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer, byte_offsets
 
 from .pipeline import command, task_corpus

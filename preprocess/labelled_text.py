@@ -18,7 +18,7 @@ import numpy as np
 from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit, amounts_as_integers
 from fairseq_poolingformer.tasks.classification.scores import label_of
 from fairseq_poolingformer.text.dictionary import EOS
-from fairseq_poolingformer.text.json_lines import BadLine, type_name
+from fairseq_poolingformer.text.json_values import BadLine, type_name
 from fairseq_poolingformer.text.labels import AMOUNT, AMOUNT_LABEL, ONE, PROBLEM_TYPES, SEVERAL, id_of
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 

@@ -21,7 +21,7 @@ from fairseq_poolingformer.tasks.question_answering.gold import natural_question
 from fairseq_poolingformer.tasks.question_answering.predictions import example_id_text
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.json_values import BadLine
 
 from .pipeline import command
 from .pipeline.run import Corpus

@@ -15,7 +15,7 @@ import numpy as np
 
 from fairseq_poolingformer.tasks.coreference.conll import ConllDocument, RawDocument, parse_document, split_documents
 from fairseq_poolingformer.tasks.coreference.examples import CoreferenceSplit
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.json_values import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from .pipeline import command, task_corpus

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from fairseq_poolingformer.tasks.presets import PRESETS, SUITES, Preset
-from fairseq_poolingformer.text.json_lines import BadLine, read_object
+from fairseq_poolingformer.text.json_values import BadLine, read_object
 
 from . import arxiv_pubmed
 from .pipeline import command

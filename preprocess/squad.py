@@ -15,7 +15,7 @@ from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH, MAX_Q
 from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaSplit
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.json_values import BadLine
 
 from .pipeline import command, task_corpus
 from .pipeline.records import Record

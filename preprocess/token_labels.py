@@ -15,7 +15,7 @@ import numpy as np
 
 from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelSplit
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
-from fairseq_poolingformer.text.json_lines import BadLine, type_name
+from fairseq_poolingformer.text.json_values import BadLine, type_name
 from fairseq_poolingformer.text.labels import id_of
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 

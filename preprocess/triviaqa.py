@@ -23,7 +23,7 @@ from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaSplit
 from fairseq_poolingformer.tasks.triviaqa.scores import DOMAINS, PAGE_LISTS, prediction_key, right_answers
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.json_values import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer, byte_offsets
 
 from .pipeline import command, task_corpus

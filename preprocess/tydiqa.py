@@ -11,7 +11,7 @@ import sys
 from fairseq_poolingformer.tasks.question_answering.gold import TYDIQA_KEYS, tydiqa_annotation, tydiqa_span
 from fairseq_poolingformer.tasks.question_answering.predictions import example_id_text
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.json_values import BadLine
 
 from .pipeline import command
 from .pipeline.encode import one_line

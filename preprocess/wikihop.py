@@ -13,7 +13,7 @@ import numpy as np
 
 from fairseq_poolingformer.tasks.wikihop.examples import LONGEST, WikihopSplit
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.json_values import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from .pipeline import command, task_corpus

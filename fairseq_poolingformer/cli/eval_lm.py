@@ -24,7 +24,7 @@ from fairseq_poolingformer.cli.options import (
     shard,
 )
 from fairseq_poolingformer.command import UsageError, positive, run_command
-from fairseq_poolingformer.text.byte_symbols import NEWLINE
+from fairseq_poolingformer.text.dictionary import NEWLINE
 from fairseq_poolingformer.text.whole_file import write_lines
 
 _EPILOG = """\

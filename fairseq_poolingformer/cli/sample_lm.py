@@ -15,8 +15,7 @@ from fairseq_poolingformer.cli.eval_lm import set_memory_length
 from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import add_device_options, add_memory_option
 from fairseq_poolingformer.command import UsageError, natural, positive, run_command
-from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE, bytes_to_ids
-from fairseq_poolingformer.text.dictionary import EOS
+from fairseq_poolingformer.text.dictionary import EOS, FIRST_BYTE, bytes_to_ids
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -12,6 +12,17 @@ LONGEST_LINE = 2**16  # characters
 COUNT = re.compile(r"-?[0-9]{1,18}")
 SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
 
+# Marks of places: question, candidate of WikiHop, title and sentence of HotpotQA (Longformer, §6 and appendix D). No
+# data folder holds them: a task appends them to its dictionary, after <mask>. All tasks have these, so that the
+# checkpoint of one fits the next; a task may have more.
+MARKS = ("[q]", "[/q]", "[ent]", "[/ent]", "<t>", "</t>", "[s]")
+
+BYTE_SYMBOLS = tuple(str(byte) for byte in range(256))  # in dict.txt the name of a byte is its number
+FIRST_BYTE = len(SPECIAL_SYMBOLS)  # index of byte 0
+NEWLINE, SPACE = FIRST_BYTE + ord("\n"), FIRST_BYTE + ord(" ")
+NUM_SYMBOLS = FIRST_BYTE + len(BYTE_SYMBOLS)
+ID_DTYPE = np.dtype(np.uint16)  # fairseq's choice for a dictionary of that size
+
 
 def read_symbols(path: Path) -> list[str]:
     """The symbols of a fairseq dictionary file, in order; see :func:`read_counts`."""
@@ -67,3 +78,8 @@ def replace_lone_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def bytes_to_ids(text: bytes) -> np.ndarray:
+    """(n,) indices of a text's n bytes."""
+    return np.frombuffer(text, np.uint8).astype(ID_DTYPE) + ID_DTYPE.type(FIRST_BYTE)

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.text.json_lines import type_name
+from fairseq_poolingformer.text.json_values import type_name
 
 HEAD_BYTES = 512  # enough for every kind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.json_values import BadLine
 
 ONE, SEVERAL, AMOUNT = PROBLEM_TYPES = (  # transformers' names
     "single_label_classification",

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_symbols
+from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS, read_symbols
 from fairseq_poolingformer.text.gpt2_bpe import END_OF_TEXT, byte_symbols
-from fairseq_poolingformer.text.special_tokens import MARKS
 from fairseq_poolingformer.weights import ConversionError, files
 from fairseq_poolingformer.weights.family import Family
 from fairseq_poolingformer.weights.marks import MASK, appended, count_marks

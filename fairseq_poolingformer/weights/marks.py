@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.text.special_tokens import MARKS
+from fairseq_poolingformer.text.dictionary import MARKS
 
 logger = logging.getLogger(__name__)
 

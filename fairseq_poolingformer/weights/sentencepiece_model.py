@@ -12,8 +12,7 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
-from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
-from fairseq_poolingformer.text.special_tokens import MARKS
+from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 from fairseq_poolingformer.weights import ConversionError, files, gpt2_bpe, unigram
 from fairseq_poolingformer.weights.gpt2_bpe import MASK_TOKEN

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.json_lines import BadLine, read_object
+from fairseq_poolingformer.text.json_values import BadLine, read_object
 
 from . import command
 from .records import Example, InputError, Record, Reject, Skipped, describe_files, expand

@@ -11,7 +11,7 @@ import numpy as np
 
 from fairseq_poolingformer.tasks.question_answering.labels import AnswerType
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.json_values import BadLine
 from fairseq_poolingformer.text.tokenizers import Tokenizer
 
 from ..pipeline.encode import Encoded, Tokens

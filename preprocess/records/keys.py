@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from fairseq_poolingformer.text.json_lines import BadLine, type_name
+from fairseq_poolingformer.text.json_values import BadLine, type_name
 
 _DEEPER = "*"
 _MOST, _LONGEST = 20, 40  # keys in messages, and characters of each

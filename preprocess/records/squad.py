@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.json_lines import BadLine, type_name
+from fairseq_poolingformer.text.json_values import BadLine, type_name
 
 from ..pipeline.records import Record
 from . import keys

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fairseq_poolingformer.char_lm.data import TextBlocks, TextStream
-from fairseq_poolingformer.text.byte_symbols import bytes_to_ids
-from fairseq_poolingformer.text.dictionary import EOS, PAD
+from fairseq_poolingformer.text.dictionary import EOS, PAD, bytes_to_ids
 from preprocess.char_lm import make_folder
 
 SIZE = 101

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.cli.sample_lm import choose, main, sample
-from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE, bytes_to_ids
-from fairseq_poolingformer.text.dictionary import EOS
+from fairseq_poolingformer.text.dictionary import EOS, FIRST_BYTE, bytes_to_ids
 from tests.integration.conftest import ROOT
 from tests.recurrent_lm import build
 

@@ -14,7 +14,7 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from fairseq_poolingformer.char_lm.task import load_text
-from fairseq_poolingformer.text.byte_symbols import bytes_to_ids
+from fairseq_poolingformer.text.dictionary import bytes_to_ids
 from preprocess import char_lm
 from preprocess.char_lm import main, make_folder, split_sizes
 from preprocess.pipeline.records import InputError

@@ -10,8 +10,8 @@ import numpy as np
 from fairseq.data import Dictionary
 
 from fairseq_poolingformer.tasks.shared.examples import Symbols
+from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.text.sequences import SequencesWriter
-from fairseq_poolingformer.text.special_tokens import MARKS
 
 WORDS = 40
 MARK = {mark: WORDS + 5 + number for number, mark in enumerate(MARKS)}  # after 4 special symbols, words and <mask>

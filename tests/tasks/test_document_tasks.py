@@ -13,8 +13,8 @@ from fairseq.logging import metrics
 from fairseq_poolingformer.cli import predict, score
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
+from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.text.labels import AMOUNT, SEVERAL
-from fairseq_poolingformer.text.special_tokens import MARKS
 from fairseq_poolingformer.weights.files import write_checkpoint
 from preprocess import labelled_text
 from tests.models.tiny_bart import USER_DIR

@@ -1,16 +1,19 @@
-"""Values from parsed JSON: what each reader takes, and what it says of anything else."""
+"""Lines of JSON and values of them: what each reader takes, and what it says of anything else."""
 
 import math
 
 import pytest
 
 from fairseq_poolingformer.text.json_values import (
+    BadLine,
     as_object,
     example_id_of,
     integer_of,
     list_of,
     number_of,
+    read_object,
     text_of,
+    type_name,
     yes_no_of,
 )
 
@@ -78,3 +81,32 @@ def test_an_object_is_named_by_its_place_and_long_values_are_cut():
         as_object([1], "the line")
     with pytest.raises(ValueError, match=r"^'key' must be a list, is 'x{56}\.\.\.$"):
         list_of({"key": "x" * 100}, "key")
+
+
+def test_an_object_is_read_with_or_without_a_byte_order_mark():
+    assert read_object('{"a": "é"}\n'.encode()) == {"a": "é"}
+    assert read_object(b"\xef\xbb\xbf{}") == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"a": "\xff"}', "not UTF-8: byte 7 of the line, "),
+        (b'{"a": 1', "broken JSON: Expecting ',' delimiter: character 8 of the line"),
+        (b"", "broken JSON: "),
+        (b"[" * 100_000, "broken JSON: nested too deeply"),
+        (b"1" * 5000, "broken JSON: "),
+        (b"[]", "wrong type: the line is a list, not an object"),
+        (b"null", "wrong type: the line is null, not an object"),
+    ],
+)
+def test_other_lines_say_why_not(line, message):
+    with pytest.raises(BadLine) as raised:
+        read_object(line)
+    assert str(raised.value).startswith(message)
+
+
+def test_types_have_jsons_names():
+    values = [{}, [], "", True, None, 1, 1.5]
+    names = ["an object", "a list", "a string", "true or false", "null", "a number", "a number"]
+    assert [type_name(value) for value in values] == names

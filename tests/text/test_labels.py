@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fairseq_poolingformer.text.data_folder import Layout
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.json_values import BadLine
 from fairseq_poolingformer.text.labels import ONE, SEVERAL, id_of, read_labels, read_problem_type
 
 LAYOUT = Layout(made_with="the command", ids=("document",))

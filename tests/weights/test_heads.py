@@ -11,8 +11,8 @@ from transformers import AutoTokenizer
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelExamples, TokenLabelSplit
+from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.text.labels import AMOUNT, SEVERAL
-from fairseq_poolingformer.text.special_tokens import MARKS
 from fairseq_poolingformer.weights import ConversionError, convert
 from fairseq_poolingformer.weights.files import read_training, write_checkpoint
 from fairseq_poolingformer.weights.marks import NAMES

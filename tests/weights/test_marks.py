@@ -8,7 +8,7 @@ import torch
 from fairseq_poolingformer.cli import predict
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.tasks.wikihop.task import WikihopTask
-from fairseq_poolingformer.text.special_tokens import MARKS
+from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.weights.convert import to_huggingface
 from fairseq_poolingformer.weights.files import write_checkpoint
 from fairseq_poolingformer.weights.marks import NAMES, UNNAMED, decode_names, encode_names, match_marks

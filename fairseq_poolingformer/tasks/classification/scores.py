@@ -13,8 +13,7 @@ import numpy as np
 
 from fairseq_poolingformer.tasks.shared.estimates import Mean, shares
 from fairseq_poolingformer.tasks.shared.gold import compared
-from fairseq_poolingformer.text.json_lines import BadLine, read_object
-from fairseq_poolingformer.text.json_values import placed
+from fairseq_poolingformer.text.json_values import BadLine, placed, read_object
 from fairseq_poolingformer.text.labels import id_of
 
 Label = str | tuple[str, ...] | float  # of a document; several; an amount

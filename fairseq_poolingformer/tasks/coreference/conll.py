@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.json_values import BadLine
 
 Mention = tuple[int, int]  # half-open, in words of the document
 

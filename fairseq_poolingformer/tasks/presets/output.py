@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
-from fairseq_poolingformer.text.json_lines import read_object
-from fairseq_poolingformer.text.json_values import placed
+from fairseq_poolingformer.text.json_values import placed, read_object
 from fairseq_poolingformer.text.whole_file import write_lines
 
 _TEXTS = ("prediction", "text", "output", "summary", "answer")

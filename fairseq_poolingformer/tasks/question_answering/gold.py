@@ -9,8 +9,15 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_poolingformer.text.json_lines import read_object
-from fairseq_poolingformer.text.json_values import as_object, example_id_of, integer_of, list_of, text_of, yes_no_of
+from fairseq_poolingformer.text.json_values import (
+    as_object,
+    example_id_of,
+    integer_of,
+    list_of,
+    read_object,
+    text_of,
+    yes_no_of,
+)
 
 NATURAL_QUESTIONS, TYDIQA = "natural_questions", "tydiqa"  # "kind" of a data folder's corpus.json
 

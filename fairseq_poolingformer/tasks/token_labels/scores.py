@@ -13,7 +13,7 @@ from fairseq_poolingformer.tasks.shared.gold import compared
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.columns import documents
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
-from fairseq_poolingformer.text.json_lines import read_object
+from fairseq_poolingformer.text.json_values import read_object
 from fairseq_poolingformer.text.labels import id_of
 
 LONGEST = 2**30  # bytes of a document

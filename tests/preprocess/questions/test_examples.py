@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_poolingformer.tasks.question_answering.labels import AnswerType
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.json_values import BadLine
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
 from preprocess.questions import examples
 from preprocess.questions.examples import AnnotatedAnswer, Candidate, QuestionExample

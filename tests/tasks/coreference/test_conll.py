@@ -13,7 +13,7 @@ from fairseq_poolingformer.tasks.coreference.conll import (
     split_documents,
     write_document,
 )
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.json_values import BadLine
 from tests.tasks.coreference.official_coreference import random_case
 
 FIXTURES = Path(__file__).parents[2] / "preprocess" / "fixtures" / "ontonotes"

@@ -12,7 +12,7 @@ from fairseq_poolingformer.tasks.hotpotqa.head import HotpotqaLogits
 from fairseq_poolingformer.tasks.hotpotqa.task import HotpotqaPredictor, supporting_sentences
 from fairseq_poolingformer.tasks.shared.examples import Symbols
 from fairseq_poolingformer.tasks.shared.heads import MarkLogits, SpanLogits
-from fairseq_poolingformer.text.special_tokens import MARKS
+from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.tasks.folders import write
 from tests.tasks.released_files import HOTPOTQA_QUESTIONS, hotpotqa_folder
