@@ -33,10 +33,10 @@ from transformers import RobertaConfig, RobertaForMaskedLM
 
 import fairseq_poolingformer.huggingface
 from fairseq_poolingformer.huggingface import PoolingformerRobertaForMaskedLM
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.masking import Masking, RepeatedNames, SymbolTable, nearest_repetitions
 from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
-from fairseq_poolingformer.text.whole_file import write_lines
 from run_scripts.evidence.sources import MIN_WORDS, is_valid, running_text
 
 TOKENIZER = Path(fairseq_poolingformer.__file__).parent / "demo_model" / "tokenizer" / "sentencepiece.model"

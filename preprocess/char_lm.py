@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_poolingformer.command import positive, run_command
+from fairseq_poolingformer.text.atomic_write import unfinished_name, write_lines
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.dictionary import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
 from fairseq_poolingformer.text.sequences import SequencesWriter
-from fairseq_poolingformer.text.whole_file import unfinished_name, write_lines
 
 from .pipeline import data_folder
 from .pipeline.command import log_to_stderr

@@ -14,10 +14,10 @@ import numpy as np
 
 from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text import tokenizers
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.dictionary import smallest_dtype
 from fairseq_poolingformer.text.sequences import SequencesWriter
-from fairseq_poolingformer.text.whole_file import write_lines
 
 
 def cut(data: Path, split: str, count: int, seed: int) -> int:

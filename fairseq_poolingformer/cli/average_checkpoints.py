@@ -17,7 +17,7 @@ from fairseq_poolingformer.checkpoint_reader.checkpoints import OPTIMIZER, load
 from fairseq_poolingformer.command import UsageError, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.patches.long_jobs import companions
 from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite
-from fairseq_poolingformer.text.whole_file import require_writable, whole_file
+from fairseq_poolingformer.text.atomic_write import atomic_write, require_writable
 
 _EPILOG = """\
 examples:
@@ -98,7 +98,7 @@ def _check_same_parameters(path: Path, model: dict, sums: dict) -> None:
 
 def save(state: dict[str, Any], output: Path) -> None:
     """Write a checkpoint beside its final name, and rename it when it is whole."""
-    with whole_file(output) as unfinished:
+    with atomic_write(output) as unfinished:
         torch.save(state, unfinished)
 
 

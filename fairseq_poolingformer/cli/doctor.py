@@ -23,7 +23,7 @@ from fairseq_poolingformer.attention.functional import fastest_backend
 from fairseq_poolingformer.cli.main import versions
 from fairseq_poolingformer.cli.options import device_name
 from fairseq_poolingformer.command import load_fairseq, run_command
-from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.text.atomic_write import atomic_write
 
 GIB = 2**30
 DISK_BYTES, BLOCK_BYTES = 2**26, 2**20  # written to measure the disk, and at a time
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
         print(line, flush=True)
         lines.append(line)
     if args.output is not None:
-        with whole_file(args.output) as path:
+        with atomic_write(args.output) as path:
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

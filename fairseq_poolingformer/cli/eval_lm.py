@@ -24,8 +24,8 @@ from fairseq_poolingformer.cli.options import (
     shard,
 )
 from fairseq_poolingformer.command import UsageError, positive, run_command
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.dictionary import NEWLINE
-from fairseq_poolingformer.text.whole_file import write_lines
 
 _EPILOG = """\
 A model without memory reads overlapping sequences of --context bytes and is scored on the last --stride of each; the

@@ -21,10 +21,10 @@ from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import add_device_options
 from fairseq_poolingformer.command import UsageError, natural, positive, run_command
 from fairseq_poolingformer.extras import needing
+from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
 from fairseq_poolingformer.text.masking import NONE, nearest_repetitions
 from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 
 _EPILOG = """\
 A layer of level one reaches w1 tokens on each side, a layer of level two w2: level two can help most where the nearest
@@ -210,7 +210,7 @@ def plot(results: Sequence[dict[str, Any]], path: Path) -> None:
         axes.plot(*zip(*shown, strict=True), marker="o", label=result["checkpoint"])
     axes.set_xscale("log", base=2)
     axes.legend()
-    with whole_file(path) as unfinished:
+    with atomic_write(path) as unfinished:
         figure.savefig(unfinished, format=path.suffix.lstrip(".") or "png")
 
 

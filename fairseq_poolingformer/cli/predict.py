@@ -23,7 +23,7 @@ from fairseq_poolingformer.command import (
     take_user_dir,
 )
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.text.whole_file import require_writable
+from fairseq_poolingformer.text.atomic_write import require_writable
 
 _EPILOG = """\
 examples:

@@ -23,7 +23,7 @@ from fairseq_poolingformer.command import (
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.tasks.presets import PRESETS, SUITES
-from fairseq_poolingformer.text.whole_file import write_lines
+from fairseq_poolingformer.text.atomic_write import write_lines
 
 SQUAD, OF_PRESETS = "squad", "fairseq_poolingformer.tasks.presets"
 _EPILOG = """\

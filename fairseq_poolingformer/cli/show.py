@@ -15,8 +15,8 @@ from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.cli.summarize import find_data_folder, load_demo_model, load_hub, read_text
 from fairseq_poolingformer.command import UsageError, finite, load_fairseq, positive, run_command
+from fairseq_poolingformer.text.atomic_write import atomic_write
 from fairseq_poolingformer.text.data_folder import tokenizer_config
-from fairseq_poolingformer.text.whole_file import whole_file
 from fairseq_poolingformer.weights.files import read_config
 
 _EPILOG = """\
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
     model = "the demo model" if args.checkpoint is None else str(args.checkpoint)
     options |= {"tokenizer": tokenizer, "summary": summary, "words": args.word, "title": name, "model": model}
     found = look(shown, text, **options)
-    with whole_file(output) as path:
+    with atomic_write(output) as path:
         path.write_text(page(found), encoding="utf-8")
     print(output)
     if args.picture is not None:

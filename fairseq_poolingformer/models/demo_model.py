@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.models.bart import PoolingformerBART
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface
-from fairseq_poolingformer.text.whole_file import whole_file, write_lines
+from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
 from fairseq_poolingformer.weights.files import write_checkpoint
 from fairseq_poolingformer.weights.tensor_digests import check_digests, save
 
@@ -36,7 +36,7 @@ TIED = {  # left out of the weights, the same as another
 def write_demo_model(folder: Path, settings: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
     """Write weights, in bfloat16, and settings."""
     weights = {name: value.to(torch.bfloat16).contiguous() for name, value in state.items() if name not in TIED}
-    with whole_file(folder / WEIGHTS) as path:
+    with atomic_write(folder / WEIGHTS) as path:
         save(weights, path)
     write_lines(folder / SETTINGS, [json.dumps(dict(settings), indent=1)])
 

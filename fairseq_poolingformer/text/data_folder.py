@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from fairseq_poolingformer.text import digests
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_entries
 from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE
 from fairseq_poolingformer.text.sequences import Sequences, blocks_path
-from fairseq_poolingformer.text.whole_file import write_lines
 
 _SPLIT = re.compile(r"[\w-]+(\.[\w-]+)*")  # becomes the beginning of files' names
 _OUTSIDE = ("", ".", "..")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.text.atomic_write import atomic_write
 
 SMALL_BYTES = 2**20  # files up to this size are read whole whenever they are opened
 BLOCK_BYTES = 2**17  # as much as Linux reads ahead
@@ -86,7 +86,7 @@ class BlockHasher:
         if self._size <= SMALL_BYTES:
             return
         last = [self._block.digest()] if self._size % BLOCK_BYTES else []
-        with whole_file(path) as unfinished:
+        with atomic_write(path) as unfinished:
             unfinished.write_bytes(_BLOCKS_HEAD + b"".join([*self._digests, *last]))
 
 

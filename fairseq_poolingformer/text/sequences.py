@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from fairseq_poolingformer.text.atomic_write import atomic_write
 from fairseq_poolingformer.text.digests import BlockDigests, BlockHasher
-from fairseq_poolingformer.text.whole_file import whole_file
 
 MAGIC = b"MMIDIDX\x00\x00"
 DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16, 9: np.uint32}  # by code
@@ -129,7 +129,7 @@ class SequencesWriter:
 
     def __enter__(self) -> SequencesWriter:
         self._files = contextlib.ExitStack()
-        bin_path = self._files.enter_context(whole_file(Path(f"{self._prefix}.bin")))
+        bin_path = self._files.enter_context(atomic_write(Path(f"{self._prefix}.bin")))
         self._bin = self._files.enter_context(open(bin_path, "wb"))
         return self
 
@@ -164,7 +164,7 @@ class SequencesWriter:
     def __exit__(self, *error: Any) -> None:
         if error[0] is None:
             self._blocks.write(blocks_path(self._prefix))
-            with whole_file(Path(f"{self._prefix}.idx")) as path:
+            with atomic_write(Path(f"{self._prefix}.idx")) as path:
                 self._write_index(path)
         self._files.__exit__(*error)
 

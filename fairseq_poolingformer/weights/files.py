@@ -21,9 +21,7 @@ from safetensors.torch import load_file
 from fairseq_poolingformer.checkpoint_reader.checkpoints import OPTIMIZER, CheckpointError, load, read
 from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError, plain_settings
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
-from fairseq_poolingformer.text.labels import PROBLEM_TYPES
-from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE, recorded_folder
-from fairseq_poolingformer.text.whole_file import (
+from fairseq_poolingformer.text.atomic_write import (
     SUFFIX,
     disk_errors,
     remove_left,
@@ -31,6 +29,8 @@ from fairseq_poolingformer.text.whole_file import (
     unfinished_name,
     writer_of,
 )
+from fairseq_poolingformer.text.labels import PROBLEM_TYPES
+from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE, recorded_folder
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed, tensor_digests
 from fairseq_poolingformer.weights.card import Training
 from fairseq_poolingformer.weights.heads import LONGEST_LABEL, class_of, labels_of

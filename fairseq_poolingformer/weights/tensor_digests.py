@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.text.atomic_write import atomic_write
 
 METADATA, KEY = "__metadata__", "sha256"
 _LENGTH_BYTES = 8  # before the header
@@ -53,7 +53,7 @@ def add_digests(path: Path) -> None:
     header[METADATA][KEY] = json.dumps(_digests(path, header, start))
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _LENGTH_BYTES)  # so that tensors are aligned
-    with whole_file(path) as unfinished, open(path, "rb") as old, open(unfinished, "wb") as new:
+    with atomic_write(path) as unfinished, open(path, "rb") as old, open(unfinished, "wb") as new:
         new.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
         old.seek(start)
         shutil.copyfileobj(old, new, 2**20)

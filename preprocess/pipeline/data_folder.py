@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_poolingformer.text import tokenizers
+from fairseq_poolingformer.text.atomic_write import atomic_write, lock_folder, write_lines
 from fairseq_poolingformer.text.data_folder import DataFolder, tokenizer_path
 from fairseq_poolingformer.text.dictionary import smallest_dtype
 from fairseq_poolingformer.text.sequences import SequencesWriter
-from fairseq_poolingformer.text.whole_file import lock_folder, whole_file, write_lines
 
 from .parts import PART_BYTES, PART_FORMAT, PART_RECORDS, Part
 from .records import InputError
@@ -156,7 +156,7 @@ def write(folder: DataFolder, results: Mapping[str, SplitResult]) -> int:
         for name in folder.layout.texts:
             write_lines(folder.text_path(split, name), _texts(result, name))
     for path in folder.dictionary_paths():
-        with whole_file(path) as unfinished:
+        with atomic_write(path) as unfinished:
             tokenizer.write_dictionary(unfinished)
     tokenizer.save(parts_path / "final")
     shutil.rmtree(folder.tokenizer_path, ignore_errors=True)

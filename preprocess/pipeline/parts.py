@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.dictionary import smallest_dtype
 from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
-from fairseq_poolingformer.text.whole_file import write_lines
 
 from .encode import Encoded
 from .records import Example, InputError, Parse, Record, Reject, Skipped, parsed

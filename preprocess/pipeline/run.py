@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.summarization import PAIRS
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
-from fairseq_poolingformer.text.whole_file import write_lines
 
 from . import data_folder, findings, look
 from .data_folder import SplitResult

@@ -37,9 +37,9 @@ from torch.nn import functional as F
 from fairseq_poolingformer.models.demo_model import write_demo_model
 from fairseq_poolingformer.preprocess import facts
 from fairseq_poolingformer.settings import DEFAULTS
+from fairseq_poolingformer.text.atomic_write import atomic_write
 from fairseq_poolingformer.text.dictionary import BOS, EOS, PAD
 from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
-from fairseq_poolingformer.text.whole_file import whole_file
 
 STAGES = (  # what documents are like, and for which share of the rounds; up to half are like those of a stage before
     (Shape(words=(0, 20), fields=(1, 5), papers=(1, 1), gossip=0), 0.15),
@@ -328,7 +328,7 @@ def train(model: nn.Module, settings: dict, tokenizer: Tokenizer, data: Data, ar
         stop = done["rounds"] == args.rounds or time.monotonic() >= end
         if stop or time.monotonic() >= saved_at + SAVE_SECONDS:
             saved_at = time.monotonic()
-            with whole_file(checkpoint) as path:
+            with atomic_write(checkpoint) as path:
                 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}, path)
             write_demo_model(args.output_folder, settings, model.state_dict())
         if stop:

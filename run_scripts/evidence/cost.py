@@ -19,7 +19,7 @@ import torch
 from fairseq import options, tasks
 from torch import nn
 
-from fairseq_poolingformer.text.whole_file import write_lines
+from fairseq_poolingformer.text.atomic_write import write_lines
 
 
 def seconds(model: nn.Module, tokens: torch.Tensor, masked: torch.Tensor) -> float:

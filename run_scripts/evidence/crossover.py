@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
 from fairseq_poolingformer.text.table import aligned
-from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 from run_scripts.evidence.report import cell, finished, read_classes
 from run_scripts.evidence.systems import System, read_systems
 
@@ -108,7 +108,7 @@ def plot(results: Results, cost: dict[str, dict[str, float]], path: Path) -> Non
             for kind in COLOURS:
                 draw(axes, results, kind, places, far)
     grid[0][0].legend(fontsize="small")
-    with whole_file(path) as unfinished:
+    with atomic_write(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=130)
 
 

@@ -16,7 +16,7 @@ from fairseq import options, tasks
 from fairseq.modules import SinusoidalPositionalEmbedding
 from torch import nn
 
-from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.text.atomic_write import atomic_write
 from fairseq_poolingformer.weights.files import write_checkpoint
 
 TOKEN, POSITION, CONTEXT = 0.1, 0.03, 0.15  # sizes of what is added up at the bottom
@@ -63,7 +63,7 @@ def main() -> None:
     model = task.build_model(args)
     lean_towards_copying(model.encoder, task.mask_idx)
     given.checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(given.checkpoint) as path:
+    with atomic_write(given.checkpoint) as path:
         write_checkpoint(path, vars(args), model.state_dict())
 
 

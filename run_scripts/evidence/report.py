@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
 from fairseq_poolingformer.text.table import aligned
-from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 from run_scripts.compare import describe
 from run_scripts.plot_loss import read_log
 
@@ -75,7 +75,7 @@ def plot(systems: dict[str, dict[int, Path]], context: int, path: Path) -> None:
     by_distance.set_xscale("log", base=2)
     by_distance.legend(fontsize="small")
     by_update.set(xlabel="update", ylabel="training loss, bits per token")
-    with whole_file(path) as unfinished:
+    with atomic_write(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=130)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fairseq_poolingformer.preprocess.python_sources import find_modules, is_held_out
 
-from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.text.atomic_write import atomic_write
 
 MIN_WORDS = 400  # of a module; in shorter ones nothing is far away
 
@@ -59,7 +59,7 @@ def write_corpus(root: Path, output: Path) -> dict[str, int]:
     lines["twice"] = [passage for text in lines["train"] for passage in twice(text, rng)]
     output.mkdir(parents=True, exist_ok=True)
     for split, texts in lines.items():
-        with whole_file(output / f"{split}.txt") as path:
+        with atomic_write(output / f"{split}.txt") as path:
             path.write_text("\n\n".join(texts), encoding="utf-8")
     return {split: len(texts) for split, texts in lines.items()}
 

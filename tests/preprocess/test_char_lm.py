@@ -19,7 +19,7 @@ from preprocess import char_lm
 from preprocess.char_lm import main, make_folder, split_sizes
 from preprocess.pipeline.records import InputError
 from preprocess.wikitext.text8 import clean
-from tests.text.test_whole_file import locked_elsewhere
+from tests.text.test_atomic_write import locked_elsewhere
 
 TEXT = bytes(np.random.default_rng(0).integers(0, 256, 1010, dtype=np.uint8))
 SHARED = Path(__file__).parents[3] / "shared" / "data"

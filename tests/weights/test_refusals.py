@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BartForSequenceClassification
 
-from fairseq_poolingformer.text.whole_file import remove_left, unfinished_name
+from fairseq_poolingformer.text.atomic_write import remove_left, unfinished_name
 from fairseq_poolingformer.weights import ConversionError, files, loading
 from fairseq_poolingformer.weights import convert as conversion
 from tests.models import tiny_huggingface

@@ -55,7 +55,7 @@ def test_the_tensors_and_the_metadata_stay(path):
 
 def test_saving_writes_the_file_once(path, tmp_path, monkeypatch):
     add_digests(path)
-    monkeypatch.setattr(tensor_digests, "whole_file", None)  # what writes a file anew
+    monkeypatch.setattr(tensor_digests, "atomic_write", None)  # what writes a file anew
     state = {**STATE, 'é"\\': torch.ones(2)}
     tensor_digests.save(state, tmp_path / "saved.safetensors")
     check_digests(tmp_path / "saved.safetensors")

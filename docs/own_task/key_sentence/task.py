@@ -10,10 +10,10 @@ from torch import nn
 from fairseq_poolingformer.tasks.shared.examples import Examples, Segment
 from fairseq_poolingformer.tasks.shared.heads import at_marks, count_right_marks, initialize, mark_losses
 from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.split import Split
-from fairseq_poolingformer.text.whole_file import write_lines
 
 from .key_lines import LAYOUT
 

@@ -16,8 +16,8 @@ from fairseq_poolingformer.command import finite, load_fairseq, natural, positiv
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import PURPOSES
+from fairseq_poolingformer.text.atomic_write import lock_folder, write_lines
 from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.whole_file import lock_folder, write_lines
 
 CHOICES = "choices.json"  # from then on the arguments must stay the same
 SCORES = "scores.json"  # which a finished job has

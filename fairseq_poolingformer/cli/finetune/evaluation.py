@@ -21,9 +21,9 @@ from fairseq_poolingformer.preprocess.pipeline.run import SOURCES
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit
 from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelSplit
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.labels import AMOUNT, ONE, SEVERAL, read_labels, read_problem_type
-from fairseq_poolingformer.text.whole_file import write_lines
 
 SPLITS = ("test", "valid")  # to evaluate on: the first one that has what is to be learned
 OF_EACH_LABEL = ("precision_", "recall_", "f1_")  # figures that stay in training/

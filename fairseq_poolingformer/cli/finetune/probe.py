@@ -17,8 +17,8 @@ import torch
 from fairseq_poolingformer.cli.finetune.choices import SHORTEST, Choices
 from fairseq_poolingformer.cli.finetune.processes import duration, follow
 from fairseq_poolingformer.command import load_fairseq
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.whole_file import write_lines
 
 USABLE = 0.8  # of the free memory: lengths vary, and so do others' needs
 

@@ -21,7 +21,7 @@ from typing import IO
 
 from fairseq_poolingformer.attention.freed_memory import return_freed_memory
 from fairseq_poolingformer.patches.long_jobs.interruption import STOPPED
-from fairseq_poolingformer.text.whole_file import whole_file, write_lines
+from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
 
 MODULES = {  # of the programs that a user types
     "poolingformer": "fairseq_poolingformer.cli.main",
@@ -61,7 +61,7 @@ class Commands:
         if not output:
             follow(name, command, log, take)
             return
-        with whole_file(self._folder / output) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
+        with atomic_write(self._folder / output) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
             follow(name, command, log, take, file)
 
 

@@ -20,9 +20,9 @@ from fairseq_poolingformer.cli.finetune.processes import Commands
 from fairseq_poolingformer.extras import MissingLibraryError
 from fairseq_poolingformer.patches.long_jobs import companions
 from fairseq_poolingformer.tasks.shared.estimates import RESAMPLES
+from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.table import aligned
-from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 from fairseq_poolingformer.weights import ConversionError, card, files
 from fairseq_poolingformer.weights.convert import FAMILIES, default_model_type
 from fairseq_poolingformer.weights.heads import HEADS
@@ -61,7 +61,7 @@ def leave(
     output: Path, folder: Path, data: Path, name: str, task: str, result: Mapping[str, Any], commands: Commands
 ) -> list[str]:
     """Put the model into its folder: for fairseq and for transformers, with dictionary, tokenizer and card."""
-    with whole_file(output / CHECKPOINT) as path:
+    with atomic_write(output / CHECKPOINT) as path:
         torch.save({**load(checkpoint_of(folder), (OPTIMIZER,)), OPTIMIZER: None}, path)
     companions.copy(data, output)
     shutil.copyfile(data / "corpus.json", output / "corpus.json")

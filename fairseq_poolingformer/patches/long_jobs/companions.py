@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fairseq_poolingformer.text.atomic_write import atomic_write
 from fairseq_poolingformer.text.data_folder import tokenizer_path
-from fairseq_poolingformer.text.whole_file import whole_file
 
 logger = logging.getLogger(__name__)
 
@@ -36,5 +36,5 @@ def copy(source: Path, target: Path) -> None:
         copied = target / path.relative_to(source)
         if path.is_file() and not (copied.is_file() and filecmp.cmp(path, copied, shallow=False)):
             copied.parent.mkdir(exist_ok=True)
-            with whole_file(copied) as unfinished:
+            with atomic_write(copied) as unfinished:
                 shutil.copyfile(path, unfinished)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError, DamagedCheckpointError, first_line
-from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.text.atomic_write import atomic_write
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def _copy_whole(source: Path, target: Path) -> None:
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[Path]:
     try:
-        with whole_file(path, flush=True) as unfinished:
+        with atomic_write(path, flush=True) as unfinished:
             yield unfinished
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
         if "DataLoader worker" in str(error):

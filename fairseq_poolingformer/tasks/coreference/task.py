@@ -19,7 +19,7 @@ from fairseq_poolingformer.tasks.coreference.head import CoreferenceHead, margin
 from fairseq_poolingformer.tasks.coreference.scores import CoreferenceScore, RecallPrecision, score_document
 from fairseq_poolingformer.tasks.coreference.spans import Antecedents
 from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
-from fairseq_poolingformer.text.whole_file import write_lines
+from fairseq_poolingformer.text.atomic_write import write_lines
 
 SEGMENT_DISTANCES = 10  # told apart where --max-segments does not bound them
 METRICS = ("mentions", "muc", "b_cubed", "ceaf_e")

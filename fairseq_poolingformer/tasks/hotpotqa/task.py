@@ -25,8 +25,8 @@ from fairseq_poolingformer.tasks.shared.heads import (
     span_losses,
 )
 from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig, check_weights
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from fairseq_poolingformer.text.whole_file import write_lines
 
 _PARTS = ("span", "type", "paragraph", "sentence")
 

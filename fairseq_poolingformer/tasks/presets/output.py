@@ -6,9 +6,9 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
 from fairseq_poolingformer.text.json_values import placed, read_object
-from fairseq_poolingformer.text.whole_file import write_lines
 
 _TEXTS = ("prediction", "text", "output", "summary", "answer")
 

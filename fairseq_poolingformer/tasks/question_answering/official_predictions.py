@@ -24,6 +24,7 @@ from fairseq_poolingformer.tasks.question_answering.gold import (
     natural_questions_span,
     tydiqa_span,
 )
+from fairseq_poolingformer.text.atomic_write import atomic_write
 from fairseq_poolingformer.text.json_values import (
     YES_NO_ANSWERS,
     as_object,
@@ -35,7 +36,6 @@ from fairseq_poolingformer.text.json_values import (
     text_of,
     yes_no_of,
 )
-from fairseq_poolingformer.text.whole_file import whole_file
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def whole_text_file(path: str | Path) -> Iterator[TextIO]:
     """Open a text file to write, compressed if its name ends in ``.gz``; it gets its name when the block ends well."""
     path = Path(path)
     with (
-        whole_file(path) as unfinished,
+        atomic_write(path) as unfinished,
         (gzip.open if path.suffix == ".gz" else open)(unfinished, "wt", encoding="utf-8", newline="\n") as file,
     ):
         yield file

@@ -22,9 +22,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask, check_encoder
 from fairseq_poolingformer.tasks.shared.examples import Examples, Symbols
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.text.labels import ONE, read_labels, read_problem_type
-from fairseq_poolingformer.text.whole_file import write_lines
 from fairseq_poolingformer.training.sized_dataset import SizedDataset
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from fairseq_poolingformer.tasks.summarization.rouge import (
     rouge_scores,
 )
 from fairseq_poolingformer.tasks.summarization.sentences import SENTENCE_SPLITS, lead_baseline
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.table import aligned
-from fairseq_poolingformer.text.whole_file import write_lines
 
 OPTIONS = ("--references", "--documents", "--lead-words", "--lead-sentences", "--output", "--no-perl")
 _EPILOG = f"""\

@@ -13,7 +13,7 @@ from fairseq_poolingformer.tasks.shared.heads import choice_loss
 from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
 from fairseq_poolingformer.tasks.wikihop.examples import NO_ANSWER, Order, WikihopExamples, WikihopSplit
 from fairseq_poolingformer.tasks.wikihop.head import JOINS, WikihopHead
-from fairseq_poolingformer.text.whole_file import write_lines
+from fairseq_poolingformer.text.atomic_write import write_lines
 
 SEPARATORS = "support_separators"  # in a checkpoint's task state, too: older ones have one </s>
 

@@ -17,7 +17,7 @@ from fairseq_poolingformer.checkpoint_reader.files import damage
 from fairseq_poolingformer.checkpoint_reader.zip_archive import ZipArchive
 from fairseq_poolingformer.patches import CheckpointError, table
 from fairseq_poolingformer.patches.long_jobs.saving import replace_damaged, replace_missing, resume_from_newest_whole
-from fairseq_poolingformer.text import whole_file
+from fairseq_poolingformer.text import atomic_write
 from tests.patches.helpers import train
 
 table.apply()
@@ -138,7 +138,7 @@ def test_there_is_a_last_checkpoint_even_if_replacing_it_fails(tmp_path, monkeyp
     def full(path):
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(whole_file, "_flush", full)
+    monkeypatch.setattr(atomic_write, "_flush", full)
     with pytest.raises(OSError, match="could not be written"):
         replace_damaged(last, "damaged")
     assert last.exists()
@@ -290,14 +290,14 @@ def test_no_flipped_bit_of_the_archive_escapes(tmp_path):
 
 
 def test_a_file_system_that_flushes_no_folders(tmp_path, monkeypatch):
-    flush = whole_file._flush
+    flush = atomic_write._flush
 
     def refused(path):
         if path.is_dir():
             raise OSError(errno.EINVAL, "Invalid argument")
         flush(path)
 
-    monkeypatch.setattr(whole_file, "_flush", refused)
+    monkeypatch.setattr(atomic_write, "_flush", refused)
     assert value(save(tmp_path / "x.pt", 1.0)) == 1.0
 
 

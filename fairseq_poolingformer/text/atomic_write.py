@@ -1,4 +1,4 @@
-"""Files that get their names when they are complete, so that a killed run leaves no half file under a good name.
+"""Atomic writes: a file gets its name when it is complete, so a killed run leaves no half file under a good name.
 
 A lock on a folder lets one process at a time write to it.
 """
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def whole_file(path: Path, flush: bool = False) -> Iterator[Path]:
+def atomic_write(path: Path, flush: bool = False) -> Iterator[Path]:
     """Yield a name beside the final one to write to; rename that file when the block ends without an error.
 
     The name is this process's own, so that two processes never write into one file: the last to end wins, whole. What
@@ -110,7 +110,7 @@ def require_writable(path: Path) -> None:
     try:
         with contextlib.suppress(FileNotFoundError):
             path.lstat()  # of a name that is too long
-        with whole_file(path.with_name(path.name[:8] + ".writable")) as unfinished:
+        with atomic_write(path.with_name(path.name[:8] + ".writable")) as unfinished:
             unfinished.touch()
             raise _Asked
     except _Asked:
@@ -125,7 +125,7 @@ class _Asked(Exception):
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write a text file beside its final name and rename it when it is complete."""
-    with whole_file(path) as unfinished, open(unfinished, "w", encoding="utf-8", newline="\n") as file:
+    with atomic_write(path) as unfinished, open(unfinished, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(line + "\n" for line in lines)
 
 

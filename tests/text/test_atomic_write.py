@@ -10,12 +10,12 @@ import signal
 import pytest
 import torch
 
-from fairseq_poolingformer.text import whole_file as whole_file_module
-from fairseq_poolingformer.text.whole_file import (
+from fairseq_poolingformer.text import atomic_write as atomic_write_module
+from fairseq_poolingformer.text.atomic_write import (
+    atomic_write,
     lock_folder,
     require_writable,
     unfinished_name,
-    whole_file,
     write_lines,
 )
 
@@ -24,7 +24,7 @@ from fairseq_poolingformer.text.whole_file import (
 def test_a_block_that_fails_leaves_the_former_file_alone(tmp_path, flush):
     path = tmp_path / "x"
     write_lines(path, ["one"])
-    with contextlib.suppress(RuntimeError), whole_file(path, flush) as unfinished:
+    with contextlib.suppress(RuntimeError), atomic_write(path, flush) as unfinished:
         unfinished.write_text("half")
         raise RuntimeError
     assert (path.read_text(), os.listdir(tmp_path)) == ("one\n", ["x"])
@@ -45,7 +45,7 @@ def test_what_a_killed_process_left_is_removed_and_not_written_into(tmp_path):
 
 
 def test_two_processes_write_one_name_and_each_file_is_whole(tmp_path):
-    with whole_file(tmp_path / "x") as mine:
+    with atomic_write(tmp_path / "x") as mine:
         mine.write_text("mine")
         if not (child := os.fork()):
             write_lines(tmp_path / "x", ["theirs"])
@@ -62,7 +62,7 @@ def test_a_name_may_be_as_long_as_the_disk_allows(tmp_path):
 
 
 def _save(path):
-    with whole_file(path) as unfinished:
+    with atomic_write(path) as unfinished:
         torch.save({"w": torch.zeros(10_000)}, unfinished)
 
 
@@ -133,7 +133,7 @@ def test_a_file_system_without_locks_is_warned_of(number, goes_on, tmp_path, mon
     def lockf(*arguments):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(whole_file_module.fcntl, "lockf", lockf)
+    monkeypatch.setattr(atomic_write_module.fcntl, "lockf", lockf)
     if goes_on:
         assert lock_folder(tmp_path) is None
         assert "cannot be locked on its file system" in caplog.text
