@@ -22,32 +22,6 @@ _made = [f"Poolingformer{family.name}{end}" for family in FAMILIES.values() for 
 globals().update({name: getattr(classes, name) for name in _made})
 __all__ = ["answer", "band", "context_parallel", "embed_passages", "summarize", *_made]
 
-if TYPE_CHECKING:  # the same names for editors, which do not run the above; a test compares them
-    _class: Any = None
-    # fmt: off
-    PoolingformerBartConfig = PoolingformerBartModel = PoolingformerBartForConditionalGeneration = \
-        PoolingformerBartForSequenceClassification = PoolingformerBartForQuestionAnswering = _class
-    PoolingformerMBartConfig = PoolingformerMBartModel = PoolingformerMBartForConditionalGeneration = \
-        PoolingformerMBartForSequenceClassification = PoolingformerMBartForQuestionAnswering = _class
-    PoolingformerPegasusConfig = PoolingformerPegasusModel = PoolingformerPegasusForConditionalGeneration = _class
-    PoolingformerMarianConfig = PoolingformerMarianModel = PoolingformerMarianMTModel = _class
-    PoolingformerT5Config = PoolingformerT5Model = PoolingformerT5EncoderModel = \
-        PoolingformerT5ForConditionalGeneration = _class
-    PoolingformerRobertaConfig = PoolingformerRobertaModel = PoolingformerRobertaForMaskedLM = \
-        PoolingformerRobertaForSequenceClassification = PoolingformerRobertaForTokenClassification = \
-        PoolingformerRobertaForQuestionAnswering = PoolingformerRobertaForMultipleChoice = _class
-    PoolingformerBertConfig = PoolingformerBertModel = PoolingformerBertForMaskedLM = \
-        PoolingformerBertForSequenceClassification = PoolingformerBertForTokenClassification = \
-        PoolingformerBertForQuestionAnswering = PoolingformerBertForMultipleChoice = _class
-    PoolingformerElectraConfig = PoolingformerElectraModel = PoolingformerElectraForMaskedLM = \
-        PoolingformerElectraForSequenceClassification = PoolingformerElectraForTokenClassification = \
-        PoolingformerElectraForQuestionAnswering = PoolingformerElectraForMultipleChoice = _class
-    PoolingformerDistilBertConfig = PoolingformerDistilBertModel = PoolingformerDistilBertForMaskedLM = \
-        PoolingformerDistilBertForSequenceClassification = PoolingformerDistilBertForTokenClassification = \
-        PoolingformerDistilBertForQuestionAnswering = PoolingformerDistilBertForMultipleChoice = _class
-    PoolingformerMPNetConfig = PoolingformerMPNetModel = PoolingformerMPNetForMaskedLM = \
-        PoolingformerMPNetForSequenceClassification = PoolingformerMPNetForTokenClassification = \
-        PoolingformerMPNetForQuestionAnswering = PoolingformerMPNetForMultipleChoice = _class
-    PoolingformerModernBertConfig = PoolingformerModernBertModel = PoolingformerModernBertForMaskedLM = \
-        PoolingformerModernBertForSequenceClassification = PoolingformerModernBertForTokenClassification = \
-        PoolingformerModernBertForQuestionAnswering = PoolingformerModernBertForMultipleChoice = _class
+if TYPE_CHECKING:  # for editors, which do not run the above
+
+    def __getattr__(name: str) -> Any: ...

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.utils import logging
 
-from fairseq_poolingformer.attention import GlobalTokens, LevelWeights, TwoLevelAttention
+from fairseq_poolingformer.attention import GlobalTokens, LevelWeights, RelativePositionBias, TwoLevelAttention
 from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.global_tokens import FirstTokens
 from fairseq_poolingformer.levels import attention_arguments
@@ -168,3 +168,16 @@ def initialize(module: nn.Module) -> None:
     if isinstance(module, TwoLevelAttention) and module.pooled_k_pool_weight is not None:
         init.normal_(module.pooled_k_pool_weight, std=0.02)
         init.normal_(module.pooled_v_pool_weight, std=0.02)
+
+
+def bias_table(scores: nn.Embedding, bucket: Callable[[Tensor], Tensor], max_distance: int) -> Tensor:
+    """Return the scores of all distances, (H, 2·max_distance + 1), as :class:`RelativePositionBias` takes them."""
+    distances = torch.arange(-max_distance, max_distance + 1, device=scores.weight.device)
+    return scores(bucket(-distances)).t()
+
+
+class BiasedSelfAttention(EncoderSelfAttention):
+    """Two-level attention whose first level adds scores by distance, as MPNet and T5 do: a table of them is given."""
+
+    def _arguments(self, masks: Tensor, position_bias: Tensor, **kwargs: Any) -> dict[str, Any]:
+        return {**super()._arguments(masks, **kwargs), "score_terms": (RelativePositionBias(position_bias),)}

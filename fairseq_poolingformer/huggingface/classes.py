@@ -7,12 +7,11 @@ from typing import Any
 
 import transformers
 
-from fairseq_poolingformer.huggingface.bart import Seq2SeqDecoder, Seq2SeqModel
+from fairseq_poolingformer.huggingface.bart import ComputedEncoder, ComputedPositions, Seq2SeqDecoder, Seq2SeqModel
+from fairseq_poolingformer.huggingface.configuration import PeftAsks
 from fairseq_poolingformer.huggingface.encoders import WithParts
 from fairseq_poolingformer.huggingface.families import FAMILIES, HEADS, Family
-from fairseq_poolingformer.huggingface.packaged import Packaged
-from fairseq_poolingformer.huggingface.peft_targets import PeftAsks
-from fairseq_poolingformer.huggingface.sinusoidal import ComputedEncoder, ComputedPositions
+from fairseq_poolingformer.huggingface.short_models import FromShort
 from fairseq_poolingformer.huggingface.t5 import TwoLevelT5Stack
 from fairseq_poolingformer.settings import Layers, LevelSettings
 
@@ -51,7 +50,7 @@ def make_family(family: Family) -> None:
             attributes = {"parts": parts if family.encoder is TwoLevelT5Stack else (globals()[f"{start}Model"],)}
         kinds = {kind: getattr(transformers, name + end, None) for kind, name in family.short.items()}
         attributes["short_classes"] = {kind: found for kind, found in kinds.items() if found is not None}
-        cls = make(start + end, f"{transformers_name} {head.does}.", Packaged, *bases, base, **own, **attributes)
+        cls = make(start + end, f"{transformers_name} {head.does}.", FromShort, *bases, base, **own, **attributes)
         getattr(transformers, head.auto or f"AutoModel{end}").register(config, cls, exist_ok=True)
 
 

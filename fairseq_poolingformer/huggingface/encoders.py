@@ -2,26 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedConfig
+from transformers import initialization as init
 from transformers.modeling_outputs import (
     BaseModelOutput,
+    BaseModelOutputWithPooling,
     MaskedLMOutput,
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
+from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.utils import can_return_tuple
 
-from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention, Layout
-from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
+from fairseq_poolingformer.attention import LevelWeights
+from fairseq_poolingformer.attention.compiler import exporting
+from fairseq_poolingformer.attention.relative_projections import CoarsePositions
+from fairseq_poolingformer.huggingface.attention import (
+    BiasedSelfAttention,
+    EncoderSelfAttention,
+    Layout,
+    bias_table,
+    initialize,
+)
 from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
-from fairseq_poolingformer.levels import at_random_offsets
+from fairseq_poolingformer.levels import at_random_offsets, check_offsets, relative_projections, relative_tables
+from fairseq_poolingformer.settings import TwoLevels
+
+MAX_DISTANCE = 128  # tokens: MPNet's, a constant of transformers
+
+
+def share_of_mean(loss: Tensor | None, labels: Tensor | None, num_items_in_batch: Tensor | int | None) -> Tensor | None:
+    """Return a batch's share of the mean over all batches that Trainer accumulates, so that the shares add up to it."""
+    if loss is None or num_items_in_batch is None:
+        return loss
+    items = labels.ne(-100).sum().to(loss.device)
+    return torch.where(items > 0, loss, 0.0) * items / num_items_in_batch  # without labels, the mean is not a number
+
+
+class TwoLevelModel:
+    """Comes before transformers' own class among a model's bases.
+
+    Attributes:
+        divided: runs an encoder's forward pass on a part of each batch (``context_parallel``); None on whole ones.
+    """
+
+    divided: ClassVar[Any] = None
+
+    def _of_part(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        return forward if self.divided is None else partial(self.divided, forward)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        initialize(module)
+
+    def with_defaults(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments of a forward pass with the configuration's ``output_attentions`` where they have none.
+
+        transformers' own layers always have their weights at hand, those here compute them when told to.
+        """
+        given = kwargs.get("output_attentions")
+        return {**kwargs, "output_attentions": self.config.output_attentions if given is None else given}
 
 
 class TwoLevelEncoder(TwoLevelModel):
@@ -235,3 +285,102 @@ def with_parts(construct: MethodType, *parts: type) -> MethodType:
     copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
     copy.__kwdefaults__ = function.__kwdefaults__
     return MethodType(copy, construct.__self__)
+
+
+class NoPositions(nn.Module):
+    """In place of the table of absolute positions in models that have relative ones alone."""
+
+    def forward(self, position_ids: Tensor) -> float:
+        """Return 0, which transformers adds to the embeddings."""
+        return 0.0
+
+
+class RelativeEncoder(TextEncoder):
+    """RoBERTa's encoder with two-level attention, and with DeBERTa's relative positions where they are asked for."""
+
+    def _install(self, config: PreTrainedConfig) -> None:
+        settings, sizes = TwoLevels.of(config), (config.hidden_size, config.num_attention_heads)
+        rest = (config.num_hidden_layers, *sizes, config.hidden_dropout_prob, self.max_tokens)
+        self.layout.install(self, lambda layer: {"relative": relative_projections(settings, layer, *rest)})
+        tables = relative_tables(settings, config.hidden_size, self.max_tokens)
+        self.encoder.relative_positions, self.encoder.global_relative_positions = tables
+        if not config.absolute_positions:
+            if tables[0] is None:
+                raise ValueError(
+                    "absolute_positions=False without relative_attention leaves the model without any positions: set "
+                    'relative_attention="c2p,p2c", or absolute_positions=True'
+                )
+            check_offsets(settings)
+            self.embeddings.position_embeddings = NoPositions()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, CoarsePositions):
+            init.constant_(module.tokens_per_row, module.row_length)
+
+    def _encode(self, *args: Any, **kwargs: Any) -> BaseModelOutputWithPooling:
+        """Give every layer's attention the tables of relative positions by the names that it takes."""
+        found = {name: getattr(self.encoder, name) for name in ("relative_positions", "global_relative_positions")}
+        tables = {name: table.weight for name, table in found.items() if table is not None}
+        return super()._encode(*args, **tables, **kwargs)
+
+
+class MPNetAttention(BiasedSelfAttention):
+    """In place of ``MPNetSelfAttention``, whose third argument is the scores."""
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor, position_bias: Tensor, output_attentions: bool = False
+    ) -> tuple[Tensor, LevelWeights | None]:
+        """Attend, as :meth:`EncoderSelfAttention.forward` does."""
+        return super().forward(hidden_states, attention_mask, output_attentions, position_bias=position_bias)
+
+    def weights(
+        self, hidden_states: Tensor, attention_mask: Tensor, position_bias: Tensor, **unused: Any
+    ) -> LevelWeights:
+        """Return both levels' weights in banded form; arguments as :meth:`forward`'s."""
+        return super().weights(hidden_states, attention_mask, position_bias=position_bias)
+
+
+class TwoLevelMPNetEncoder(MPNetEncoder):
+    """MPNet's layers."""
+
+    def compute_position_bias(self, x: Tensor, position_ids: Tensor | None = None, num_buckets: int = 32) -> Tensor:
+        """Return the table of :func:`bias_table`."""
+        return bias_table(
+            self.relative_attention_bias,
+            lambda relative: self.relative_position_bucket(relative, num_buckets, MAX_DISTANCE),
+            MAX_DISTANCE,
+        )
+
+
+class TwoLevelMPNet(TextEncoder):
+    """MPNet's encoder with two-level attention."""
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        *args: Any,
+        global_attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPooling:
+        """Compute MPNet's forward pass; a 2 in ``attention_mask`` is a global token, too."""
+        if global_attention_mask is None and attention_mask is not None and not exporting():
+            marked = attention_mask > 1
+            global_attention_mask = marked if marked.any() else None
+        return super().forward(input_ids, attention_mask, *args, global_attention_mask=global_attention_mask, **kwargs)
+
+
+class MPNetHead:
+    """Comes before the classes with a head."""
+
+    def _prepared(self, *inputs: Tensor | None) -> dict[str, Tensor | None]:
+        """Return the inputs with the global tokens in ``attention_mask``: transformers' heads hand on no other mask."""
+        found = super()._prepared(*inputs)
+        if (chosen := found.pop("global_attention_mask")) is not None:
+            real = found["attention_mask"]
+            if real is not None and real.shape != chosen.shape:
+                raise ValueError(f"global_attention_mask is {tuple(chosen.shape)}, attention_mask {tuple(real.shape)}")
+            found["attention_mask"] = (torch.ones_like(chosen) if real is None else real.long()) * (1 + chosen.bool())
+        return found

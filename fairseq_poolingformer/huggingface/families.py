@@ -12,7 +12,13 @@ from typing import Any
 import transformers
 
 from fairseq_poolingformer.huggingface.attention import BERT_NAMES, PROJECTIONS, Layout
-from fairseq_poolingformer.huggingface.bart import Seq2SeqEncoder, Seq2SeqHead, Seq2SeqReader, Seq2SeqSpanHead
+from fairseq_poolingformer.huggingface.bart import (
+    ComputedEncoder,
+    Seq2SeqEncoder,
+    Seq2SeqHead,
+    Seq2SeqReader,
+    Seq2SeqSpanHead,
+)
 from fairseq_poolingformer.huggingface.configuration import (
     AbsoluteSettings,
     BothLabels,
@@ -20,15 +26,23 @@ from fairseq_poolingformer.huggingface.configuration import (
     InputLength,
     RotarySettings,
 )
-from fairseq_poolingformer.huggingface.encoders import ChoiceHead, LabelHead, SpanHead, TextEncoder, TextHead
+from fairseq_poolingformer.huggingface.encoders import (
+    ChoiceHead,
+    LabelHead,
+    MPNetAttention,
+    MPNetHead,
+    RelativeEncoder,
+    SpanHead,
+    TextEncoder,
+    TextHead,
+    TwoLevelMPNet,
+    TwoLevelMPNetEncoder,
+)
 from fairseq_poolingformer.huggingface.modernbert import (
     ModernBertChoiceHead,
     ModernBertEncoder,
     ModernBertSelfAttention,
 )
-from fairseq_poolingformer.huggingface.mpnet import MPNetAttention, MPNetHead, TwoLevelMPNet, TwoLevelMPNetEncoder
-from fairseq_poolingformer.huggingface.roberta import RelativeEncoder
-from fairseq_poolingformer.huggingface.sinusoidal import ComputedEncoder
 from fairseq_poolingformer.huggingface.t5 import TwoLevelT5Stack
 from fairseq_poolingformer.settings import PAPER_LAYERS, RelativeSettings
 from fairseq_poolingformer.weights.loading import OFFSET

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTr
 from fairseq_poolingformer.huggingface import card
 from fairseq_poolingformer.huggingface.families import FAMILIES, family_of, names_of
 from fairseq_poolingformer.settings import upper_half
-from fairseq_poolingformer.weights import State, tensor_digests
+from fairseq_poolingformer.weights import State
 from fairseq_poolingformer.weights.loading import fit, one_sided, split_projections, with_unused_rows
 
 logger = logging.getLogger(__name__)
@@ -39,14 +38,8 @@ REFUSED = {  # model_type -> why no long model is made of it
     "xlnet": "its attention has two streams and a memory",
 }
 ROTARY = ("modernbert", "poolingformer-modernbert")
-WITHOUT_TABLE = (*ROTARY, "poolingformer-t5")  # of positions
 SINUSOIDAL = ("pegasus", "marian")  # their positions are computed
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
-LAYERS = r"(num_hidden|encoder|decoder|n|num|num_decoder)_layers"
-WIDTHS = r"(.*_)?dim|d_model|d_ff|d_kv|(hidden|intermediate|.*vocab|embedding)_size|relative_attention_num_buckets"
-LENGTHS = r"max_.*position_embeddings"
-LARGEST = ((LAYERS, 1000), (r".*_heads", 4096), (WIDTHS, 2**22), (LENGTHS, 2**27))  # sizes, and the largest
-LARGEST += (("relative_attention_max_distance", 2**16),)
 
 
 class FromShort:
@@ -69,8 +62,6 @@ class FromShort:
             ValueError: it is a short model.
         """
         model = pretrained_model_name_or_path
-        if isinstance(config := kwargs.get("config"), PreTrainedConfig):  # from AutoModel…
-            check_sizes(model, config.to_dict())
         if model is not None and not args and "config" not in kwargs:
             kind = _model_type(model, **kwargs)
             if kind in WINDOWED:
@@ -168,6 +159,22 @@ class FromShort:
             raise ValueError(takes if family_of(kind) else why_not(kind))
         return cls.short_classes[kind]
 
+    def save_pretrained(self, save_directory: str | Path, is_main_process: bool = True, **kwargs: Any) -> None:
+        """Save as transformers does, with the tokenizer that :meth:`from_short` keeps, and a card."""
+        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+        if is_main_process:
+            self._complete(Path(save_directory))
+
+    def _upload_modified_files(self, working_dir: str | Path, *args: Any, **kwargs: Any) -> Any:
+        """Upload a folder, which transformers does before ``save_pretrained`` returns."""
+        self._complete(Path(working_dir))
+        return super()._upload_modified_files(working_dir, *args, **kwargs)
+
+    def _complete(self, folder: Path) -> None:
+        if self.tokenizer is not None and not (folder / "tokenizer_config.json").exists():  # a user's own one stays
+            self.tokenizer.save_pretrained(folder)
+        card.write(folder, self)
+
 
 def longest_input(model: PreTrainedModel) -> int:
     """Return how many tokens a long model reads; RoBERTa's configuration counts two more."""
@@ -217,37 +224,7 @@ def _check_labels(config: PreTrainedConfig, labels: dict[str, Any]) -> None:
 
 def _model_type(folder: Any, **kwargs: Any) -> str | None:
     """Return the ``model_type`` in a folder's or a hub model's ``config.json``; ``kwargs`` as ``from_pretrained``'s."""
-    config = PreTrainedConfig.get_config_dict(folder, **kwargs)[0]
-    check_sizes(folder, config, kwargs.get("subfolder", ""))
-    return config.get("model_type")
-
-
-def check_sizes(folder: Any, config: dict[str, Any], subfolder: str = "") -> None:
-    """Check the sizes in a model's settings, which lie in a folder, or on a hub."""
-    for name, value in config.items():
-        most = next((most for pattern, most in LARGEST if re.fullmatch(pattern, name)), None)
-        if most is not None and value is not None and not (type(value) is int and 0 <= value <= most):
-            raise ValueError(
-                f"{folder}: its setting {name} is {value!r:.100}, and must be a whole number up to {most:,}"
-            )
-    if folder is not None and Path(folder).is_dir():
-        _check_held(Path(folder, subfolder), config)
-
-
-def _check_held(folder: Path, config: dict[str, Any]) -> None:
-    """Raise ``ValueError`` where the weights in a folder, if they are safetensors, hold less than a size says."""
-    shapes = tensor_digests.shapes_in_folder(folder)
-    widest = max((max(shape, default=0) for shape in shapes.values()), default=0)
-    layers = 1 + max(
-        (int(number) for name in shapes for number in re.findall(r"(?:layers?|block)\.(\d+)\.", name)), default=-1
-    )
-    held = [(LAYERS, layers), (WIDTHS, widest)]
-    has_table = config.get("absolute_positions", True) and config.get("model_type") not in WITHOUT_TABLE
-    held += [(LENGTHS, widest)] * bool(has_table)
-    for name, value in config.items() if shapes else ():
-        most = next((most for pattern, most in held if re.fullmatch(pattern, name)), None)
-        if most is not None and value is not None and value > most:
-            raise ValueError(f"{folder}: its setting {name} is {value:,}, and its weights have no more than {most:,}")
+    return PreTrainedConfig.get_config_dict(folder, **kwargs)[0].get("model_type")
 
 
 def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str, Any]:

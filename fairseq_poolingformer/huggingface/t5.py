@@ -13,10 +13,9 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.utils import can_return_tuple
 
 from fairseq_poolingformer.attention import LevelWeights
-from fairseq_poolingformer.huggingface.attention import Layout
-from fairseq_poolingformer.huggingface.base import TwoLevelModel
+from fairseq_poolingformer.huggingface.attention import BiasedSelfAttention, Layout, bias_table
+from fairseq_poolingformer.huggingface.encoders import TwoLevelModel
 from fairseq_poolingformer.huggingface.padding import encode
-from fairseq_poolingformer.huggingface.position_bias import BiasedSelfAttention, bias_table
 
 
 class T5SelfAttention(BiasedSelfAttention):

@@ -114,7 +114,7 @@ def test_adapters_are_to_be_merged_first():
     assert torch.equal(long.model.encoder.layers[0].self_attn.q_proj.weight, first)
 
 
-def test_what_is_uploaded_has_digests_and_a_card(short, tmp_path, monkeypatch):
+def test_what_is_uploaded_has_a_card(short, tmp_path, monkeypatch):
     """transformers uploads a folder inside of ``save_pretrained``, with a card from its template."""
     sent, hub = {}, transformers.utils.hub
 
@@ -133,6 +133,5 @@ def test_what_is_uploaded_has_digests_and_a_card(short, tmp_path, monkeypatch):
     for push in (lambda: model.save_pretrained(tmp_path / "long", push_to_hub=True), lambda: model.push_to_hub("long")):
         sent.clear()
         push()
-        assert b"sha256" in sent["model.safetensors"][:100_000]
         assert b"Poolingformer" in sent["README.md"]
         assert card.TEMPLATE.encode() not in sent["README.md"]

@@ -4,9 +4,7 @@ transformers' own classes with the same weights are the oracle where windows are
 computation is, where they are not.
 """
 
-import ast
 import pickle
-from pathlib import Path
 
 import pytest
 import torch
@@ -385,11 +383,9 @@ def test_a_row_is_a_family(monkeypatch):
     test_both_levels_are_the_dense_ones("ernie")
 
 
-def test_editors_find_the_names_that_there_are():
-    tree = ast.parse(Path(huggingface.__file__).read_text(encoding="utf-8"))
-    (listed,) = (node for node in tree.body if isinstance(node, ast.If))
-    names = [target.id for node in listed.body if isinstance(node, ast.Assign) for target in node.targets]
-    assert sorted(names) == sorted(name for name in huggingface.__all__ if name.startswith("Pooling"))
+def test_classes_are_pickled_by_their_names():
+    names = [name for name in huggingface.__all__ if name.startswith("Pooling")]
+    assert len(names) == 62
     for name in names:
         assert getattr(huggingface, name).__name__ == name
         assert pickle.loads(pickle.dumps(getattr(huggingface, name))) is getattr(huggingface, name)

@@ -1,7 +1,6 @@
 """Weights that changed after they were written: every reader of this package notices."""
 
 import json
-import random
 import shutil
 
 import pytest
@@ -9,11 +8,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGeneration
 from fairseq_poolingformer.models import demo_model
 from fairseq_poolingformer.weights import ConversionError, files, tensor_digests
 from fairseq_poolingformer.weights.tensor_digests import KEY, ChangedTensorsError, add_digests, check_digests
-from tests.models import tiny_huggingface
 
 STATE = {
     "a.weight": torch.arange(12.0).reshape(3, 4),
@@ -117,41 +114,3 @@ def test_the_reader_notices(tmp_path):
     flip(tmp_path / "model.safetensors", -1)
     with pytest.raises(ValueError, match="changed since"):
         demo_model.write_demo_checkpoint(tmp_path / "bad.pt", tmp_path)
-
-
-@pytest.fixture(scope="module")
-def model():
-    short = tiny_huggingface.model("bart")
-    return PoolingformerBartForConditionalGeneration.from_short(short, window_size="3", pooled_layers="none")
-
-
-@pytest.mark.parametrize("shards", [{}, {"max_shard_size": "40KB"}], ids=["one file", "shards"])
-def test_models_of_transformers_notice(shards, model, tmp_path):
-    model.save_pretrained(tmp_path, **shards)
-    weights = sorted(tmp_path.glob("*.safetensors"))
-    assert (len(weights) > 1) == bool(shards)
-    again, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
-    assert not any(info.values())
-    assert all(torch.equal(value, model.state_dict()[name]) for name, value in again.state_dict().items())
-    rng = random.Random(0)
-    for path in weights:
-        good = path.read_bytes()
-        start = 8 + int.from_bytes(good[:8], "little")
-        flip(path, rng.randrange(start, len(good)))
-        with pytest.raises(ValueError, match=rf"{path.name}: .* changed since"):
-            type(model).from_pretrained(tmp_path)
-        path.write_bytes(good)
-
-
-def test_models_of_the_hub_notice(model, tmp_path, monkeypatch):
-    """As in the cache of a model that was downloaded."""
-    commit = "0" * 40
-    snapshot = tmp_path / "models--someone--long" / "snapshots" / commit
-    model.save_pretrained(snapshot)
-    (tmp_path / "models--someone--long" / "refs").mkdir()
-    (tmp_path / "models--someone--long" / "refs" / "main").write_text(commit)
-    options = {"cache_dir": tmp_path, "local_files_only": True}
-    type(model).from_pretrained("someone/long", **options)
-    flip(snapshot / "model.safetensors", -1)
-    with pytest.raises(ValueError, match="changed since"):
-        type(model).from_pretrained("someone/long", **options)
