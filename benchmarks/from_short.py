@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq_poolingformer.preprocess.python_sources import find_modules
+from fairseq_poolingformer.preprocess.facts import find_modules
 from torch import Tensor, nn
 from transformers import RobertaConfig, RobertaForMaskedLM
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq_poolingformer.preprocess.python_sources import find_modules, is_held_out, read_prose
+from fairseq_poolingformer.preprocess.facts import find_modules, is_held_out, read_prose
 from torch import Tensor
 from transformers import ModernBertConfig, ModernBertForMaskedLM, PreTrainedModel
 

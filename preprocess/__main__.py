@@ -1,12 +1,21 @@
-"""``poolingformer-preprocess CORPUS``: runs the command of one corpus, or lists the corpora."""
+"""``poolingformer-preprocess CORPUS``: runs the command of one corpus, lists the corpora, or checks data folders."""
 
+import argparse
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from fairseq_poolingformer.command import did_you_mean, output_for_a_while, saying_what_is_missing, take_user_dir
+from fairseq_poolingformer.command import (
+    did_you_mean,
+    output_for_a_while,
+    run_command,
+    saying_what_is_missing,
+    take_user_dir,
+)
 from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import corpora
+from fairseq_poolingformer.text.data_folder import check_folder
 
 
 def usage() -> str:
@@ -39,14 +48,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         similar = did_you_mean(name, known) or "; poolingformer-preprocess --help lists them"
         print(f"poolingformer-preprocess: error: {name}: no such corpus{similar}", file=sys.stderr)
         return 2
+    if name == "check":
+        return run_command(make_check_parser(), _check, options)
     with saying_what_is_missing("poolingformer-preprocess"):
         if name in PRESETS:
             command = importlib.import_module(".presets", __package__).of(name)
         else:
-            command = (
-                importlib.import_module(".check", __package__) if name == "check" else corpora()[name].command(name)
-            )
+            command = corpora()[name].command(name)
     return command.main(options)
+
+
+def make_check_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``check``, which compares every file of a data folder with its digest in ``corpus.json``."""
+    parser = argparse.ArgumentParser(
+        prog="poolingformer-preprocess check",
+        description="Read every file of data folders whole and compare it with its digest. Training and prediction "
+        "check small files whenever they open them, but of a large file its size and a sample only.",
+    )
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", type=Path, help="a data folder")
+    return parser
+
+
+def _check(args: argparse.Namespace) -> None:
+    for folder in args.folders:
+        count, problems = check_folder(folder)
+        if problems:
+            raise ValueError("\n".join(problems))
+        print(f"{folder}: {count} files as they were written")
 
 
 if __name__ == "__main__":

@@ -11,14 +11,13 @@ from typing import Any
 from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import PURPOSES
 
-from . import presets
+from . import presets, squad
 from .arxiv_pubmed import ARTICLE_KEYS, SUMMARY_KEYS
 from .pipeline import task_corpus
-from .pipeline.errors import InputError
-from .pipeline.records import Example, Record, parsed
+from .pipeline.records import Example, InputError, Record, parsed
 from .pipeline.run import Corpus
-from .records import keys, options, reader, squad
-from .records.reading import Reading
+from .records import keys, options, reader
+from .records.formats import Reading
 from .records.sources import Source, splits_of
 
 SAMPLE = 200  # records whose columns are looked at

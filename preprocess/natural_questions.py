@@ -23,11 +23,11 @@ from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_values import BadLine
 
+from . import questions
 from .pipeline import command
 from .pipeline.run import Corpus
 from .pipeline.task_corpus import from_object, question_of
-from .questions import corpus, examples
-from .questions.examples import MARKERS, AnnotatedAnswer, Candidate, QuestionExample
+from .questions import MARKERS, AnnotatedAnswer, Candidate, QuestionExample
 
 BYTES_DISAGREE = "bytes of an answer disagree with its tokens"
 _TAG = re.compile(r"<[/!]?[A-Za-z-][^<>]*>")
@@ -45,11 +45,11 @@ def parse(fields: dict, html_tokens: str, annotated: bool) -> QuestionExample:
     if not text.strip():
         raise BadLine("empty document: no text")
     candidates, is_top = _candidates(fields, len(tokens))
-    paragraphs = examples.outermost(itertools.compress(candidates, is_top))
+    paragraphs = questions.outermost(itertools.compress(candidates, is_top))
     notes: list[str] = []
     annotations = tuple(
         _annotation(value, f"annotations[{number}]", candidates, paragraphs, fields.get("document_tokens"), notes)
-        for number, value in enumerate(examples.annotations_of(fields) if annotated else ())
+        for number, value in enumerate(questions.annotations_of(fields) if annotated else ())
     )
     markers = None
     if html_tokens == "markers":
@@ -103,7 +103,7 @@ def _annotation(
             raise BadLine(f"short answer without tokens: {where}.short_answers[{number}]")
     spans = (found.long_answer, *found.short_answers)
     tokens = [(span.start_token, span.end_token) for span in spans]
-    answer = examples.checked_answer(candidates, paragraphs, index, tokens[1:], found.yes_no_answer, notes)
+    answer = questions.checked_answer(candidates, paragraphs, index, tokens[1:], found.yes_no_answer, notes)
     expected = (candidates[index].start, candidates[index].end) if index >= 0 else (-1, -1)
     if tokens[0] != expected:
         raise BadLine(
@@ -125,7 +125,7 @@ def _kind(tag: str) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = corpus.make_parser("natural_questions", __doc__)
+    parser = questions.make_parser("natural_questions", __doc__)
     parser.add_argument(
         "--html-tokens",
         choices=["markers", "drop", "keep"],
@@ -137,9 +137,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Describe the corpus that the command line names; see :func:`questions.corpus.make_corpus`."""
+    """Describe the corpus that the command line names; see :func:`questions.make_corpus`."""
     options = {"html_tokens": args.html_tokens}
-    return corpus.make_corpus(args, "natural_questions", "token", functools.partial(parse, **options), options)
+    return questions.make_corpus(args, "natural_questions", "token", functools.partial(parse, **options), options)
 
 
 main = functools.partial(command.main, make_parser, make_corpus)

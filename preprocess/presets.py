@@ -18,12 +18,11 @@ from fairseq_poolingformer.text.json_values import BadLine, read_object
 
 from . import arxiv_pubmed
 from .pipeline import command
-from .pipeline.errors import InputError
-from .pipeline.records import Example, Record, Reject, Skipped
+from .pipeline.records import Example, InputError, Record, Reject, Skipped
 from .pipeline.run import Corpus
 from .pipeline.splits import SPLIT_OF, SPLITS
 from .records import keys, options, reader, sources
-from .records.reading import Reading
+from .records.formats import Reading
 from .records.sources import Source
 
 NO_SUMMARY, ANOTHER = "no summary", "another reference of an input"

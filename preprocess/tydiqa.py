@@ -13,11 +13,11 @@ from fairseq_poolingformer.tasks.question_answering.predictions import example_i
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_values import BadLine
 
+from . import questions
 from .pipeline import command
 from .pipeline.encode import one_line
 from .pipeline.task_corpus import from_object, question_of
-from .questions import corpus, examples
-from .questions.examples import AnnotatedAnswer, Candidate, QuestionExample
+from .questions import AnnotatedAnswer, Candidate, QuestionExample
 
 
 @from_object
@@ -34,11 +34,11 @@ def parse(fields: dict, annotated: bool) -> QuestionExample:
     except UnicodeEncodeError as error:
         raise BadLine(f"not Unicode: half a character at {error.start}, so that no bytes can be counted") from error
     candidates = _candidates(fields, len(data))
-    paragraphs = examples.outermost(candidate for candidate in candidates if candidate.start < candidate.end)
+    paragraphs = questions.outermost(candidate for candidate in candidates if candidate.start < candidate.end)
     notes: list[str] = []
     annotations = tuple(
         _annotation(value, f"annotations[{number}]", data, candidates, paragraphs, notes)
-        for number, value in enumerate(examples.annotations_of(fields) if annotated else ())
+        for number, value in enumerate(questions.annotations_of(fields) if annotated else ())
     )
     return QuestionExample(name, (question, text), paragraphs, annotations, tuple(notes))
 
@@ -65,14 +65,14 @@ def _annotation(
     found = tydiqa_annotation(value, where)
     minimal, index = found.minimal_answer, found.passage_answer_index
     spans = [] if minimal.is_null else [(minimal.start_byte, minimal.end_byte)]
-    answer = examples.checked_answer(candidates, paragraphs, index, spans, found.yes_no_answer, notes)
+    answer = questions.checked_answer(candidates, paragraphs, index, spans, found.yes_no_answer, notes)
     if any(position < len(data) and data[position] & 0xC0 == 0x80 for span in spans for position in span):
         raise BadLine(f"answer cuts a character: {where}.minimal_answer is bytes {spans[0][0]} to {spans[0][1]}")
     return answer
 
 
-make_parser = functools.partial(corpus.make_parser, "tydiqa", __doc__)
-make_corpus = functools.partial(corpus.make_corpus, name="tydiqa", unit="byte", parse=parse, settings={})
+make_parser = functools.partial(questions.make_parser, "tydiqa", __doc__)
+make_corpus = functools.partial(questions.make_corpus, name="tydiqa", unit="byte", parse=parse, settings={})
 main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 import contextlib
 import logging
+import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 
 from tqdm import tqdm
@@ -11,42 +11,28 @@ from tqdm import tqdm
 logger = logging.getLogger("preprocess")
 
 EVERY_SECONDS = 30
-STEPS = 10  # a line at each tenth, too
-LEAST_SECONDS = 3  # between two lines
+
+
+class _Lines(tqdm):
+    """A bar whose states become lines of a log."""
+
+    monitor_interval = 0  # no thread: processes are forked meanwhile
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        if self.n:
+            logger.info("%s", str(self))
 
 
 @contextlib.contextmanager
 def progress(name: str, total: int | None) -> Iterator[Callable[[int], object]]:
     """Give a function to call with the number of bytes that have just been done."""
-    if sys.stderr.isatty():
-        with tqdm(total=total, unit="B", unit_scale=True, desc=name) as bar:
-            yield bar.update
-    else:
-        yield _Log(name, total).update
-
-
-class _Log:
-    """Writes the lines."""
-
-    def __init__(self, name: str, total: int | None) -> None:
-        self._name, self._total = name, total
-        self._done, self._step = 0, 0
-        self._start = self._last = time.monotonic()
-
-    def update(self, size: int) -> None:
-        """Count bytes, and write a line where it is time."""
-        self._done += size
-        now = time.monotonic()
-        step = STEPS * self._done // self._total if self._total else 0
-        passed = now - self._last
-        if passed >= EVERY_SECONDS or (step > self._step and passed >= LEAST_SECONDS):
-            self._last, self._step = now, step
-            logger.info("%s", self._line(now - self._start))
-
-    def _line(self, seconds: float) -> str:
-        speed = self._done / max(seconds, 1e-9)
-        line = f"{self._name}: {self._done / 1e6:,.0f} MB in {seconds:,.0f} s, {speed / 1e6:.1f} MB/s"
-        if not self._total:
-            return line
-        left = max(self._total - self._done, 0) / max(speed, 1e-9)
-        return f"{line}; {100 * self._done / self._total:.0f} %, about {left:,.0f} s left"
+    with contextlib.ExitStack() as stack:
+        options = {"total": total or None, "unit": "B", "unit_scale": True, "desc": name}
+        if sys.stderr.isatty():
+            yield stack.enter_context(tqdm(**options)).update
+            return
+        nowhere = stack.enter_context(open(os.devnull, "w"))
+        left = "; {percentage:.0f} %, about {remaining} left" * bool(total)
+        form = "{desc}: {n_fmt}{unit} in {elapsed}, {rate_fmt}" + left
+        lines = _Lines(**options, file=nowhere, mininterval=EVERY_SECONDS, miniters=1, bar_format=form)
+        yield stack.enter_context(lines).update

@@ -18,7 +18,7 @@ from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 
-from . import data_folder, findings, look
+from . import data_folder, findings
 from .data_folder import SplitResult
 from .encode import encode_texts
 from .parts import Encode, Encoding, encode_split, mark_finished
@@ -82,7 +82,7 @@ def run(corpus: Corpus, tokenizer: TokenizerChoice, args: argparse.Namespace) ->
     """Make the data folder of a corpus."""
     work = Work(corpus, tokenizer, args)
     text = work.table_of_finished()  # also where the folder is read-only
-    seen = look.look(corpus, args.limit) if args.report else None
+    seen = findings.look(corpus, args.limit) if args.report else None
     try:
         if not text:
             with data_folder.locked(args.output_folder):
@@ -175,7 +175,7 @@ class Work:
         corpus = self._corpus
         return Made(self._folder, corpus.name, list(corpus.splits), self._args.max_source_length, rejects)
 
-    def report(self, seen: Mapping[str, look.SplitLook], table: str) -> str:
+    def report(self, seen: Mapping[str, findings.SplitLook], table: str) -> str:
         """Write the report beside a table, which is empty where there is no data folder; return its text."""
         name, path = self._corpus.name, self._folder.path
         made = self.made({}) if table else None

@@ -10,8 +10,7 @@ from types import ModuleType
 
 from fairseq_poolingformer.text.json_file import read_json_file
 
-from ..pipeline.errors import InputError, needs
-from ..pipeline.records import Record
+from ..pipeline.records import InputError, Record, needs
 
 ROWS = 32  # read at a time
 STATE, SPLITS = "state.json", "dataset_dict.json"  # of a data set, of several, saved by datasets

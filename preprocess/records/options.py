@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ..pipeline import command, splits, task_corpus
-from ..pipeline.errors import InputError
-from ..pipeline.records import Record, describe_file
+from ..pipeline.records import InputError, Record, describe_file
 from ..pipeline.report import Table, with_lines
 from ..pipeline.run import Corpus
 from ..pipeline.splits import SPLIT_OF, SPLITS, SplitRecords
 from . import keys, reader
-from .reading import Reading
+from .formats import Reading
 from .sources import Source, expand, splits_of
 
 FORMATS = (

@@ -7,8 +7,7 @@ from functools import partial
 from ..pipeline import json_stream, records
 from ..pipeline.records import Record
 from . import arrow, keys, tables, texts
-from .formats import Format, format_of
-from .reading import USUAL, Reading
+from .formats import USUAL, Format, Reading, format_of
 from .sources import Source
 
 

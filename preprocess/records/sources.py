@@ -18,9 +18,8 @@ from typing import BinaryIO
 
 from fairseq_poolingformer.text.digests import digest_of
 
-from ..pipeline import compressed, json_stream
-from ..pipeline.errors import InputError
-from ..pipeline.records import MAX_LINE_BYTES, describe_file
+from ..pipeline import json_stream
+from ..pipeline.records import MAX_LINE_BYTES, InputError, decompressed, describe_file, open_compressed, suffix_of
 from ..pipeline.splits import SPLIT_OF
 from . import arrow, texts
 
@@ -84,14 +83,14 @@ class Source:
     def open(self) -> Iterator[tuple[BinaryIO, BinaryIO]]:
         """Open a file or a member: its content, and the file on disk, whose position tells progress."""
         if not self.member:
-            with compressed.open_compressed(self.path) as opened:
+            with open_compressed(self.path) as opened:
                 yield opened
             return
         with (
             _archive(self.path) as (archive, disk),
             archive.open(self.member) as raw,
             io.BufferedReader(raw, 2**16) as buffered,
-            compressed.decompressed(buffered, self.name) as content,
+            decompressed(buffered, self.name) as content,
         ):
             yield content, disk
 
@@ -156,7 +155,7 @@ def _of_file(path: Path) -> list[Source]:
         with _archive(path) as (archive, _):
             names = sorted(info.filename for info in archive.infolist() if not info.is_dir())
         names = [name for name in names if not texts.is_hidden(name)]
-        if other := next((name for name in names if compressed.suffix_of(name) in _UNPACKED), None):
+        if other := next((name for name in names if suffix_of(name) in _UNPACKED), None):
             raise InputError(f"{path}/{other}: cannot be read inside of an archive; unpack it, and name its files")
         return [Source(path, name) for name in names]
     pair = texts.pair_of(path)

@@ -10,9 +10,8 @@ from typing import BinaryIO
 from fairseq_poolingformer.text import columns as conll
 from fairseq_poolingformer.text.columns import decoded
 
-from ..pipeline.errors import InputError
-from ..pipeline.records import TOO_LONG
-from .reading import Reading
+from ..pipeline.records import TOO_LONG, InputError
+from .formats import Reading
 
 Found = Iterator[tuple[int, bytes | str | None]]  # the line of each record, and the record, or why there is none
 _DELIMITERS = ",;\t|"

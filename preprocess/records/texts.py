@@ -8,9 +8,7 @@ from pathlib import Path
 
 from fairseq_poolingformer.text.columns import decoded
 
-from ..pipeline.compressed import open_compressed, suffix_of
-from ..pipeline.errors import InputError
-from ..pipeline.records import TOO_LONG, Record
+from ..pipeline.records import TOO_LONG, InputError, Record, open_compressed, suffix_of
 
 OTHER_SIDE = {".src": ".tgt", ".source": ".target"}
 _CLEANED = ".cleaned"  # ends the names of Multi-News' sources

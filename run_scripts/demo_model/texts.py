@@ -20,9 +20,9 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from fairseq_poolingformer.preprocess.python_sources import find_modules, read_prose
+from fairseq_poolingformer.preprocess.facts import find_modules, read_prose
 
-from fairseq_poolingformer.preprocess import python_sources
+from fairseq_poolingformer.preprocess import facts
 from fairseq_poolingformer.text.dictionary import UNK
 from fairseq_poolingformer.text.tokenizers import Tokenizer
 
@@ -81,10 +81,10 @@ class Texts:
     def read(cls, documentation: Path | None, is_held_out: bool) -> Texts:
         """The texts that are held out, or the others."""
         root = Path(sysconfig.get_path("stdlib"))
-        modules = [module for module in find_modules(root) if python_sources.is_held_out(module[0]) == is_held_out]
+        modules = [module for module in find_modules(root) if facts.is_held_out(module[0]) == is_held_out]
         prose, sections = read_prose(modules), []
         for name, text in _documents(documentation) if documentation else ():
-            if python_sources.is_held_out(name) == is_held_out:
+            if facts.is_held_out(name) == is_held_out:
                 found = read_sections(text)
                 prose.append([paragraph for _, paragraphs in found for paragraph in paragraphs])
                 sections += [(title, " ".join(paragraphs)) for title, paragraphs in found]

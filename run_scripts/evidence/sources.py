@@ -16,7 +16,7 @@ import sysconfig
 import tokenize
 from pathlib import Path
 
-from fairseq_poolingformer.preprocess.python_sources import find_modules, is_held_out
+from fairseq_poolingformer.preprocess.facts import find_modules, is_held_out
 
 from fairseq_poolingformer.text.atomic_write import atomic_write
 

@@ -127,7 +127,7 @@ def test_errors_are_counted_by_where_their_value_is_from(script, tmp_path, monke
 
 
 def test_the_demo_model_reads_names_that_it_never_saw(script):
-    maker = DocumentMaker(read_sentences(is_held_out=True), True, script("pretrain").STAGES[1][0])
+    maker = DocumentMaker(read_sentences(from_held_out=True), True, script("pretrain").STAGES[1][0])
     documents = [maker.make(Random(f"probe {number}")) for number in range(30)]
     summaries = load_demo_model().summarize([one.text for one in documents], max_length=80, batch_size=20, beam=1)
     shares = script("count_facts").shares_right(summaries, [one.summary for one in documents])

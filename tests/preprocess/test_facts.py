@@ -11,8 +11,7 @@ from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import facts
-from preprocess.facts import FIELDS, GOSSIP, REGISTER, DocumentMaker, Shape, held_out
-from preprocess.python_sources import read_prose
+from preprocess.facts import FIELDS, GOSSIP, REGISTER, DocumentMaker, Shape, held_out, read_prose
 
 PROSE = [f"This is sentence {word} of the prose." for word in ("alpha", "beta", "gamma", "delta", "epsilon")]
 
@@ -98,7 +97,7 @@ def test_prose_is_sentences_of_docstrings(tmp_path):
 def test_the_standard_library_s_prose_is_split_by_module(monkeypatch):
     find = facts.find_modules
     monkeypatch.setattr(facts, "find_modules", lambda root: list(find(root))[::6])
-    train, rest = facts.read_sentences(is_held_out=False), facts.read_sentences(is_held_out=True)
+    train, rest = facts.read_sentences(from_held_out=False), facts.read_sentences(from_held_out=True)
     assert len(train) > 500
     assert 15 < len(rest) < len(train) / 4
     assert len(set(train) & set(rest)) < len(rest) / 10

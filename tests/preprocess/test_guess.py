@@ -5,7 +5,7 @@ import json
 import pytest
 
 from preprocess.guess import examples, guess
-from preprocess.pipeline.errors import InputError
+from preprocess.pipeline.records import InputError
 
 
 def write(path, columns, count=12):

@@ -1,7 +1,11 @@
-"""Hyperpartisan's two files: articles with their labels, splits by shares or by a file, and bad input."""
+"""Hyperpartisan's two files: articles with their labels, splits by shares or by a file, and bad input.
+
+Texts are cleaned as worked out by hand.
+"""
 
 import gzip
 import json
+import time
 
 import pytest
 
@@ -144,3 +148,31 @@ def test_bad_articles_are_named(tmp_path, gpt2_folder, capsys):
     truth.write_text("<articles><article id='1' hyperpartisan='maybe'/></articles>")
     assert convert(hyperpartisan, tmp_path / "cut", gpt2_folder, *flags) == 1
     assert "needs an id of its own and hyperpartisan=true or false" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (" one\ntwo\n\nthree ", "one two three"),
+        ("he/she said 1/2 and/or a/b/c", "said 1/2 /c"),
+        ("a&#160;b \xa0c", "ab c"),
+        ("see https://x.org/a?b=c, or www.x.org) and href='y' now", "see ?b=c, or and now"),
+        ("a http b", "a http b"),
+        ("What?!! No... Yes. A?", "What! No. Yes. A?"),
+        ("sooo looong goood yesss!", "so looong goood yes!"),
+        ("aaa--- ---b", "a--- ---b"),
+        ("000 111a", "0 111a"),
+        ("wait---what", "wait-what"),
+        ("", ""),
+        ("http://only.a.link", ""),
+    ],
+)
+def test_what_stays(text, expected):
+    assert hyperpartisan.clean(text) == expected
+
+
+@pytest.mark.parametrize("text", ["a-", "a", "!", "aaa-", "- ", "é", "a/", "httpx"])
+def test_time_grows_with_the_length(text):
+    start = time.process_time()
+    hyperpartisan.clean(text * 300_000)
+    assert time.process_time() - start < 10

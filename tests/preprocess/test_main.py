@@ -16,7 +16,7 @@ from preprocess.__main__ import main
 from tests.integration.conftest import ROOT
 
 
-@pytest.mark.parametrize("name", [*corpora(), "check"])
+@pytest.mark.parametrize("name", corpora())
 def test_every_command_has_one_form(name, capsys):
     """``make_parser()`` and ``main(arguments)``."""
     module = importlib.import_module(f"preprocess.{name}")
@@ -26,6 +26,12 @@ def test_every_command_has_one_form(name, capsys):
             run(arguments)
         assert stopped.value.code == 0
         assert f"usage: poolingformer-preprocess {name} " in capsys.readouterr().out
+
+
+def test_check_has_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    assert capsys.readouterr().out.startswith("usage: poolingformer-preprocess check ")
 
 
 def test_the_corpora_are_listed(capsys):

@@ -11,10 +11,10 @@ import zipfile
 import pytest
 
 from preprocess import arxiv_pubmed
-from preprocess.pipeline import compressed
+from preprocess.pipeline import records
 from preprocess.pipeline.records import InputError, Record
+from preprocess.records.formats import Reading
 from preprocess.records.reader import read
-from preprocess.records.reading import Reading
 from preprocess.records.sources import expand, splits_of
 from tests.preprocess.records import test_shapes as shapes
 
@@ -215,7 +215,7 @@ def test_a_bomb_is_bounded_by_the_size_of_a_record(kind, compress, tmp_path, mon
     path = tmp_path / ("x.csv" if first.startswith(b"a,b") else "x.json")
     data = first + repeated * (12_000_000 // len(repeated))
     if compress == "zstd":
-        monkeypatch.setattr(compressed, "_ZSTD_BYTES", 32)  # of a bomb, each becomes 32 KiB
+        monkeypatch.setattr(records, "_ZSTD_BYTES", 32)  # of a bomb, each becomes 32 KiB
         path.write_bytes(pytest.importorskip("zstandard").ZstdCompressor().compress(data))
     elif compress == "xz":
         path.write_bytes(lzma.compress(data, preset=0))  # others have larger dictionaries

@@ -1,4 +1,4 @@
-"""The stored arrays of a question and its document, against a reading of the words one by one."""
+"""The stored arrays of a question and its document, against a reading of the words one by one; the report, by hand."""
 
 import io
 import itertools
@@ -9,11 +9,15 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairseq_poolingformer.tasks.question_answering.examples import QuestionAnsweringSplit
 from fairseq_poolingformer.tasks.question_answering.labels import AnswerType
+from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.json_values import BadLine
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
-from preprocess.questions import examples
-from preprocess.questions.examples import AnnotatedAnswer, Candidate, QuestionExample
+from preprocess import questions
+from preprocess.pipeline.report import Made
+from preprocess.questions import AnnotatedAnswer, Candidate, QuestionExample
+from tests.tasks.question_answering.folders import Example, write_folder
 
 WORDS = [
     "the",
@@ -35,6 +39,7 @@ WORDS = [
 ]
 
 SPARE = [90, 91, 92]
+SHORT, LONG = 1, 4
 
 
 @pytest.fixture(scope="module", params=["gpt2", "sentencepiece"])
@@ -88,7 +93,7 @@ def test_answers_and_paragraphs_are_their_words(tokenizer, document, markers):
         words,
         (0,) * len(paragraphs) if markers else None,
     )
-    encoded = examples.encode(tokenizer, example)
+    encoded = questions.encode(tokenizer, example)
     if not with_text:
         assert encoded.reason == "empty document"
         return
@@ -108,12 +113,12 @@ def test_answers_and_paragraphs_are_their_words(tokenizer, document, markers):
     place = expected.index(paragraphs[row]) if paragraphs[row] in expected else -1
     if not held:
         assert short == [AnswerType.LONG, place, -1, -1]
-        assert examples.NO_TEXT in encoded.texts["notes"]
+        assert questions.NO_TEXT in encoded.texts["notes"]
         return
     assert short[:2] == [AnswerType.SHORT, place]
     assert stored[place][0] <= short[2] < short[3] <= stored[place][1]
     assert (starts[short[2]], ends[short[3] - 1]) == (held[0], held[-1] + 1)
-    assert (encoded.texts["notes"] == examples.NOT_EXACT) == ((held[0], held[-1] + 1) != (start, end))
+    assert (encoded.texts["notes"] == questions.NOT_EXACT) == ((held[0], held[-1] + 1) != (start, end))
 
 
 def test_markers_move_what_follows(gpt2_folder):
@@ -124,7 +129,7 @@ def test_markers_move_what_follows(gpt2_folder):
     paragraphs = (Candidate(0, 0, 1), Candidate(1, 2, 3), Candidate(4, 3, 5))
     annotations = (AnnotatedAnswer(AnswerType.SHORT, 2, 3, 5), AnnotatedAnswer(AnswerType.SHORT, 1, 2, 3))
     example = QuestionExample("1", ("the", text), paragraphs, annotations, (), np.arange(5), (0, 2, 1))
-    arrays = examples.encode(tokenizer, example).arrays
+    arrays = questions.encode(tokenizer, example).arrays
     first, later = tokenizer.encode("the the").tolist()
     assert arrays["document"].tolist() == [90, first, later, 92, later, 91, later, later]
     assert arrays["start"].tolist() == [0, 0, 1, 2, 2, 3, 3, 4]
@@ -140,16 +145,41 @@ def test_a_token_over_two_passages_belongs_to_the_first(gpt2_folder):
     assert starts.tolist() == [0, 4]
     paragraphs = (Candidate(0, 0, 5), Candidate(1, 5, 7))
     annotations = (AnnotatedAnswer(AnswerType.SHORT, 1, 5, 7), AnnotatedAnswer(AnswerType.SHORT, 0, 0, 5))
-    encoded = examples.encode(tokenizer, QuestionExample("1", ("the", "the the"), paragraphs, annotations, ()))
+    encoded = questions.encode(tokenizer, QuestionExample("1", ("the", "the the"), paragraphs, annotations, ()))
     assert encoded.arrays["document"].tolist() == ids.tolist()
     assert encoded.arrays["paragraph"].tolist() == [0, 2, 0, 0, 5]
     assert encoded.arrays["annotation"].reshape(-1, 4).tolist() == [[4, -1, -1, -1], [1, 0, 0, 2]]
-    assert encoded.texts["notes"] == f"{examples.NO_TEXT}; {examples.NOT_EXACT}"
+    assert encoded.texts["notes"] == f"{questions.NO_TEXT}; {questions.NOT_EXACT}"
 
 
 def test_outermost():
     candidates = [Candidate(0, 5, 9), Candidate(1, 0, 4), Candidate(2, 1, 3), Candidate(3, 5, 6), Candidate(4, 0, 2)]
-    assert examples.outermost(candidates) == (candidates[1], candidates[0])
-    assert examples.outermost([]) == ()
+    assert questions.outermost(candidates) == (candidates[1], candidates[0])
+    assert questions.outermost([]) == ()
     with pytest.raises(BadLine, match="candidates overlap: numbers 1 and 7"):
-        examples.outermost([*candidates, Candidate(7, 3, 5)])
+        questions.outermost([*candidates, Candidate(7, 3, 5)])
+
+
+def test_the_table_by_hand(tmp_path):
+    """Segments of 80 hold 74 document tokens beside a question of two, and one begins every ten."""
+    examples = [
+        Example([5, 6], [7] * 100, [(0, 10)], [(LONG, 0, -1, -1)]),  # four segments
+        Example([5, 6], [7] * 94, [(2, 90)], [(SHORT, 0, 3, 84)]),  # three segments, none with the whole answer
+        Example([5, 6], [7] * 6, [(0, 6)], [(0, -1, -1, -1)]),
+    ]
+    write_folder(tmp_path, {"valid": examples}, kind="tydiqa")
+    (tmp_path / "valid.id.txt").write_text("1\tthai\n2\tfinnish\n3\tthai\n", encoding="utf-8")
+    (tmp_path / "valid.notes.txt").write_text("odd; strange\n\nodd\n", encoding="utf-8")
+    folder = DataFolder(tmp_path, QuestionAnsweringSplit.layout)
+    lines = questions.table(Made(folder, "tydiqa", ["valid"], [80, 200], {"valid": 9}), doc_stride=10).split("\n")
+    rows = [" ".join(line.replace(" %", "").split()) for line in lines[1:4]]
+    assert rows == [
+        "valid 3 2 94 99 8 1 3 0 33.3 33.3 0.0 0.0 33.3 9",
+        "finnish 1 2 94 94 3 1 1 0 0.0 100.0 0.0 0.0 0.0",
+        "thai 2 2 53 91 5 0 2 0 50.0 0.0 0.0 0.0 50.0",
+    ]
+    assert lines[4:] == [
+        "valid: 2 × odd",
+        "valid: 1 × strange",
+        "valid: 1 × short answer of more than 30 tokens",
+    ]

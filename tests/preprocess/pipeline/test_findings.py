@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from preprocess import arxiv_pubmed, labelled_text, token_labels
-from preprocess.pipeline import findings, look
+from preprocess.pipeline import findings
 from preprocess.pipeline.records import Example
 
 WORDS = ["the", "theory", "of", "attention", "another", "document", "what", "it", "attends", "to", "more"]
@@ -186,7 +186,7 @@ def test_a_finished_folder_gets_its_report(report, tmp_path, command):
 
 
 def test_a_hundred_thousand_examples_take_little_memory():
-    seen = look.SplitLook()
+    seen = findings.SplitLook()
     for number in range(1000):
         seen.add(Example(str(number), (f"document {number}", "summary")), 1)
     bytes_of_each = sum(getattr(seen, name).itemsize for name in ("inputs", "outputs", "sizes", "output_sizes"))
@@ -207,7 +207,7 @@ def test_a_hundred_thousand_examples_take_little_memory():
     ],
 )
 def test_lists_and_objects_are_told_from_language(text, expected):
-    assert look.is_json(text) == expected
+    assert findings.is_json(text) == expected
 
 
 def test_line_breaks_that_were_never_seen_have_a_remedy_of_their_own(report, monkeypatch):
