@@ -11,7 +11,7 @@ import torch
 
 from fairseq_poolingformer.cli.options import add_device_options
 from fairseq_poolingformer.command import run_command
-from tests.integration.conftest import ROOT
+from tests.lab import ROOT
 
 PROGRAM = """
 import argparse, os, sys

@@ -8,7 +8,7 @@ from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.weights.files import write_checkpoint
 from preprocess.char_lm import make_folder
 from tests.char_lm import tiny_char_lm
-from tests.integration.conftest import ROOT
+from tests.lab import ROOT
 from tests.recurrent_lm import build
 
 SIZE = 83  # bytes of the test split

@@ -12,7 +12,7 @@ from fairseq.logging import metrics
 
 from fairseq_poolingformer.text.dictionary import PAD
 from preprocess.char_lm import make_folder
-from tests.integration.conftest import ROOT
+from tests.lab import ROOT
 from tests.recurrent_lm import build
 
 SIZES = (207, 61, 50)

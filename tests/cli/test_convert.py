@@ -15,7 +15,7 @@ from fairseq_poolingformer.checkpoint_reader.checkpoints import load
 from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict_qa, sample_lm, summarize
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from fairseq_poolingformer.weights.flags import PRETRAINING, QUESTION_ANSWERING, SUMMARIZATION
-from tests.integration.conftest import ROOT
+from tests.lab import ROOT
 from tests.models import tiny_bart, tiny_huggingface
 from tests.patches.helpers import parse
 from tests.tasks.question_answering import folders

@@ -9,7 +9,7 @@ import torch
 
 import fairseq_poolingformer
 from fairseq_poolingformer.cli.main import COMMANDS, FORMER, main, versions
-from tests.integration.conftest import ROOT
+from tests.lab import ROOT
 
 
 def test_help_lists_every_command(capsys):

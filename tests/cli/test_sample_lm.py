@@ -9,7 +9,7 @@ import torch
 
 from fairseq_poolingformer.cli.sample_lm import choose, main, sample
 from fairseq_poolingformer.text.dictionary import EOS, FIRST_BYTE, bytes_to_ids
-from tests.integration.conftest import ROOT
+from tests.lab import ROOT
 from tests.recurrent_lm import build
 
 PROMPT = "näive ".encode()

@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
+import shlex
 from pathlib import Path
 
 import pytest
 
-from tests.forked_python import PYTHON, start
+from tests.forked_python import PYTHON
+from tests.lab import run, run_script
 
-ROOT = Path(__file__).parents[2]
 TEXT = "die Größe der Schlüssel wächst linear mit der Länge 長い 文書 を 要約 する naïve café attention window pooled"
 
 
-def run(*command: object, cwd: Path | None = None, status: int = 0) -> str:
-    """Run a command with one thread; its output, both streams together.
+def dry_run(script: str, *arguments: object, **environment: str) -> list[list[str]]:
+    """The commands of a dry run of a script, each as its words."""
+    output = run_script(script, f"python={PYTHON}", "out=/out", "dry_run=1", *arguments, **environment)
+    return [shlex.split(line) for line in output.replace("\\\n", " ").splitlines() if "-m " in line]
 
-    Raises:
-        AssertionError: the exit status is another one.
-    """
-    start()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [PYTHON, "-m", *map(str, command)],
-        cwd=cwd or ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=1200,
-    )
-    assert (done.returncode == 0) == (status == 0), done.stdout[-5000:]
-    return done.stdout
+
+def module(words: list[str]) -> str:
+    """The last part of the name of the module that a command runs."""
+    return next(w for w in reversed(words) if words[words.index(w) - 1] == "-m").split(".")[-1]
+
+
+def options(words: list[str]) -> dict[str, str]:
+    """Flags and what follows them."""
+    following = [*words[1:], ""]
+    return {word: value for word, value in zip(words, following, strict=True) if word.startswith("--")}
 
 
 def write_corpus(folder: Path, splits: dict[str, int], words: int = 60) -> Path:

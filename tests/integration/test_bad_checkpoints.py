@@ -5,7 +5,7 @@ import pytest
 from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict_qa, sample_lm, summarize
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from fairseq_poolingformer.patches import CheckpointError
-from tests.integration.conftest import ROOT, run
+from tests.lab import ROOT, run
 from tests.models import tiny_bart
 from tests.tasks.question_answering import folders
 

@@ -12,7 +12,7 @@ from fairseq.distributed import utils as distributed_utils
 
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from preprocess.char_lm import make_folder
-from tests.integration.conftest import ROOT, run
+from tests.lab import ROOT, run
 from tests.patches.helpers import TORCHRUN
 from tests.recurrent_lm import RecurrentLM
 

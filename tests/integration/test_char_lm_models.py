@@ -14,7 +14,7 @@ from fairseq_poolingformer.cli import eval_lm, sample_lm
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from preprocess.char_lm import make_folder
 from tests.forked_python import PYTHON, start
-from tests.integration.conftest import ROOT
+from tests.lab import ROOT
 
 TRAINING = [
     *("--task", "char_lm", "--criterion", "char_lm", "--tokens-per-sample", 24, "--batch-size", 4, "--cpu"),

@@ -14,14 +14,14 @@ from fairseq.options import get_training_parser, parse_args_and_arch
 
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from tests.forked_python import PYTHON
-from tests.integration.conftest import ROOT
-from tests.integration.test_run_scripts import call, options
+from tests.integration.conftest import options
+from tests.lab import ROOT, run_script
 
 
 def dry_run(script: str, *arguments: str) -> str:
     """The output of a script, a command in each line."""
     dry = [f"python={PYTHON}", "out=/out", "dry_run=1"]
-    return call(f"char_lm/{script}", *dry, *arguments).replace("\\\n", " ")
+    return run_script(f"char_lm/{script}", *dry, *arguments).replace("\\\n", " ")
 
 
 def training_words(output: str) -> list[list[str]]:
@@ -222,7 +222,7 @@ def test_models_with_memory_are_trained_in_one_stage():
     ],
 )
 def test_mistakes_are_explained(arguments, message, tmp_path):
-    output = call("char_lm/longformer.sh", "gpus=0", "dry_run=1", f"out={tmp_path}", *arguments, status=1)
+    output = run_script("char_lm/longformer.sh", "gpus=0", "dry_run=1", f"out={tmp_path}", *arguments, status=1)
     assert message in output
 
 
@@ -235,7 +235,7 @@ def test_stages_go_on_from_one_another(tmp_path):
     run += ["gpus=0", "arch=longformer_lm_tiny", "lengths=10,20", "window_scale=1,2", "batch=4,2", "device_batch=2,2"]
     run += ["updates=4,3", "warmup=2,1", "lr=0.01,0.005", "num_workers=0", "context=30", "stride=10"]
     run += ["save_updates=100"]
-    output = call("char_lm/run.sh", *run)
+    output = run_script("char_lm/run.sh", *run)
     folder = tmp_path / "longformer_enwik8"
     first, second = (load(folder / f"stage{number}" / "checkpoints" / "checkpoint_last.pt") for number in (1, 2))
     for checkpoint, updates, lr, scale in ((first, 4, 0.01, 1), (second, 7, 0.005, 2)):
@@ -248,5 +248,5 @@ def test_stages_go_on_from_one_another(tmp_path):
     assert result["scored"] == 35
     name, own, paper = output.splitlines()[-1].split()
     assert (name, float(own), paper) == ("longformer_enwik8", round(result["bpc"], 4), "1.00")
-    again = call("char_lm/run.sh", *run, "steps=train")
+    again = run_script("char_lm/run.sh", *run, "steps=train")
     assert again.count("was finished by an earlier run") == 2

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tests.integration.conftest import ROOT, run
+from tests.lab import ROOT, run
 
 MODEL = [
     *("--task", "long_summarization", "--arch", "poolingformer_bart_tiny", "--max-source-positions", 128),

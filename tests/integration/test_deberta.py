@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
-from tests.integration.conftest import ROOT, run
+from tests.lab import ROOT, run
 from tests.tasks.masked_lm.mlm_folder import random_texts
 from tests.tasks.question_answering.folders import Example, write_folder
 from tests.text.tiny_gpt2 import write_vocabulary

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.integration.test_run_scripts import call, tool
+from tests.lab import run_script
 
 
 def write_articles(path, count: int) -> str:
@@ -34,8 +34,8 @@ def articles(tmp_path):
 
 def test_bodies_are_lines_without_a_blank_one(tmp_path):
     text = write_articles(tmp_path / "a.txt.gz", 3)
-    assert tool("article_bodies.py", tmp_path / "a.txt.gz", "--limit", 1) == text
-    assert tool("article_bodies.py", tmp_path / "a.txt.gz").count("\n\n") == 3
+    assert run_script("article_bodies.py", tmp_path / "a.txt.gz", "--limit", 1) == text
+    assert run_script("article_bodies.py", tmp_path / "a.txt.gz").count("\n\n") == 3
 
 
 def test_what_a_command_logs_and_takes_is_kept_if_it_succeeds(tmp_path):
@@ -47,13 +47,13 @@ epoch {one}
 """
     command = f"import pathlib, sys; x = bytearray(300 * 2**20); pathlib.Path(sys.argv[1]).write_text({log!r})"
     arguments = (tmp_path / "result.json", "--log", tmp_path / "log", "--", sys.executable, "-c")
-    tool("equal_budget.py", *arguments, command, tmp_path / "log")
+    run_script("equal_budget.py", *arguments, command, tmp_path / "log")
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["last_loss"], result["valid_loss"], result["parameters"]) == (3.0, 3.25, 12345)
     assert result["gib"] > 0.3
     assert result["cpu_seconds"] == pytest.approx(2 * result["seconds_per_update"]) != 0
     (tmp_path / "result.json").unlink()
-    tool("equal_budget.py", *arguments, "raise SystemExit(3)", status=3)
+    run_script("equal_budget.py", *arguments, "raise SystemExit(3)", status=3)
     assert not (tmp_path / "result.json").exists()
 
 
@@ -61,7 +61,7 @@ def test_seeds_of_a_system_are_one_row(tmp_path):
     for name, values in (("a", {"bpc": 2.0}), ("b", {"bpc": 3.0}), ("c", {"bpc": 1.23456, "gib": 1})):
         (tmp_path / f"{name}.json").write_text(json.dumps(values))
     runs = [f"{name}={tmp_path}/{file}.json" for name, file in (("one", "a"), ("one", "b"), ("two", "c"))]
-    lines = tool("compare.py", "means", "bpc,gib", *runs).splitlines()
+    lines = run_script("compare.py", "means", "bpc,gib", *runs).splitlines()
     assert [line.split("  ")[0] for line in lines] == ["", "one", "two"]
     assert lines[1].split("  ", 1)[1].split() == ["2.5", "[2,", "3]", "-"]
     assert lines[2].split() == ["two", "1.235", "1"]
@@ -71,11 +71,11 @@ def test_seeds_of_a_system_are_one_row(tmp_path):
 def test_masked_language_models(articles, tmp_path):
     arguments = (f"train={articles}", f"valid={articles}", f"out={tmp_path}/out", f"python={sys.executable}")
     small = ("valid_articles=2", "vocabulary=285", "updates=2,1", "tokens=2048", "seeds=1", "models=full_512,fusion")
-    output = call("pretraining/equal_budget.sh", *arguments, *small)
+    output = run_script("pretraining/equal_budget.sh", *arguments, *small)
     rows = [line.split() for line in output.splitlines()[-2:]]
     assert [row[0] for row in rows] == ["full_512", "fusion"]
     assert all(float(cell.replace(",", "")) > 0 for row in rows for cell in row[1:])
-    again = call("pretraining/equal_budget.sh", *arguments, *small)
+    again = run_script("pretraining/equal_budget.sh", *arguments, *small)
     assert again.splitlines()[-2:] == output.splitlines()[-2:]
     assert "begin training" not in again
 
@@ -83,9 +83,9 @@ def test_masked_language_models(articles, tmp_path):
 @pytest.mark.slow
 def test_character_language_models(articles, tmp_path):
     with gzip.open(tmp_path / "text.gz", "wt") as file:
-        file.write(tool("article_bodies.py", articles))
+        file.write(run_script("article_bodies.py", articles))
     small = ("held_out=600", "updates=10", f"out={tmp_path}/out", f"python={sys.executable}", "models=longformer,gaa")
-    output = call("char_lm/equal_budget.sh", f"text={tmp_path}/text.gz", *small)
+    output = run_script("char_lm/equal_budget.sh", f"text={tmp_path}/text.gz", *small)
     longformer, gaa = (line.split() for line in output.splitlines()[-2:])
     assert longformer[0] == "longformer"
     assert longformer[2] == "-"
@@ -100,5 +100,7 @@ def test_mistakes_are_explained(script, tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     given = f"train={file} valid={file} text={file}".split()[slice(2) if script == "pretraining" else slice(2, 3)]
-    assert "see --help" in call(f"{script}/equal_budget.sh", status=1)
-    assert "models= must be some of" in call(f"{script}/equal_budget.sh", *given, "models=no", "dry_run=1", status=1)
+    assert "see --help" in run_script(f"{script}/equal_budget.sh", status=1)
+    assert "models= must be some of" in run_script(
+        f"{script}/equal_budget.sh", *given, "models=no", "dry_run=1", status=1
+    )

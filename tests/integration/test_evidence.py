@@ -13,7 +13,8 @@ from torch import nn
 from fairseq_poolingformer.settings import DEFAULTS
 from run_scripts.evidence import crossover, report, sources
 from run_scripts.evidence.systems import System, read_systems
-from tests.integration.test_run_scripts import ROOT, call, options
+from tests.integration.conftest import options
+from tests.lab import ROOT, run_script
 
 RUN, SUMMARIES = "evidence/run.sh", "quickstart.sh"
 
@@ -29,7 +30,7 @@ def write_modules(folder, count: int = 12) -> None:
 
 def commands(script: str, *arguments: str) -> list[list[str]]:
     """The commands of a dry run, each as its words."""
-    output = call(script, f"python={sys.executable}", "out=/out", "dry_run=1", *arguments).replace("\\\n", " ")
+    output = run_script(script, f"python={sys.executable}", "out=/out", "dry_run=1", *arguments).replace("\\\n", " ")
     return [shlex.split(line) for line in output.splitlines() if line.startswith(sys.executable)]
 
 
@@ -132,16 +133,16 @@ def test_reports_read_what_the_evaluations_write():
 
 
 def test_a_report_before_any_training_says_so(tmp_path):
-    output = call(RUN, f"python={sys.executable}", f"out={tmp_path}", "steps=report", status=2)
+    output = run_script(RUN, f"python={sys.executable}", f"out={tmp_path}", "steps=report", status=2)
     assert "has no bits_1024.json: train first" in output
 
 
 def test_mistakes_are_explained():
-    assert "systems= has no, which is not in" in call(RUN, "systems=no", "dry_run=1", status=1)
-    assert "steps= must be some of" in call(RUN, "steps=no", "dry_run=1", status=1)
-    assert "systems= has no, which is not in" in call(SUMMARIES, "systems=no", "dry_run=1", status=1)
-    assert "precision= must be bf16 or fp32" in call(SUMMARIES, "precision=x", "dry_run=1", status=1)
-    assert "papers= must be two numbers" in call(SUMMARIES, "papers=3", "dry_run=1", status=1)
+    assert "systems= has no, which is not in" in run_script(RUN, "systems=no", "dry_run=1", status=1)
+    assert "steps= must be some of" in run_script(RUN, "steps=no", "dry_run=1", status=1)
+    assert "systems= has no, which is not in" in run_script(SUMMARIES, "systems=no", "dry_run=1", status=1)
+    assert "precision= must be bf16 or fp32" in run_script(SUMMARIES, "precision=x", "dry_run=1", status=1)
+    assert "papers= must be two numbers" in run_script(SUMMARIES, "papers=3", "dry_run=1", status=1)
 
 
 def write_run(folder, bits: dict[str, float | None], seconds: float) -> None:
@@ -216,14 +217,14 @@ def test_the_start_copies_before_it_is_trained_and_a_system_continues_from_it(tm
              "contexts=128,256", "positions=256")  # fmt: skip
     arguments = (f"sources={tmp_path}/library", f"out={tmp_path}/out", f"python={sys.executable}", "seeds=1", *small)
     arguments += ("systems=mix_192", "steps=corpus,start,train,cost")
-    call(RUN, *arguments)
+    run_script(RUN, *arguments)
     for context in (128, 256):
         found = report.read_bits(tmp_path / "out" / "mix_192_1", context)
         assert all(bits > 0 for bits in found.values())
     cost = json.loads((tmp_path / "out" / "cost.json").read_text())
     assert set(cost["mix_192"]) == {"128", "256"}
     assert all(seconds > 0 for seconds in cost["mix_192"].values())
-    assert "begin training" not in call(RUN, *arguments)
+    assert "begin training" not in run_script(RUN, *arguments)
     first = torch.load(tmp_path / "out" / "first_absolute.pt", weights_only=False)["model"]
     layer = "encoder.sentence_encoder.layers.2.self_attn."
     assert torch.equal(first[layer + "q_proj.weight"], first[layer + "k_proj.weight"])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.forked_python import PYTHON, start
-from tests.integration.conftest import ROOT, run
+from tests.lab import ROOT, run
 
 WORDS = [a + b for a in ("ba", "de", "fi", "go", "lu", "ma") for b in ("ban", "del", "fin", "gor", "lus")]
 FINETUNE = ("fairseq_poolingformer.cli.main", "finetune")

@@ -13,23 +13,25 @@ import torch
 from fairseq_poolingformer.attention.backends import BACKENDS
 from run_scripts.kernels.calls import CALLS, GREATEST_ERROR, KernelCall, error
 from run_scripts.kernels.results import Results
-from tests.integration.test_run_scripts import call
+from tests.lab import run_script
 
 SCRIPT = "test_kernels.sh"
 
 
 def test_each_step_is_a_command():
-    output = call(SCRIPT, "dry_run=1", "out=/out", "venv=/none", "capabilities=80", "minutes=5")
+    output = run_script(SCRIPT, "dry_run=1", "out=/out", "venv=/none", "capabilities=80", "minutes=5")
     assert "-m venv /none" in output
     assert output.index("/cases.py /out") < output.index("/stages.py /out")
     assert "--capabilities 80" in output
-    only = call(SCRIPT, "dry_run=1", "venv=/none", "steps=stages")
+    only = run_script(SCRIPT, "dry_run=1", "venv=/none", "steps=stages")
     assert "cases.py" not in only
-    assert "steps= must be some of" in call(SCRIPT, "dry_run=1", "steps=stage", status=1)
+    assert "steps= must be some of" in run_script(SCRIPT, "dry_run=1", "steps=stage", status=1)
 
 
 def test_another_python_is_asked_for(tmp_path):
-    assert "there is no python9" in call(SCRIPT, f"venv={tmp_path}/venv", f"out={tmp_path}", "python=python9", status=1)
+    assert "there is no python9" in run_script(
+        SCRIPT, f"venv={tmp_path}/venv", f"out={tmp_path}", "python=python9", status=1
+    )
 
 
 def test_kernels_are_executed_without_the_self_check(monkeypatch):

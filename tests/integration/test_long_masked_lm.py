@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from tests.integration.conftest import ROOT, run
+from tests.lab import ROOT, run
 from tests.tasks.masked_lm.mlm_folder import random_texts
 from tests.text.tiny_gpt2 import write_vocabulary
 

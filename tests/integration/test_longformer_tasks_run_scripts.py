@@ -8,7 +8,8 @@ import runpy
 import pytest
 
 from tests.forked_python import PYTHON
-from tests.integration.test_run_scripts import SCRIPTS, call, dry_run, module, options
+from tests.integration.conftest import dry_run, module, options
+from tests.lab import SCRIPTS, run_script
 from tests.text.tiny_gpt2 import write_vocabulary
 
 SCRIPT = "longformer_tasks/run.sh"
@@ -97,7 +98,7 @@ def test_hyperpartisan_is_trained_with_five_seeds():
 
 @pytest.mark.parametrize("script", ["table_7", "table_10", "large"])
 def test_every_table_runs_dry(script):
-    output = call(f"longformer_tasks/{script}.sh", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8")
+    output = run_script(f"longformer_tasks/{script}.sh", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8")
     assert "published" in output
     with_figures = [line.split() for line in output.splitlines() if line.split()[2:3] == ["-"]]
     assert len(with_figures) == {"table_7": 12, "table_10": 9, "large": 3}[script]
@@ -140,7 +141,7 @@ def test_wikihop_from_the_released_files_to_its_figure(tmp_path):
     raw.mkdir()
     for split in ("train", "dev"):
         (raw / f"{split}.json").write_text(json.dumps(questions))
-    output = call(
+    output = run_script(
         *(SCRIPT, "experiments=wikihop", f"out={tmp_path}", f"raw={raw}", f"python={PYTHON}", "gpus=0"),
         *(f"bpe={write_vocabulary(tmp_path / 'gpt2')}", "pretrained=-", "arch=longformer_roberta_tiny", "length=128"),
         *("w1=8", "batch=4", "device_batch=4", "lr=3e-3", "warmup=2", "epochs=30", "recompute=0", "num_workers=0"),

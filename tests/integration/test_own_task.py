@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 
-from tests.integration.conftest import ROOT, run
+from tests.lab import ROOT, run
 from tests.text.tiny_gpt2 import TEXT, write_vocabulary
 
 EXAMPLE = ROOT / "docs" / "own_task" / "key_sentence"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.forked_python import PYTHON
-from tests.integration.test_run_scripts import call, dry_run, options
+from tests.integration.conftest import dry_run, options
+from tests.lab import run_script
 
 
 def commands(experiment: str, *arguments: object) -> list[list[str]]:
@@ -61,7 +62,7 @@ def test_the_numbers_are_the_papers(experiment):
 
 def test_the_fusion_is_trained_as_the_model_beside_it():
     """Thesis table 3.6: the same budget, whatever it is."""
-    output = call("pretraining/thesis.sh", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8", "steps=train")
+    output = run_script("pretraining/thesis.sh", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8", "steps=train")
     lines = output.replace("\\\n", " ").splitlines()
     thesis, fusion = (shlex.split(line) for line in lines if "-m " in line)
     assert options(fusion)["--arch"] == "poolingformer_deberta_large"
@@ -86,7 +87,7 @@ def test_epochs_become_updates():
     ],
 )
 def test_mistakes_are_explained(arguments, message, tmp_path):
-    output = call("pretraining/thesis.sh", "dry_run=1", f"out={tmp_path}", "gpus=1", *arguments, status=1)
+    output = run_script("pretraining/thesis.sh", "dry_run=1", f"out={tmp_path}", "gpus=1", *arguments, status=1)
     assert message in output
 
 
@@ -108,9 +109,9 @@ def test_a_dump_becomes_a_model_that_two_processes_resume(tmp_path):
     arguments += ["arch=poolingformer_roberta_tiny", "length=64", "w1=8", "w2=24", "pooled_layers=1", "warmup=1"]
     arguments += ["batch=4", "device_batch=4", "epochs=1", "gpus=0", "num_workers=0", "preprocess_workers=1"]
     arguments += ["experiments=thesis_large"]
-    first = call("pretraining/thesis.sh", *arguments)
+    first = run_script("pretraining/thesis.sh", *arguments)
     assert '"valid_loss"' in first
     assert (tmp_path / "thesis_large" / "checkpoints" / "checkpoint_best.pt").is_file()
-    again = call("pretraining/thesis.sh", *arguments, "epochs=2", "steps=train", "cpus=2", "context=2")
+    again = run_script("pretraining/thesis.sh", *arguments, "epochs=2", "steps=train", "cpus=2", "context=2")
     assert "Loaded checkpoint" in again
     assert '"epoch": 2' in again

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.forked_python import PYTHON
-from tests.integration.test_run_scripts import SCRIPTS, call, dry_run, module, options, tool
+from tests.integration.conftest import dry_run, module, options
+from tests.lab import SCRIPTS, run_script
 from tests.tasks.question_answering.folders import Example, write_folder
 
 FULL = ("128", "512", "15-20", "5", "4", "ldconv")
@@ -97,7 +98,7 @@ def test_segments_that_see_a_part_are_trained_on_where_that_is_wanted(tmp_path, 
     write_folder(tmp_path, {"train": [Example([5], [6] * 30, [(0, 2), (2, 20)], [(1, 1, 3, 15)])]})
     sizes = ["--max-positions", "15", "--doc-stride", "4", "--max-question-length", "6", "--negative-share", "1"]
     counter = "question_answering/count_segments.py"
-    assert int(tool(counter, tmp_path, *sizes, "--partial-segments", partial_segments)) == count
+    assert int(run_script(counter, tmp_path, *sizes, "--partial-segments", partial_segments)) == count
 
 
 def test_an_ensemble_predicts_with_all_members_into_a_folder_of_its_own():
@@ -130,10 +131,10 @@ def test_an_ensemble_never_overwrites_a_member(tmp_path):
         file.write_text("a's")
     steps = ["experiments=nq_large", "steps=predict,score", f"out={tmp_path}", "gpus=0", f"python={PYTHON}"]
     for members in ("b", "a,b", "b,c"):
-        output = call("question_answering/run.sh", *steps, "name=a", f"ensemble={members}", status=1)
+        output = run_script("question_answering/run.sh", *steps, "name=a", f"ensemble={members}", status=1)
         assert "name=a is a trained model" in output
-    assert "needs a name" in call("question_answering/run.sh", *steps, "ensemble=b,c", status=1)
-    output = call("question_answering/run.sh", *steps, "name=nq_large_lr1", "ensemble=b,c", status=1)
+    assert "needs a name" in run_script("question_answering/run.sh", *steps, "ensemble=b,c", status=1)
+    output = run_script("question_answering/run.sh", *steps, "name=nq_large_lr1", "ensemble=b,c", status=1)
     assert "name=nq_large_lr1 is an experiment of" in output  # which may be trained later
     assert [file.read_text() for file in files] == ["a's"] * 2
 
@@ -141,7 +142,7 @@ def test_an_ensemble_never_overwrites_a_member(tmp_path):
 def call_dry(*arguments: object) -> str:
     """The output of a dry run, each command on one line."""
     arguments = [f"python={PYTHON}", "out=/out", "dry_run=1", *arguments]
-    return call("question_answering/run.sh", *arguments).replace("\\\n", " ")
+    return run_script("question_answering/run.sh", *arguments).replace("\\\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -157,18 +158,18 @@ def call_dry(*arguments: object) -> str:
     ],
 )
 def test_mistakes_are_explained(arguments, message, tmp_path):
-    output = call("question_answering/nq.sh", "dry_run=1", f"out={tmp_path}", "gpus=1", *arguments, status=1)
+    output = run_script("question_answering/nq.sh", "dry_run=1", f"out={tmp_path}", "gpus=1", *arguments, status=1)
     assert message in output
 
 
 def test_a_run_from_generated_questions_to_f1(tmp_path):
     arguments = [f"out={tmp_path}", "train=24", "dev=6", "epochs=1", "models=two_levels", "seeds=1"]
-    output = call("question_answering/far_answers.sh", *arguments, f"python={PYTHON}")
+    output = run_script("question_answering/far_answers.sh", *arguments, f"python={PYTHON}")
     assert json.loads((tmp_path / "two_levels_1" / "scores.json").read_text())["all"]["short"]["gold"] == 6
     own = read_lines(tmp_path / "two_levels_1" / "predictions.json")
     assert len(own) == 6
     assert output.splitlines()[-1].split()[0] == "two_levels"
-    again = call("question_answering/far_answers.sh", *arguments, f"python={PYTHON}")
+    again = run_script("question_answering/far_answers.sh", *arguments, f"python={PYTHON}")
     assert again.splitlines() == output.splitlines()[-len(again.splitlines()) :], "nothing but the table"
     tiny = [
         "corpus=far",
@@ -179,7 +180,7 @@ def test_a_run_from_generated_questions_to_f1(tmp_path):
         f"python={PYTHON}",
     ]
     tiny += [f"out={tmp_path}", f"dev_files={tmp_path}/raw/dev.jsonl", "experiments=tydi_large", "steps=predict,score"]
-    output = call("question_answering/run.sh", *tiny, "name=twice", "ensemble=two_levels_1,two_levels_1")
+    output = run_script("question_answering/run.sh", *tiny, "name=twice", "ensemble=two_levels_1,two_levels_1")
     assert output.splitlines()[-1].split()[0] == "twice"
     assert read_lines(tmp_path / "two_levels_1" / "predictions.json") == own
     twice = read_lines(tmp_path / "twice" / "predictions.json")  # the mean of two equal models
@@ -207,7 +208,7 @@ def test_far_answers_are_sought_by_windows_of_as_many_keys_and_as_far_a_reach():
 
 
 def test_far_answers_are_where_they_should_be(tmp_path):
-    tool("question_answering/far_answers.py", tmp_path, "--train", "20", "--dev", "1")
+    run_script("question_answering/far_answers.py", tmp_path, "--train", "20", "--dev", "1")
     for line in (tmp_path / "train.jsonl").read_text().splitlines():
         example = json.loads(line)
         text, answer = example["document_plaintext"], example["annotations"][0]
@@ -239,8 +240,9 @@ def test_comparison_of_answers(tmp_path):
     }
     for name, report in reports.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(report))
-    output = tool("compare.py", "answers", *(f"{name}={tmp_path}/{name}.json" for name in reports), "nq=77.5,58.6",
-                  f"seeds={tmp_path}/nq.json", f"seeds={tmp_path}/nq2.json", f"missing={tmp_path}/no.json")  # fmt: skip
+    files = [f"{name}={tmp_path}/{name}.json" for name in reports]
+    files += [f"seeds={tmp_path}/nq.json", f"seeds={tmp_path}/nq2.json", f"missing={tmp_path}/no.json"]
+    output = run_script("compare.py", "answers", *files, "nq=77.5,58.6")
     assert re.search(r"^seeds +62\.50 \[50\.00, 75\.00\] +25\.00 +- +-$", output, re.MULTILINE)
     assert re.search(r"^missing +- +- +- +-$", output, re.MULTILINE)
     rows = [line.split() for line in output.splitlines()]

@@ -9,7 +9,7 @@ import torch
 
 from fairseq_poolingformer.cli import predict_qa
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
-from tests.integration.conftest import ROOT, run
+from tests.lab import ROOT, run
 from tests.tasks.question_answering.folders import Example, write_folder
 from tests.text.tiny_gpt2 import write_vocabulary
 

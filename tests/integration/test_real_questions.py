@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.forked_python import PYTHON
-from tests.integration.test_run_scripts import call
+from tests.lab import run_script
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 # As many negatives as an epoch needs to have some: of 80 segments of the TyDi examples, three have an answer.
@@ -23,7 +23,9 @@ def learn(experiment: str, corpus: str, files: list[Path], epochs: int, tmp_path
     names = " ".join(map(str, files))
     options = [f"experiments={experiment}", "name=overfit", f"corpus={corpus}", f"out={tmp_path}", f"epochs={epochs}"]
     options += [f"train_files={names}", f"dev_files={names}", *TRAINING, *arguments]
-    call("question_answering/run.sh", *options, "--", *FLAGS, "--validate-interval", epochs, "--save-interval", epochs)
+    run_script(
+        "question_answering/run.sh", *options, "--", *FLAGS, "--validate-interval", epochs, "--save-interval", epochs
+    )
     return json.loads((tmp_path / "overfit" / "scores.json").read_text())
 
 

@@ -17,28 +17,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.forked_python import PYTHON, start
+from tests.forked_python import PYTHON
+from tests.integration.conftest import dry_run, options
+from tests.lab import ROOT, SCRIPTS, run_script
 
-ROOT = Path(__file__).parents[2]
-SCRIPTS = ROOT / "run_scripts"
 EXPERIMENTS = ["arxiv_4k", "arxiv_16k", "pubmed_4k", "led_4k"]
 ABLATIONS = ["base_w128", "base_w256", "base_w512", "base_w128_p256", "base_w128_p512", "base_mean", "base_max"]
-
-
-def call(script: str, *arguments: object, status: int = 0, **environment: str) -> str:
-    """Run a script; its output, both streams together."""
-    start()
-    done = subprocess.run(
-        ["bash", SCRIPTS / script, *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=1200,
-    )
-    assert done.returncode == status, done.stdout[-5000:]
-    return done.stdout
 
 
 def commands(experiment: str, *arguments: object, **environment: str) -> list[list[str]]:
@@ -47,23 +31,6 @@ def commands(experiment: str, *arguments: object, **environment: str) -> list[li
     if not (SCRIPTS / script).exists():
         script, first = "summarization/run.sh", [f"experiments={experiment}"]
     return dry_run(script, *first, *arguments, **environment)
-
-
-def dry_run(script: str, *arguments: object, **environment: str) -> list[list[str]]:
-    """The commands of a dry run of a script, each as its words."""
-    output = call(script, f"python={PYTHON}", "out=/out", "dry_run=1", *arguments, **environment)
-    return [shlex.split(line) for line in output.replace("\\\n", " ").splitlines() if "-m " in line]
-
-
-def module(words: list[str]) -> str:
-    """The last part of the name of the module that a command runs."""
-    return next(w for w in reversed(words) if words[words.index(w) - 1] == "-m").split(".")[-1]
-
-
-def options(words: list[str]) -> dict[str, str]:
-    """Flags and what follows them."""
-    following = [*words[1:], ""]
-    return {word: value for word, value in zip(words, following, strict=True) if word.startswith("--")}
 
 
 def expected(arch, positions, lr, total, window, level_two, lenpen="2", ngram="0"):
@@ -171,13 +138,13 @@ def test_slurm_starts_torchrun_on_every_node(tmp_path):
     job = {"SLURM_JOB_ID": "54321", "SLURM_JOB_NODELIST": "node[3-4]", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8"}
     job |= {"SLURM_CPUS_PER_TASK": "64", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     script = SCRIPTS / "summarization" / "arxiv_4k.sh"
-    output = call("slurm.sh", script, f"python={PYTHON}", "dry_run=1", "steps=train", **job)
+    output = run_script("slurm.sh", script, f"python={PYTHON}", "dry_run=1", "steps=train", **job)
     (train,) = (shlex.split(line) for line in output.replace("\\\n", " ").splitlines() if "-m " in line)
     assert train[0] == "srun"
     wanted = {"--nodes": "2", "--cpus-per-task": "64", "--nnodes": "2", "--nproc_per_node": "8"}
     wanted |= {"--rdzv_endpoint": "node3:34321", "--rdzv_id": "54321", "--update-freq": "2"}
     assert {name: options(train).get(name) for name in wanted} == wanted
-    assert "sbatch" in call("slurm.sh", script, status=1, SLURM_JOB_ID="")
+    assert "sbatch" in run_script("slurm.sh", script, status=1, SLURM_JOB_ID="")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +177,7 @@ def test_slurm_starts_torchrun_on_every_node(tmp_path):
     ],
 )
 def test_mistakes_are_explained(arguments, message, tmp_path):
-    output = call("summarization/arxiv_4k.sh", "dry_run=1", f"out={tmp_path}", *arguments, status=1)
+    output = run_script("summarization/arxiv_4k.sh", "dry_run=1", f"out={tmp_path}", *arguments, status=1)
     assert message in output
 
 
@@ -229,7 +196,7 @@ def program(path: Path, text: str) -> str:
 
 def test_a_step_that_fails_ends_the_script_with_its_status(corpus_to_preprocess, tmp_path):
     python = program(tmp_path / "python", "exit 7\n")
-    output = call("summarization/arxiv_4k.sh", *corpus_to_preprocess, python, status=7)
+    output = run_script("summarization/arxiv_4k.sh", *corpus_to_preprocess, python, status=7)
     assert "arxiv_4k: train" not in output
 
 
@@ -256,7 +223,7 @@ SOURCED = {"lib.sh", "experiments.sh"}
 
 @pytest.mark.parametrize("script", sorted({str(path.relative_to(SCRIPTS)) for path in SCRIPTS.rglob("*.sh")} - SOURCED))
 def test_help_names_every_option(script):
-    output = call(script, "--help")
+    output = run_script(script, "--help")
     defined = re.findall(r'^  "(\w+)=.*" # ', (SCRIPTS / script).read_text(), re.MULTILINE)
     assert [name for name in defined if f"\n  {name}=" not in output] == []
     assert f"run_scripts/{script}" in output or "run.sh" in output
@@ -326,7 +293,7 @@ def test_every_experiment_runs(experiment, bart, raw, tmp_path):
     python = sys.executable if experiment == EXPERIMENTS[0] else PYTHON
     arguments = [f"python={python}", f"out={tmp_path}", f"raw={raw}", f"bart={bart}", *TINY]
     arguments += TINY_LED if experiment.startswith("led") else TWO_LEVELS
-    output = call(f"summarization/{experiment}.sh", *arguments)
+    output = run_script(f"summarization/{experiment}.sh", *arguments)
     check_results(tmp_path / experiment, output)
     row = output.splitlines()[-1].split()
     assert row[0] == experiment
@@ -336,7 +303,7 @@ def test_every_experiment_runs(experiment, bart, raw, tmp_path):
 @pytest.mark.slow
 def test_ablations_run_on_few_examples_and_end_in_a_table(bart, raw, tmp_path):
     arguments = [f"python={PYTHON}", f"out={tmp_path}", f"raw={raw}", f"bart={bart}", *TINY, *TWO_LEVELS, "limit=15"]
-    output = call("summarization/ablations.sh", *arguments, "experiments=base_mean,base_max")
+    output = run_script("summarization/ablations.sh", *arguments, "experiments=base_mean,base_max")
     for experiment in ("base_mean", "base_max"):
         check_results(tmp_path / experiment, output)
     assert "--pool-type mean" in output
@@ -352,16 +319,16 @@ def test_two_processes_are_one_training_that_resumes_and_share_generation(bart, 
     arguments = [f"python={PYTHON}", f"out={tmp_path}", f"raw={raw}", f"bart={bart}", *TINY, *TWO_LEVELS]
     arguments += ["cpus=2", "device_batch=2"]
     # one update, so that there is something left to do
-    output = call("summarization/arxiv_4k.sh", *arguments, "steps=preprocess,train", "--", "--max-update", 1)
+    output = run_script("summarization/arxiv_4k.sh", *arguments, "steps=preprocess,train", "--", "--max-update", 1)
     assert "process 1 of 2" in output
     assert "--update-freq 2" in output
     rouge = ["metric=rouge1", "steps=train"]
-    output = call("summarization/arxiv_4k.sh", *arguments, *rouge)
+    output = run_script("summarization/arxiv_4k.sh", *arguments, *rouge)
     assert "loading pretrained model from" not in output
     assert re.search(r"Loaded checkpoint .*checkpoint_last.pt \(epoch \d @ 1 updates\)", output)
     assert '_num_updates": "2"' in output
     assert "valid_best_rouge1" in output
-    output = call("summarization/arxiv_4k.sh", *arguments, "steps=generate,score", "gen_batch=2")
+    output = run_script("summarization/arxiv_4k.sh", *arguments, "steps=generate,score", "gen_batch=2")
     files = [(tmp_path / "arxiv_4k" / f"generate.{shard}.out").read_text() for shard in range(2)]
     numbers = [re.findall(r"^D-(\d+)", text, re.MULTILINE) for text in files]
     assert [len(found) for found in numbers] == [3, 2]
@@ -376,7 +343,7 @@ def test_quickstart(data_folder, tmp_path):
     (tmp_path / "venv" / "bin" / "python").symlink_to(PYTHON)
     arguments = [f"venv={tmp_path / 'venv'}", "install=0", f"out={tmp_path}", "examples=3"]
     tiny = ["documents=8", "words=10,20", "max_tokens=1024", "updates=2", "beam=1", "summary_length=8"]
-    output = call("quickstart.sh", *arguments, *tiny)
+    output = run_script("quickstart.sh", *arguments, *tiny)
     assert [line for line in output.splitlines() if line.startswith("[6/6]")]
     assert output.count("  reference ") == 3
     runs = ["two_levels_1", "equal_keys_1"]
@@ -389,15 +356,15 @@ def test_quickstart(data_folder, tmp_path):
     assert ["pooled_q_proj.weight" in log for log in logs] == [True, False]
     kept = [tmp_path / name / file for name in runs for file in ("checkpoints/checkpoint_last.pt", "summaries.txt")]
     trained = [path.stat().st_mtime_ns for path in kept]
-    again = call("quickstart.sh", *arguments, *tiny)
+    again = run_script("quickstart.sh", *arguments, *tiny)
     assert again.count("done by an earlier run") == 2
     assert [path.stat().st_mtime_ns for path in kept] == trained
-    refused = call("quickstart.sh", *arguments, f"data={data_folder}", status=1)
+    refused = run_script("quickstart.sh", *arguments, f"data={data_folder}", status=1)
     assert "another vocabulary than the demo model" in refused
 
 
 def test_install_leaves_a_complete_environment_alone_and_explains_what_it_lacks(tmp_path):
-    assert "does not fit" in call("install.sh", f"venv={tmp_path}/venv", "python=false", status=1)
+    assert "does not fit" in run_script("install.sh", f"venv={tmp_path}/venv", "python=false", status=1)
     assert not (tmp_path / "venv").exists()
 
 
@@ -412,7 +379,7 @@ def installed(tmp_path):
     python.chmod(0o755)
 
     def run(script: str, *arguments: str) -> list[list[str]]:
-        call(script, f"venv={tmp_path / 'venv'}", f"python={python}", *arguments)
+        run_script(script, f"venv={tmp_path / 'venv'}", f"python={python}", *arguments)
         return [line.split("\t")[:-1] for line in log.read_text().splitlines()]
 
     return run
@@ -430,14 +397,6 @@ def test_the_oldest_versions_are_installed_and_tested(installed):
     assert {"torch==2.6", "numpy==1.26", "tiktoken==0.13"} < set(asked[-2])
     assert asked[-1][:2] == ["-m", "pytest"]
     assert all((ROOT / name).is_file() for name in asked[-1] if name.endswith(".py"))
-
-
-def tool(name: str, *arguments: object, status: int = 0) -> str:
-    """Run a Python script of the folder; its output, both streams together."""
-    start()
-    done = subprocess.run([PYTHON, SCRIPTS / name, *map(str, arguments)], capture_output=True, text=True, timeout=1200)
-    assert done.returncode == status, done.stderr
-    return done.stdout + done.stderr
 
 
 def test_plot_reads_resumed_trainings_and_any_validation_split(tmp_path, monkeypatch):
@@ -459,10 +418,10 @@ def test_plot_reads_resumed_trainings_and_any_validation_split(tmp_path, monkeyp
     plain = tmp_path / "plain.log"
     plain.write_text('{"epoch": 1, "test-few_loss": "3", "test-few_num_updates": "1e+06"}\n')
     assert plot_loss.read_log(plain) == {"test-few": {10**6: 3.0}}
-    tool("plot_loss.py", log, plain, "--output", tmp_path / "pictures" / "loss.png")
+    run_script("plot_loss.py", log, plain, "--output", tmp_path / "pictures" / "loss.png")
     assert (tmp_path / "pictures" / "loss.png").read_bytes().startswith(b"\x89PNG")
     log.write_text("nothing\n")
-    assert "no loss in it" in tool("plot_loss.py", log, "--output", tmp_path / "loss.png", status=1)
+    assert "no loss in it" in run_script("plot_loss.py", log, "--output", tmp_path / "loss.png", status=1)
 
 
 def test_comparison_leaves_cells_without_a_result_empty(tmp_path):
@@ -473,15 +432,15 @@ def test_comparison_leaves_cells_without_a_result_empty(tmp_path):
     ]
     (tmp_path / "a.json").write_text(json.dumps({"flavours": flavours}))
     arguments = [f"a={tmp_path}/a.json", "a=40.00,15.00,35.00", f"b={tmp_path}/b.json"]
-    rows = [line.split() for line in tool("compare.py", "rouge", *arguments).splitlines()]
+    rows = [line.split() for line in run_script("compare.py", "rouge", *arguments).splitlines()]
     assert rows[1] == ["a", "25.00", "25.00", "25.00", "25.00", "40.00", "15.00", "35.00"]
     assert rows[2] == ["b", *"-------"]
-    assert "published" not in tool("compare.py", "rouge", f"a={tmp_path}/a.json")
+    assert "published" not in run_script("compare.py", "rouge", f"a={tmp_path}/a.json")
     (tmp_path / "test.json").write_text(json.dumps({"bpc": 1.02345}))
-    rows = tool("compare.py", "bits", f"small={tmp_path}/test.json", "small=1.00", "large=0.99").splitlines()
+    rows = run_script("compare.py", "bits", f"small={tmp_path}/test.json", "small=1.00", "large=0.99").splitlines()
     assert [line.split() for line in rows[1:]] == [["small", "1.0234", "1.00"], ["large", "-", "0.99"]]
-    assert "3 published numbers" in tool("compare.py", "rouge", "a=40.00,15.00", status=2)
-    assert "give NAME=FILE.json" in tool("compare.py", "rouge", tmp_path / "a.json", status=2)
+    assert "3 published numbers" in run_script("compare.py", "rouge", "a=40.00,15.00", status=2)
+    assert "give NAME=FILE.json" in run_script("compare.py", "rouge", tmp_path / "a.json", status=2)
 
 
 def test_scores_of_several_trainings_are_a_mean_and_a_deviation(tmp_path):
@@ -489,22 +448,24 @@ def test_scores_of_several_trainings_are_a_mean_and_a_deviation(tmp_path):
         (tmp_path / f"{seed}.json").write_text(json.dumps({"f1": f1}))
     files = [f"{tmp_path}/{seed}.json" for seed in (1, 2, 3)]  # the last is not there yet
     rows = ["--row", "one", "f1", "75.2", files[0], "--row", "all", "f1", "75.2", *files, "--row", "no", "f1", "-", "x"]
-    assert [line.split() for line in tool("compare.py", "tasks", *rows).splitlines()[1:]] == [
+    assert [line.split() for line in run_script("compare.py", "tasks", *rows).splitlines()[1:]] == [
         ["one", "f1", "40.00", "75.2"],
         ["all", "f1", "41.00", "±", "1.41", "(2)", "75.2"],
         ["no", "f1", "-", "-"],
     ]
-    assert "no figure 'em'; there are f1" in tool("compare.py", "tasks", "--row", "a", "em", "-", files[0], status=2)
-    assert "give NAME FIGURE PUBLISHED and" in tool("compare.py", "tasks", "--row", "a", "f1", "-", status=2)
+    assert "no figure 'em'; there are f1" in run_script(
+        "compare.py", "tasks", "--row", "a", "em", "-", files[0], status=2
+    )
+    assert "give NAME FIGURE PUBLISHED and" in run_script("compare.py", "tasks", "--row", "a", "f1", "-", status=2)
 
 
 def test_summaries_are_shown_from_all_parts_of_the_list(tmp_path):
     for name in ("hypotheses", "references", "ids"):
         (tmp_path / name).write_text("".join(f"{name} {number}\n" for number in range(9)))
     files = [tmp_path / "hypotheses", tmp_path / "references"]
-    output = tool("show_summaries.py", *files, "--ids", tmp_path / "ids", "--count", 3)
+    output = run_script("show_summaries.py", *files, "--ids", tmp_path / "ids", "--count", 3)
     assert re.findall(r"^\S.*", output, re.MULTILINE) == ["ids 0", "ids 3", "ids 6"]
     assert re.findall(r"^  summary +(.*)", output, re.MULTILINE) == [f"hypotheses {number}" for number in (0, 3, 6)]
-    assert tool("show_summaries.py", *files, "--count", 20).count("  reference ") == 9
+    assert run_script("show_summaries.py", *files, "--count", 20).count("  reference ") == 9
     (tmp_path / "references").write_text("one\n")
-    assert "9 hypotheses but 1 references" in tool("show_summaries.py", *files, status=2)
+    assert "9 hypotheses but 1 references" in run_script("show_summaries.py", *files, status=2)

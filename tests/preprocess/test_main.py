@@ -13,7 +13,7 @@ import pytest
 import preprocess
 from fairseq_poolingformer.tasks.registry import corpora
 from preprocess.__main__ import main
-from tests.integration.conftest import ROOT
+from tests.lab import ROOT
 
 
 @pytest.mark.parametrize("name", corpora())

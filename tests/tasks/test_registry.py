@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from fairseq_poolingformer.tasks import registry
-from tests.integration.conftest import ROOT
+from tests.lab import ROOT
 
 
 def test_every_task_has_its_parts():
