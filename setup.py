@@ -121,7 +121,6 @@ setup(
             "poolingformer-show=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-score=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-convert=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-predict-qa=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-predict=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-eval-lm=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-eval-mlm=fairseq_poolingformer.cli.main:main_of_script",

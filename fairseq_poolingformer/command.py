@@ -223,3 +223,20 @@ def load_fairseq() -> None:
     import fairseq_poolingformer
 
     fairseq_poolingformer.register()
+
+
+def add_shard_options(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--num-shards``, with ``what`` as its help, and ``--shard-id``."""
+    parser.add_argument("--num-shards", type=positive, default=1, metavar="N", help=what)
+    parser.add_argument("--shard-id", type=int, default=0, metavar="K", help="which, from 0")
+
+
+def check_shard(args: argparse.Namespace) -> None:
+    """Raise UsageError unless there is such a shard."""
+    if not 0 <= args.shard_id < args.num_shards:
+        raise UsageError(f"--shard-id must be between 0 and {args.num_shards - 1}, got {args.shard_id}")
+
+
+def shard(args: argparse.Namespace, count: int) -> range:
+    """The numbers, of 0 to ``count`` − 1, that fall to this shard."""
+    return range(count * args.shard_id // args.num_shards, count * (args.shard_id + 1) // args.num_shards)

@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_poolingformer.command import finite
-from fairseq_poolingformer.tasks.hotpotqa.examples import AnswerType, HotpotqaSplit
-from fairseq_poolingformer.tasks.hotpotqa.scores import PARAGRAPH_SCORES, Fact, facts_of
+from fairseq_poolingformer.tasks.hotpotqa.data import PARAGRAPH_SCORES, AnswerType, Fact, HotpotqaSplit, facts_of
+from fairseq_poolingformer.tasks.shared.answers import find_answers, hotpotqa_words
 from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH, MAX_QUESTION_LENGTH
-from fairseq_poolingformer.tasks.shared.normalized_text import find_answers, hotpotqa_words
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_file import read_json_file
@@ -201,7 +200,7 @@ def find_places(answer: str, paragraphs: Sequence[Paragraph]) -> list[tuple[int,
 
 
 def encode(tokenizer: Tokenizer, example: HotpotqaExample) -> Encoded | Reject:
-    """Make the arrays of :class:`~fairseq_poolingformer.tasks.hotpotqa.examples.HotpotqaSplit`."""
+    """Make the arrays of :class:`~fairseq_poolingformer.tasks.hotpotqa.data.HotpotqaSplit`."""
     question = tokenizer.encode(" " + example.texts[0].strip())
     tokens = [Tokens(*tokenizer.encode_with_offsets(" " + text if text else "")) for text in example.texts[1:]]
     sizes = [len(one.ids) for one in tokens]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_poolingformer.tasks.classification import scores
-from fairseq_poolingformer.tasks.classification.scores import HYPERPARTISAN_LABELS, read_ground_truth
+from fairseq_poolingformer.tasks.classification.data import HYPERPARTISAN_LABELS, read_ground_truth
 from fairseq_poolingformer.text.json_values import BadLine
 
 from .labelled_text import LabelledDocument, corpus_of, make_shared_parser

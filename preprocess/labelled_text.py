@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit, amounts_as_integers
-from fairseq_poolingformer.tasks.classification.scores import label_of
+from fairseq_poolingformer.tasks.classification.data import ClassificationSplit, amounts_as_integers, label_of
 from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.json_values import BadLine, type_name
 from fairseq_poolingformer.text.labels import AMOUNT, AMOUNT_LABEL, ONE, PROBLEM_TYPES, SEVERAL, id_of
@@ -67,7 +66,7 @@ def encoder_of(labels: Sequence[str], problem: str = ONE) -> functools.partial:
 def encode(
     tokenizer: Tokenizer, example: LabelledDocument, labels: Sequence[str], problem: str = ONE
 ) -> Encoded | Reject:
-    """Make the arrays of :class:`~fairseq_poolingformer.tasks.classification.examples.ClassificationSplit`."""
+    """Make the arrays of :class:`~fairseq_poolingformer.tasks.classification.data.ClassificationSplit`."""
     document, *others = map(tokenizer.encode, example.texts)
     if not len(document) or not all(map(len, others)):
         return Reject("empty document")

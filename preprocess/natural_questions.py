@@ -17,7 +17,7 @@ import sys
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.question_answering.gold import natural_questions_annotation
+from fairseq_poolingformer.tasks.question_answering.official import natural_questions_annotation
 from fairseq_poolingformer.tasks.question_answering.predictions import example_id_text
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates

@@ -13,8 +13,13 @@ from typing import BinaryIO
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.coreference.conll import ConllDocument, RawDocument, parse_document, split_documents
-from fairseq_poolingformer.tasks.coreference.examples import CoreferenceSplit
+from fairseq_poolingformer.tasks.coreference.data import (
+    ConllDocument,
+    CoreferenceSplit,
+    RawDocument,
+    parse_document,
+    split_documents,
+)
 from fairseq_poolingformer.text.json_values import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
@@ -70,7 +75,7 @@ def parse(record: Record, annotated: bool) -> CoreferenceExample | Reject:
 
 
 def encode(tokenizer: Tokenizer, example: CoreferenceExample) -> Encoded:
-    """Make the arrays of :class:`~fairseq_poolingformer.tasks.coreference.examples.CoreferenceSplit`."""
+    """Make the arrays of :class:`~fairseq_poolingformer.tasks.coreference.data.CoreferenceSplit`."""
     document = example.document
     speakers: dict[str, int] = {}
     rows = [(*mention, entity) for entity, cluster in enumerate(document.clusters, 1) for mention in cluster]

@@ -12,17 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.question_answering.examples import (
-    QuestionAnsweringSplit,
-    SegmentLimits,
-    Segments,
-    cut_into_segments,
-)
-from fairseq_poolingformer.tasks.question_answering.labels import (
+from fairseq_poolingformer.tasks.question_answering.data import (
     Answers,
     AnswerType,
     Label,
+    QuestionAnsweringSplit,
+    SegmentLimits,
+    Segments,
     count_longer,
+    cut_into_segments,
     label_segments,
     read_answers,
 )
@@ -144,7 +142,7 @@ def checked_answer(
 
 
 def encode(tokenizer: Tokenizer, example: QuestionExample) -> Encoded | Reject:
-    """Make the arrays of :mod:`fairseq_poolingformer.tasks.question_answering.examples` for an example.
+    """Make the arrays of :mod:`fairseq_poolingformer.tasks.question_answering.data` for an example.
 
     An answer becomes all tokens that share text with it; a note says where they hold more or less than the answer. A
     paragraph without a token is left out. A short answer without a token becomes a long answer, and a long answer

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH, MAX_QUESTION_LENGTH
-from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaSplit
+from fairseq_poolingformer.tasks.triviaqa.data import TriviaqaSplit
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_values import BadLine, type_name

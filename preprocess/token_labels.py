@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelSplit
+from fairseq_poolingformer.tasks.token_labels.data import TokenLabelSplit
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_values import BadLine, type_name
 from fairseq_poolingformer.text.labels import id_of
@@ -90,7 +90,7 @@ def _label(label: object, names: Sequence[str]) -> str:
 
 
 def encode(tokenizer: Tokenizer, example: LabelledWords, labels: Sequence[str]) -> Encoded | Reject:
-    """Make the arrays of :class:`~fairseq_poolingformer.tasks.token_labels.examples.TokenLabelSplit`."""
+    """Make the arrays of :class:`~fairseq_poolingformer.tasks.token_labels.data.TokenLabelSplit`."""
     unknown = next((label for label in example.label if label not in labels), None)
     if unknown is not None:
         return Reject(f"unknown label: {unknown!r} is not one of {', '.join(labels)}")

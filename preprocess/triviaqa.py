@@ -17,10 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.tasks.shared.answers import find_answers
 from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH, MAX_QUESTION_LENGTH
-from fairseq_poolingformer.tasks.shared.normalized_text import find_answers
-from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaSplit
-from fairseq_poolingformer.tasks.triviaqa.scores import DOMAINS, PAGE_LISTS, prediction_key, right_answers
+from fairseq_poolingformer.tasks.triviaqa.data import DOMAINS, PAGE_LISTS, TriviaqaSplit, prediction_key, right_answers
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_values import BadLine
@@ -141,7 +140,7 @@ def parse(fields: dict, annotated: bool) -> TriviaqaExample | Skipped:
 
 
 def encode(tokenizer: Tokenizer, example: TriviaqaExample) -> Encoded | Reject:
-    """Make the arrays of :class:`~fairseq_poolingformer.tasks.triviaqa.examples.TriviaqaSplit`."""
+    """Make the arrays of :class:`~fairseq_poolingformer.tasks.triviaqa.data.TriviaqaSplit`."""
     question, document = example.texts
     ids = tokenizer.encode(question)
     tokens = Tokens(*tokenizer.encode_with_offsets(document))

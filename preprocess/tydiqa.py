@@ -8,7 +8,7 @@ paragraphs.
 import functools
 import sys
 
-from fairseq_poolingformer.tasks.question_answering.gold import TYDIQA_KEYS, tydiqa_annotation, tydiqa_span
+from fairseq_poolingformer.tasks.question_answering.official import TYDIQA_KEYS, tydiqa_annotation, tydiqa_span
 from fairseq_poolingformer.tasks.question_answering.predictions import example_id_text
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_values import BadLine

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.wikihop.examples import LONGEST, WikihopSplit
+from fairseq_poolingformer.tasks.wikihop.data import LONGEST, WikihopSplit
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_values import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
@@ -77,7 +77,7 @@ def _texts(fields: dict, key: str) -> list[str]:
 
 
 def encode(tokenizer: Tokenizer, example: WikihopExample) -> Encoded | Reject:
-    """Make the arrays of :class:`~fairseq_poolingformer.tasks.wikihop.examples.WikihopSplit`."""
+    """Make the arrays of :class:`~fairseq_poolingformer.tasks.wikihop.data.WikihopSplit`."""
     question, *rest = (tokenizer.encode(" " + text.strip()) for text in example.texts)
     candidates, supports = rest[: example.num_candidates], rest[example.num_candidates :]
     arrays = {"question": question, "answer": np.array([] if example.answer is None else [example.answer], np.int64)}

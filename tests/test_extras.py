@@ -93,7 +93,6 @@ COMMANDS = {
     "summarize paper.txt": "text",
     "show paper.txt": "text",
     "predict folder --path model.pt": "text",
-    "predict-qa folder --path model.pt": "text",
     "score --task coreference predictions --gold gold": "scoring",
     "score --task question_answering predictions.json --gold gold.json": "scoring",
     "eval-mlm folder --path model.pt": "text",

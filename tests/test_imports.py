@@ -11,16 +11,15 @@ WITHOUT_FAIRSEQ = "import sys; sys.modules['fairseq'] = None; "
 MODULES = [
     "attention",
     "tasks.summarization.rouge",
-    "tasks.summarization.sentences",
     "text.tokenizers",
     "text.dictionary",
     "cli.score",
     "tasks.question_answering.scores",
     "cli.convert",
     "tasks.question_answering.head",
-    "tasks.question_answering.labels",
+    "tasks.question_answering.data",
     "tasks.question_answering.predictions",
-    "tasks.wikihop.examples",
+    "tasks.wikihop.data",
     "tasks.coreference.scores",
 ]
 
@@ -41,7 +40,7 @@ def test_imports_no_fairseq_and_configures_no_logging():
 
 
 def test_help_needs_no_fairseq_and_prints_nothing_else():
-    names = ["summarize", "predict", "predict_qa", "eval_mlm", "average_checkpoints", "score", "convert", "doctor"]
+    names = ["summarize", "predict", "eval_mlm", "average_checkpoints", "score", "convert", "doctor"]
     commands = [f"cli.{name}" for name in (*names, "eval_lm", "sample_lm")]
     check = WITHOUT_FAIRSEQ + (
         "import importlib, sys\n"

@@ -25,8 +25,8 @@ UPWARDS = {  # folders that know one above them
 }
 # of the folders that load without fairseq, the modules that face it
 FAIRSEQ_SIDE = (
-    *("tasks.*.task", "tasks.*.loss", "tasks.shared.base_task"),
-    *(f"tasks.summarization.{name}" for name in ("scorer", "dataset", "sharing")),
+    "tasks.*.task",
+    "tasks.shared.base_task",
 )
 WITHOUT_FAIRSEQ = {"extras", "patching", "command", "checkpoint_reader", "settings", "levels", "attention", "text"}
 WITHOUT_FAIRSEQ |= {"weights", "huggingface", "tasks", "preprocess"}

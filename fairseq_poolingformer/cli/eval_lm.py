@@ -19,11 +19,8 @@ from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import (
     add_device_options,
     add_memory_option,
-    add_shard_options,
-    check_shard,
-    shard,
 )
-from fairseq_poolingformer.command import UsageError, positive, run_command
+from fairseq_poolingformer.command import UsageError, add_shard_options, check_shard, positive, run_command, shard
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.dictionary import NEWLINE
 

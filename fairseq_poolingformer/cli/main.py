@@ -35,10 +35,6 @@ COMMANDS = {
     "average-checkpoints": ("fairseq_poolingformer.cli.average_checkpoints", "average the parameters of checkpoints"),
     "completion": ("fairseq_poolingformer.cli.main", "print a shell's completion of all this"),
 }
-# former names, which stay for one version: module and function
-FORMER = {
-    "predict-qa": ("fairseq_poolingformer.cli.predict_qa", "main"),
-}
 LIBRARIES = ("torch", "triton", "fairseq", "fairseq-fixed", "transformers", "sentencepiece", "numpy")
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -70,16 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with output_for_a_while():
             print(versions() if name == "--version" else usage())
         return 0
-    if name not in COMMANDS and name not in FORMER:
+    if name not in COMMANDS:
         print(f"{usage()}\n\npoolingformer: there is no command {name}", file=sys.stderr)
         return 2
     if name == "completion":
         return run_command(make_parser(), run, options)
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # of torch, where there is none
-    module, function = FORMER.get(name) or (COMMANDS[name][0], "main")
     with saying_what_is_missing(f"poolingformer {name}"):
-        command = importlib.import_module(module)
-    return getattr(command, function)(options)
+        command = importlib.import_module(COMMANDS[name][0])
+    return command.main(options)
 
 
 def main_of_script() -> int:

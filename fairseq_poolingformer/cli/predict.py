@@ -6,29 +6,23 @@ import argparse
 import json
 import sys
 from dataclasses import fields, is_dataclass, replace
-from importlib import import_module
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from fairseq_poolingformer.cli.models import load_models, read_batches
 from fairseq_poolingformer.cli.options import add_device_options
-from fairseq_poolingformer.command import (
-    add_user_dir,
-    natural,
-    positive,
-    run_command,
-    saying_what_is_missing,
-    take_user_dir,
-)
+from fairseq_poolingformer.command import UsageError, add_user_dir, natural, positive, run_command, take_user_dir
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.text.atomic_write import require_writable
 
 _EPILOG = """\
 examples:
   poolingformer-predict data-bin/wikihop --path run/checkpoint_best.pt --subset valid --output predictions.json
-  poolingformer-score predictions.json --gold qangaroo_v1.1/wikihop/dev.json
+  poolingformer-score predictions.json --task wikihop --gold qangaroo_v1.1/wikihop/dev.json
 
 The data folder says which task it is. A task may have options of its own, as question answering has:
   poolingformer-predict data-bin/nq --help
@@ -36,14 +30,11 @@ The data folder says which task it is. A task may have options of its own, as qu
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command of the task whose data folder is among the arguments, and return its exit status."""
+    """Run the command and return its exit status."""
     arguments = take_user_dir(sys.argv[1:] if arguments is None else arguments)
     task = next(filter(None, (_task_of(Path(argument)) for argument in arguments)), None)
-    if task is not None and task.predict not in ("", __spec__.name):
-        with saying_what_is_missing("poolingformer-predict"):
-            command = import_module(task.predict)
-        return command.main(arguments)
-    return run_command(make_parser(), run, arguments)
+    own = task and task.module("predictions")  # with options of its own
+    return run_command(make_parser(own), partial(run, own=own), arguments)
 
 
 def _task_of(folder: Path) -> registry.Task | None:
@@ -56,17 +47,17 @@ def _task_of(folder: Path) -> registry.Task | None:
         return None
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the command line, with a task's own options."""
     parser = argparse.ArgumentParser(
         prog="poolingformer-predict",
         description="Predict a split of a data folder and write the official prediction file of its task.",
-        epilog=_EPILOG,
+        epilog=_EPILOG if own is None else own.EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("data", type=Path, help="data folder")
-    add("--path", required=True, help="checkpoint of the folder's task, or a folder of poolingformer finetune")
+    add("--path", help="checkpoint of the folder's task, or a folder of poolingformer finetune")
     add("--subset", default="valid", help="split to predict (default: %(default)s)")
     add("--output", type=Path, required=True, help="file of the predictions")
     add("--max-positions", type=positive, metavar="N", help="tokens of a segment, at least 8 (default: as in training)")
@@ -80,24 +71,29 @@ def make_parser() -> argparse.ArgumentParser:
     add_device_options(parser)
     add("--num-workers", type=natural, default=1, metavar="N", help="processes that read data (default: %(default)s)")
     add_user_dir(parser)
+    if own is not None:
+        own.add_options(parser)
     return parser
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace, own: ModuleType | None = None) -> None:
     """Write the predictions of a split."""
     require_writable(args.output)
+    if own is not None:
+        return own.run(args, load_models, read_batches)
+    if args.path is None:
+        raise UsageError("give --path, the checkpoint to predict with")
     if not args.data.is_dir():
         raise FileNotFoundError(f"{args.data}: no such folder")
     found = _task_of(args.data)
-    if found is None or not found.predict:
-        known = ", ".join(name for name, task in registry.tasks().items() if task.predict)
+    if found is None or not found.is_predicted:
+        known = ", ".join(name for name, task in registry.tasks().items() if task.is_predicted)
         raise ValueError(f"{args.data}: not a finished data folder of a task that is predicted ({known})")
-    kind = found.name
-    (model,), task = load_models([args.path], args.device, args.precision, task=kind, data=args.data)
+    (model,), task = load_models([args.path], args.device, args.precision, task=found.name, data=args.data)
     from fairseq_poolingformer.tasks.shared.base_task import check_encoder
 
     if args.max_positions is not None:
-        check_encoder(model, kind, args.max_positions)
+        check_encoder(model, found.name, args.max_positions)
         task.cfg.max_positions = args.max_positions
         task.check_lengths()
     predictor = task.predictor(args.data, args.subset)

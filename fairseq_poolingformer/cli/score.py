@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser = scores.make_parser(prog)
         parser.add_argument("--task", metavar="NAME", help=argparse.SUPPRESS)  # read above
         return run_command(parser, scores.run, list(map(_spaced, arguments)))
-    return run_command(make_parser(prog), lambda args: run(args, scores), arguments)
+    return run_command(make_parser(prog), lambda args: run(args, task, scores), arguments)
 
 
 def _task_of_folder(file: str) -> str | None:
@@ -120,7 +120,7 @@ def parser_of(task: str) -> argparse.ArgumentParser:
     return scores.make_parser("poolingformer-score") if hasattr(scores, "run") else make_parser()
 
 
-def run(args: argparse.Namespace, scores: ModuleType) -> None:
+def run(args: argparse.Namespace, task: str, scores: ModuleType) -> None:
     """Print the figures and write them to ``--json``."""
     from fairseq_poolingformer.tasks.shared.estimates import intervals
 
@@ -133,9 +133,8 @@ def run(args: argparse.Namespace, scores: ModuleType) -> None:
         shown = f"{figure:.2f}" if isinstance(figure, float) else f"{figure:,}"
         print(f"{name:{width}}  {shown}" + ("  [{:.2f}, {:.2f}]".format(*ranges[name]) if name in ranges else ""))
     if args.json:
-        kind = next(task.name for task in registry.tasks().values() if scores.__name__ == f"{task.package}.scores")
         more = {"intervals": ranges} if args.intervals else {}
-        write_lines(args.json, [json.dumps({"kind": kind, **figures, **more}, indent=1)])
+        write_lines(args.json, [json.dumps({"kind": task, **figures, **more}, indent=1)])
 
 
 def _scores_of(name: str) -> ModuleType | SimpleNamespace:
@@ -146,7 +145,7 @@ def _scores_of(name: str) -> ModuleType | SimpleNamespace:
     known = {task.name: task for task in registry.tasks().values() if task.figures}
     if name not in known:
         raise UsageError(f"--task {name}: no such task; choose one of {', '.join([*known, SQUAD, *SUITES, *PRESETS])}")
-    return known[name].module("scores")
+    return known[name].scores()
 
 
 if __name__ == "__main__":

@@ -209,7 +209,7 @@ def _of_summarizer(path: Path) -> tuple[Path, str | None]:
     checkpoint = checkpoint_of(path)
     trained = _trained_task(checkpoint)
     known = registry.tasks().get(trained)
-    if known is not None and (known.predict or trained in OTHER_COMMANDS):
+    if known is not None and (known.is_predicted or trained in OTHER_COMMANDS):
         command = OTHER_COMMANDS.get(trained, "predict DATA-FOLDER --output FILE")
         raise ValueError(
             f"{path}: a model of --task {trained}, which writes no summaries; poolingformer {command} --path {path} "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.summarization.sentences import split_sentences
+from fairseq_poolingformer.tasks.summarization.rouge import split_sentences
 from fairseq_poolingformer.text.tokenizer_base import byte_offsets
 
 _WORD = re.compile(r"\S+")

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 GROUP = OWN = "fairseq_poolingformer.tasks"
-PARTS = ("models", "task", "loss", "scorer")  # a task's modules that register something with fairseq
+PARTS = ("models", "task", "loss")  # a task's modules that register something with fairseq
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,15 @@ class Task:
 
     Attributes:
         name: of fairseq's ``--task``; ``corpus.json`` of a data folder has it as ``kind``.
-        package: the Python package of its modules: :data:`PARTS`, ``scores``, and whatever these import; a task has
-            those that it needs.
+        package: the Python package of its modules: :data:`PARTS`, ``scores`` or ``data``, and whatever these import; a
+            task has those that it needs.
         kinds: other values of ``kind`` in ``corpus.json``.
         corpora: the commands that preprocess data for it, with one line of help each.
         commands: the package of these commands' modules; "" for ``package``.
-        figures: the official figures that ``scores`` computes, for help; "" where there are none.
+        figures: the official figures that it computes, for help; "" where there are none.
         models: the module of the architectures that it trains.
-        predict: the module of the command that predicts it; "" where none does.
+        is_predicted: whether ``poolingformer-predict`` predicts it. A module ``predictions`` may add options to that
+            command: ``EPILOG``, ``add_options(parser)`` and ``run(args, load_models, read_batches)``.
     """
 
     name: str
@@ -43,12 +44,16 @@ class Task:
     commands: str = ""
     figures: str = ""
     models: str = "fairseq_poolingformer.models.roberta"
-    predict: str = "fairseq_poolingformer.cli.predict"
+    is_predicted: bool = True
 
     def module(self, name: str) -> ModuleType | None:
         """Import one of the task's modules; None if it has no such module."""
         full = f"{self.package}.{name}"
         return import_module(full) if find_spec(full) else None
+
+    def scores(self) -> ModuleType | None:
+        """The module with ``score``, or ``make_parser`` and ``run``: ``scores``, or a small task's ``data``."""
+        return (self.module("scores") or self.module("data")) if self.figures else None
 
     def command(self, corpus: str) -> ModuleType:
         """Import the module whose ``main`` preprocesses a corpus."""
@@ -77,7 +82,7 @@ _TASKS = {
             },
             figures="ROUGE",
             models="fairseq_poolingformer.models.bart",
-            predict="",
+            is_predicted=False,
         ),
         _own(
             "long_masked_lm",
@@ -86,7 +91,7 @@ _TASKS = {
                 "wikipedia": "a dump of Wikipedia, or of another wiki, in any language, for language models",
                 "plain_text": "text files, a document each or a document each block of lines, for language models",
             },
-            predict="",
+            is_predicted=False,
         ),
         Task(
             "char_lm",
@@ -94,7 +99,7 @@ _TASKS = {
             corpora={"char_lm": "enwik8, text8 or any other text, bytes as symbols, for character language models"},
             commands="fairseq_poolingformer.preprocess",
             models="fairseq_poolingformer.char_lm.models",
-            predict="",
+            is_predicted=False,
         ),
         _own(
             "question_answering",
@@ -105,7 +110,6 @@ _TASKS = {
                 "tydiqa": "questions about Wikipedia pages in eleven languages: TyDi QA, primary tasks",
             },
             figures="F1 of long and short answers (Natural Questions, TyDi QA)",
-            predict="fairseq_poolingformer.cli.predict_qa",
         ),
         _own(
             "document_classification",

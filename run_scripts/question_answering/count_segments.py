@@ -8,14 +8,12 @@ An epoch has the segments with an answer, and a share of those without.
 import argparse
 from pathlib import Path
 
-from fairseq_poolingformer.tasks.question_answering.examples import (
+from fairseq_poolingformer.tasks.question_answering.data import (
+    PARTIAL_SEGMENTS,
+    LabelCounts,
     QuestionAnsweringSplit,
     SegmentLimits,
     cut_into_segments,
-)
-from fairseq_poolingformer.tasks.question_answering.labels import (
-    PARTIAL_SEGMENTS,
-    LabelCounts,
     label_segments,
     read_answers,
 )

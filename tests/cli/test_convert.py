@@ -12,7 +12,7 @@ from fairseq_cli import generate, train
 from safetensors.torch import load_file
 
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load
-from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict_qa, sample_lm, summarize
+from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict, sample_lm, summarize
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from fairseq_poolingformer.weights.flags import PRETRAINING, QUESTION_ANSWERING, SUMMARIZATION
 from tests.lab import ROOT
@@ -183,7 +183,7 @@ def average(folder, tmp_path):
 
 def predict_answers(folder, tmp_path):
     data = data_folder(tmp_path / "data", folder, "question_answering")
-    return run(predict_qa, data, "--path", folder / "model.pt", "--output", tmp_path / "out.json", "--device", "cpu")
+    return run(predict, data, "--path", folder / "model.pt", "--output", tmp_path / "out.json", "--device", "cpu")
 
 
 def evaluate(folder, tmp_path):

@@ -10,7 +10,7 @@ import torch
 from fairseq import options, tasks
 
 from fairseq_poolingformer.cli import eval_mlm
-from fairseq_poolingformer.tasks.masked_lm.loss import LongMaskedLMCriterion
+from fairseq_poolingformer.tasks.masked_lm.task import LongMaskedLMCriterion
 from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.lab import ROOT
 from tests.tasks.masked_lm.mlm_folder import random_texts, write_folder

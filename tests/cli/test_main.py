@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fairseq_poolingformer
-from fairseq_poolingformer.cli.main import COMMANDS, FORMER, main, versions
+from fairseq_poolingformer.cli.main import COMMANDS, main, versions
 from tests.lab import ROOT
 
 
@@ -21,7 +21,7 @@ def test_help_lists_every_command(capsys):
 def test_every_installed_command_is_one_of_these():
     lines = (ROOT / "setup.py").read_text().splitlines()
     installed = {line.split('"')[1].partition("=")[0] for line in lines if line.strip().startswith('"poolingformer')}
-    names = {*COMMANDS, *FORMER} - {"completion"}
+    names = {*COMMANDS} - {"completion"}
     assert installed == {"poolingformer", *(f"poolingformer-{name}" for name in names)}
 
 

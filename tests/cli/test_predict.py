@@ -1,26 +1,36 @@
-"""``poolingformer-predict``: which command a folder goes to, and the batches."""
+"""``poolingformer-predict``: the options of a folder's task, and the batches."""
 
 import json
 
 import pytest
 
-from fairseq_poolingformer.cli import predict, predict_qa
+from fairseq_poolingformer.cli import predict
 
 
 @pytest.mark.parametrize("kind", ["natural_questions", "tydiqa", "wikihop", None])
 @pytest.mark.parametrize("first", [True, False])
-def test_folders_of_questions_go_to_their_own_command(tmp_path, monkeypatch, kind, first):
+def test_a_folder_of_questions_has_the_options_of_its_task(tmp_path, monkeypatch, capsys, kind, first):
     """Wherever the folder is among the arguments."""
     if kind:
         (tmp_path / "corpus.json").write_text(json.dumps({"kind": kind}))
     taken = []
-    monkeypatch.setattr(predict_qa, "main", lambda arguments: taken.append(("questions", arguments)))
-    monkeypatch.setattr(predict, "run", lambda args: taken.append(("task", args.data)))
-    flags = ["--path", "model.pt", "--output", "predictions.json"]
-    arguments = [str(tmp_path), *flags] if first else [*flags, str(tmp_path)]
-    predict.main(arguments)
-    is_question = kind in ("natural_questions", "tydiqa")
-    assert taken == [("questions", arguments) if is_question else ("task", tmp_path)]
+    monkeypatch.setattr(predict, "run", lambda args, own: taken.append(args))
+    flags = ["--output", "predictions.json", "--join", "shard.json"]
+    arguments = [str(tmp_path), *flags] if first else [*flags[:2], str(tmp_path), *flags[2:]]
+    if kind in ("natural_questions", "tydiqa"):
+        assert predict.main(arguments) == 0
+        assert (taken[0].data, list(map(str, taken[0].join))) == (tmp_path, ["shard.json"])
+        return
+    with pytest.raises(SystemExit):
+        predict.main(arguments)
+    assert "unrecognized arguments: --join shard.json" in capsys.readouterr().err
+
+
+def test_a_checkpoint_must_be_named(tmp_path, capsys):
+    (tmp_path / "corpus.json").write_text('{"kind": "wikihop"}')
+    with pytest.raises(SystemExit):
+        predict.main([str(tmp_path), "--output", str(tmp_path / "p.json")])
+    assert "give --path, the checkpoint to predict with" in capsys.readouterr().err
 
 
 def test_batches_hold_every_example_once_and_no_more_tokens_than_allowed():

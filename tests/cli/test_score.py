@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from fairseq_poolingformer.cli import score
-from fairseq_poolingformer.tasks.summarization import perl
+from fairseq_poolingformer.tasks.summarization.rouge import files2rouge_obstacle
 
 REFERENCES = ["We pool keys. It helps.", "A window of 512.", "Nothing else."]
 LOG = "2024-01-01 10:00:00 | INFO | fairseq_cli.generate | NOTE: base 2"
@@ -165,9 +165,9 @@ def test_perl_rows(files, capsys):
     assert score.main(["--task", "long_summarization", hypotheses, "--references", references]) == 0
     out, err = capsys.readouterr()
     rows = [line for line in out.splitlines() if line.startswith("ROUGE-1.5.5 (")]
-    said = [line for line in err.splitlines() if line.startswith("no row for ROUGE-1.5.5 (")]
-    assert len(rows) + len(said) == 3
-    assert (perl.rouge155_obstacle() is None) == ("ROUGE-1.5.5's ROUGE-L is summary-level" in out)
+    said = [line for line in err.splitlines() if line.startswith("no row of ROUGE-1.5.5: files2rouge ")]
+    assert len(rows) + len(said) == 1
+    assert (files2rouge_obstacle() is None) == ("ROUGE-1.5.5's ROUGE-L is summary-level" in out)
 
 
 def test_a_reader_that_has_seen_enough_is_no_mistake(files):

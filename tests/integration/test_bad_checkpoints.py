@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict_qa, sample_lm, summarize
+from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict, sample_lm, summarize
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from fairseq_poolingformer.patches import CheckpointError
 from tests.lab import ROOT, run
@@ -31,7 +31,7 @@ COMMANDS = {
     ),
     "convert": lambda path, data: convert.main(["to-huggingface", path, str(data / "out")]),
     "average": lambda path, data: average_checkpoints.main(["--inputs", path, path, "--output", str(data / "out.pt")]),
-    "predict-qa": lambda path, data: predict_qa.main(
+    "predict": lambda path, data: predict.main(
         [str(data / "questions"), "--path", path, "--output", str(data / "out.json")]
     ),
     "eval-lm": lambda path, data: eval_lm.main([str(data), "--path", path]),

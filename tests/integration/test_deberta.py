@@ -89,5 +89,5 @@ def test_question_answering_with_global_questions(vocabulary, pretrained, tmp_pa
     before, after = load(pretrained[1]), load(tmp_path / "run")
     assert not torch.equal(before[P_G], after[P_G])
     arguments = ("--path", tmp_path / "run" / "checkpoint_last.pt", "--output", tmp_path / "predictions.json")
-    run("fairseq_poolingformer.cli.predict_qa", data, "--device", "cpu", "--num-workers", 0, *arguments)
+    run("fairseq_poolingformer.cli.predict", data, "--device", "cpu", "--num-workers", 0, *arguments)
     assert (tmp_path / "predictions.json").stat().st_size > 100

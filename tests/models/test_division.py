@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from fairseq_poolingformer.models.division import Division, divide
-from fairseq_poolingformer.tasks.masked_lm.loss import LongMaskedLMCriterion
-from fairseq_poolingformer.tasks.masked_lm.task import LongMaskedLMTask
+from fairseq_poolingformer.tasks.masked_lm.task import LongMaskedLMCriterion, LongMaskedLMTask
 from fairseq_poolingformer.tasks.shared.base_task import CheckedTask
 from fairseq_poolingformer.tasks.shared.heads import SpanHead, span_losses
 from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fairseq.data import data_utils
 
-from fairseq_poolingformer.tasks.question_answering.labels import AnswerType
+from fairseq_poolingformer.tasks.question_answering.data import AnswerType
 from fairseq_poolingformer.text.sequences import read_sizes
 
 NAMES = ("question", "document", "start", "end", "paragraph", "annotation")

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.tasks.hotpotqa.examples import AnswerType, HotpotqaSplit
+from fairseq_poolingformer.tasks.hotpotqa.data import AnswerType, HotpotqaSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import hotpotqa
 from tests.preprocess.conftest import contents

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit, read_labels
+from fairseq_poolingformer.tasks.classification.data import ClassificationSplit, read_labels
 from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import imdb, labelled_text

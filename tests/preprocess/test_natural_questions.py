@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.labels import AnswerType
+from fairseq_poolingformer.tasks.question_answering.data import AnswerType
 from fairseq_poolingformer.tasks.question_answering.predictions import ExampleIds
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import natural_questions

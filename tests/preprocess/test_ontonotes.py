@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from fairseq_poolingformer.tasks.coreference.conll import parse_document, split_documents
-from fairseq_poolingformer.tasks.coreference.examples import CoreferenceSplit, genre_of
+from fairseq_poolingformer.tasks.coreference.data import CoreferenceSplit, genre_of, parse_document, split_documents
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import ontonotes
 from tests.preprocess.conftest import contents

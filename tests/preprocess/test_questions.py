@@ -9,8 +9,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_poolingformer.tasks.question_answering.examples import QuestionAnsweringSplit
-from fairseq_poolingformer.tasks.question_answering.labels import AnswerType
+from fairseq_poolingformer.tasks.question_answering.data import AnswerType, QuestionAnsweringSplit
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.json_values import BadLine
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer

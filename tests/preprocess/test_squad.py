@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaSplit
+from fairseq_poolingformer.tasks.triviaqa.data import TriviaqaSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import squad
 from preprocess.pipeline.records import Record, Reject

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelSplit
+from fairseq_poolingformer.tasks.token_labels.data import TokenLabelSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import token_labels
 from preprocess.pipeline.records import Record

@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.tasks.shared.normalized_text import triviaqa_words
-from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaSplit
+from fairseq_poolingformer.tasks.shared.answers import triviaqa_words
+from fairseq_poolingformer.tasks.triviaqa.data import TriviaqaSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import triviaqa
 from tests.preprocess.conftest import contents

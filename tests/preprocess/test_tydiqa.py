@@ -7,7 +7,7 @@ import json
 import pytest
 import sentencepiece
 
-from fairseq_poolingformer.tasks.question_answering.labels import AnswerType
+from fairseq_poolingformer.tasks.question_answering.data import AnswerType
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import tydiqa
 from tests.preprocess.qa_folder import (

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.wikihop.examples import WikihopSplit
+from fairseq_poolingformer.tasks.wikihop.data import WikihopSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import wikihop
 

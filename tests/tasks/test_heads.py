@@ -5,10 +5,8 @@ import math
 import pytest
 import torch
 
-from fairseq_poolingformer.tasks.classification.head import ClassificationHead
-from fairseq_poolingformer.tasks.classification.task import DocumentClassificationTask
-from fairseq_poolingformer.tasks.wikihop.head import WikihopHead
-from fairseq_poolingformer.tasks.wikihop.task import WikihopTask
+from fairseq_poolingformer.tasks.classification.task import ClassificationHead, DocumentClassificationTask
+from fairseq_poolingformer.tasks.wikihop.task import WikihopHead, WikihopTask
 from tests.dropped import assert_dropped
 
 EXAMPLE = torch.tensor([0, 0, 0, 1, 2, 2])  # six segments of three examples

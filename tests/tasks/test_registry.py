@@ -13,7 +13,7 @@ def test_every_task_has_its_parts():
     for task in registry.tasks().values():
         assert task.module("task") is not None
         assert all(callable(task.command(corpus).main) for corpus in task.corpora)
-        scores = task.module("scores")
+        scores = task.scores()
         assert (scores is not None) == bool(task.figures)
         assert scores is None or callable(getattr(scores, "score", None) or scores.run)
 

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from fairseq_poolingformer.cli import score
-from fairseq_poolingformer.tasks.classification import scores as document_classification_scores
-from fairseq_poolingformer.tasks.wikihop import scores as wikihop_scores
+from fairseq_poolingformer.tasks.classification import data as document_classification_scores
+from fairseq_poolingformer.tasks.wikihop import data as wikihop_scores
 
 
 def write(path, value):

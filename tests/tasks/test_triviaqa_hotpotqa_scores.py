@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_poolingformer.tasks.hotpotqa import scores as hotpotqa
-from fairseq_poolingformer.tasks.shared.normalized_text import find_answers, triviaqa_words
-from fairseq_poolingformer.tasks.triviaqa import scores as triviaqa
+from fairseq_poolingformer.tasks.hotpotqa import data as hotpotqa
+from fairseq_poolingformer.tasks.shared.answers import find_answers, triviaqa_words
+from fairseq_poolingformer.tasks.triviaqa import data as triviaqa
 from tests.tasks.question_answering.official_scripts import official_figures
 from tests.tasks.triviaqa.random_triviaqa import CLONES, MAKERS, altered, phrase, write_set
 

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
-from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelExamples, TokenLabelSplit
+from fairseq_poolingformer.tasks.token_labels.data import TokenLabelExamples, TokenLabelSplit
 from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.text.labels import AMOUNT, SEVERAL
 from fairseq_poolingformer.weights import ConversionError, convert

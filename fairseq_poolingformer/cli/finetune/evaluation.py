@@ -19,8 +19,8 @@ from fairseq_poolingformer.preprocess.guess import examples
 from fairseq_poolingformer.preprocess.pipeline.records import describe_file
 from fairseq_poolingformer.preprocess.pipeline.run import SOURCES
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit
-from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelSplit
+from fairseq_poolingformer.tasks.classification.data import ClassificationSplit
+from fairseq_poolingformer.tasks.token_labels.data import TokenLabelSplit
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.labels import AMOUNT, ONE, SEVERAL, read_labels, read_problem_type

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_poolingformer.extras import needing
-from fairseq_poolingformer.tasks.coreference.conll import SCORED_COLUMNS, ConllDocument, parse_document, split_documents
+from fairseq_poolingformer.tasks.coreference.data import SCORED_COLUMNS, ConllDocument, parse_document, split_documents
 from fairseq_poolingformer.text.json_values import BadLine
 
 MAX_REPEATED = 10  # of more, the official scorer holds the response for wrong and refuses it

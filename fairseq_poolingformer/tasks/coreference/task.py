@@ -13,11 +13,9 @@ from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from torch import Tensor
 
-from fairseq_poolingformer.tasks.coreference.conll import write_document
-from fairseq_poolingformer.tasks.coreference.examples import CoreferenceExamples, CoreferenceSplit
-from fairseq_poolingformer.tasks.coreference.head import CoreferenceHead, marginal_loss, mention_loss
+from fairseq_poolingformer.tasks.coreference.data import CoreferenceExamples, CoreferenceSplit, write_document
+from fairseq_poolingformer.tasks.coreference.head import Antecedents, CoreferenceHead, marginal_loss, mention_loss
 from fairseq_poolingformer.tasks.coreference.scores import CoreferenceScore, RecallPrecision, score_document
-from fairseq_poolingformer.tasks.coreference.spans import Antecedents
 from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
 from fairseq_poolingformer.text.atomic_write import write_lines
 

@@ -17,8 +17,8 @@ from operator import add
 import numpy as np
 
 from fairseq_poolingformer.extras import needing
+from fairseq_poolingformer.tasks.shared.answers import exact_match, f1, hotpotqa_words, overlap
 from fairseq_poolingformer.tasks.shared.estimates import interval, resampled_means
-from fairseq_poolingformer.tasks.shared.normalized_text import exact_match, f1, hotpotqa_words, overlap
 from fairseq_poolingformer.tasks.summarization.rouge import rouge_scores
 
 Values = dict[str, list[float]]  # of each figure, those of the predictions

@@ -9,9 +9,9 @@ from operator import add
 from pathlib import Path
 
 from fairseq_poolingformer.command import add_gold, add_of_examples, finite, given_predictions
-from fairseq_poolingformer.tasks.presets.output import mismatch, print_figures, read_predictions
+from fairseq_poolingformer.tasks.presets.scores import mismatch, print_figures, read_predictions
+from fairseq_poolingformer.tasks.shared.answers import exact_match, f1, hotpotqa_words
 from fairseq_poolingformer.tasks.shared.estimates import Mean, intervals
-from fairseq_poolingformer.tasks.shared.normalized_text import exact_match, f1, hotpotqa_words
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_file import read_json_file
 

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_poolingformer.tasks.question_answering.labels import AnswerType
+from fairseq_poolingformer.tasks.question_answering.data import AnswerType
 from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
 from fairseq_poolingformer.tasks.shared.heads import best_span_from_each_start, initialize, wide
 

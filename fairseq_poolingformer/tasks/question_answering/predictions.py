@@ -1,24 +1,185 @@
-"""Turns the best answers of a split into official predictions, under the examples' own ids, and into readable lines."""
+"""Answers a data folder's questions: what ``poolingformer-predict`` does of this task, and the lines that it writes."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 
-from fairseq_poolingformer.tasks.question_answering.examples import PARAGRAPH_COLUMNS, QuestionAnsweringSplit
-from fairseq_poolingformer.tasks.question_answering.gold import NATURAL_QUESTIONS, NO_SPAN, TYDIQA, Span
-from fairseq_poolingformer.tasks.question_answering.official_predictions import (
+from fairseq_poolingformer.command import UsageError, add_shard_options, check_shard, positive, shard
+from fairseq_poolingformer.tasks.question_answering.data import (
+    PARAGRAPH_COLUMNS,
+    QuestionAnsweringSplit,
+    SegmentLimits,
+    count_longer,
+    read_answers,
+)
+from fairseq_poolingformer.tasks.question_answering.head import BestAnswers, best_answers, mean_log_probabilities
+from fairseq_poolingformer.tasks.question_answering.official import (
+    NATURAL_QUESTIONS,
+    NO_SPAN,
+    TYDIQA,
     NaturalQuestionsPrediction,
     Prediction,
+    Span,
     TydiqaPrediction,
+    read_predictions,
+    whole_text_file,
+    write_predictions,
 )
+from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
+from fairseq_poolingformer.text.atomic_write import require_writable
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.json_values import example_id_of
-from fairseq_poolingformer.text.tokenizers import Tokenizer
+from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
+
+EPILOG = """\
+examples:
+  poolingformer-predict data-bin/nq --path run/checkpoint_best.pt --subset valid --output predictions.json
+  poolingformer-predict data-bin/nq --path a/checkpoint_best.pt:b/checkpoint_best.pt --output ensemble.json
+
+on two GPUs:
+  for i in 0 1; do CUDA_VISIBLE_DEVICES=$i poolingformer-predict data-bin/nq --path run/checkpoint_best.pt \\
+      --num-shards 2 --shard-id $i --output shard$i.json & done; wait
+  poolingformer-predict data-bin/nq --join shard0.json shard1.json --output predictions.json
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that only question answering has."""
+    group = parser.add_argument_group(
+        "question answering",
+        "Several checkpoints in --path, separated by colons, make an ensemble; an --output that ends with .gz is "
+        "compressed.",
+    )
+    add = group.add_argument
+    add("--join", nargs="+", type=Path, metavar="FILE", help="join these predictions of all shards into one file")
+    add("--readable", type=Path, metavar="FILE", help="also write questions and answers as text, tab-separated")
+    for flag, meaning in (
+        ("--doc-stride", "document tokens between the beginnings of two segments"),
+        ("--max-question-length", "tokens that longer questions are cut to"),
+    ):
+        add(flag, type=positive, metavar="N", help=f"{meaning} (default: as in training)")
+    add(
+        "--max-answer-length",
+        type=positive,
+        default=MAX_ANSWER_LENGTH,
+        metavar="N",
+        help="tokens of a short answer at most (default: %(default)s)",
+    )
+    add_shard_options(group, "answer one N-th of the questions")
+
+
+def run(args: argparse.Namespace, load_models: Callable, read_batches: Callable) -> None:
+    """Write the predictions of a split, or join those of its shards; the functions are those of ``cli.models``."""
+    if (args.path is None) == (args.join is None):
+        raise UsageError("give --path to predict, or --join to join the predictions of shards")
+    if args.join and args.readable:
+        raise UsageError("--readable goes with --path; files of shards are joined with cat")
+    check_shard(args)
+    ids = ExampleIds.read(args.data, args.subset)
+    if args.readable:
+        require_writable(args.readable)
+    if args.join:
+        write_predictions(args.output, ids.kind, join(args.join, ids))
+        return
+    tokenizer = load_tokenizer(args.data) if args.readable else None
+    paths = args.path.split(":")
+    models, task = load_models(paths, args.device, args.precision, task="question_answering", data=args.data)
+    dataset = task.load_whole(args.subset, _limits(args, task.limits, models))
+    count = len(dataset.split)
+    if count != len(ids):
+        raise ValueError(
+            f"{args.data}: {count} examples in {args.subset}, but {len(ids)} example ids; preprocess again"
+        )
+    if longer := count_longer(read_answers(dataset.split), args.max_answer_length):
+        print(
+            f"note: {longer} annotated short answers of {args.subset} have more than --max-answer-length "
+            f"{args.max_answer_length} tokens; they cannot be predicted",
+            file=sys.stderr,
+        )
+    examples = shard(args, count)
+
+    def read(batches: list[list[int]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        return read_batches(dataset, batches, args.device, args.num_workers, "segment")
+
+    records = predict(models, dataset, examples, read, args.max_tokens, args.max_answer_length)
+    write_predictions(args.output, ids.kind, official_predictions(ids, dataset.split, records, examples))
+    print(f"{args.output}: predictions of {len(examples)} examples of {args.subset}", file=sys.stderr)
+    if args.readable:
+        with whole_text_file(args.readable) as file:
+            lines = readable_lines(ids, dataset.split, records, examples, tokenizer)
+            file.writelines(line + "\n" for line in lines)
+
+
+def _limits(args: argparse.Namespace, trained: SegmentLimits, models: list) -> SegmentLimits:
+    limits = SegmentLimits(
+        args.max_positions or trained.max_positions,
+        args.doc_stride or trained.doc_stride,
+        args.max_question_length or trained.max_question_length,
+    )
+    longest = min(model.max_positions() for model in models)
+    if limits.max_positions > longest:
+        raise ValueError(f"--max-positions {limits.max_positions}, but the model takes {longest} tokens")
+    if limits.max_positions > args.max_tokens:
+        raise ValueError(
+            f"--max-tokens {args.max_tokens} is less than a segment of {limits.max_positions} tokens; "
+            "give at least that, or a smaller --max-positions"
+        )
+    return limits
+
+
+@torch.inference_mode()
+def predict(
+    models: list,
+    dataset: Any,
+    examples: range,
+    read_batches: Callable,
+    max_tokens: int,
+    max_answer_length: int = MAX_ANSWER_LENGTH,
+) -> np.ndarray:
+    """Find the best answer of each example in one pass over its segments by all models."""
+    segments, best = dataset.segments, BestAnswers(len(dataset.split))
+    numbers = np.arange(segments.bounds[examples.start], segments.bounds[examples.stop])
+    # the longest first: a batch that does not fit into memory fails at once
+    order = numbers[np.argsort(-segments.size[numbers], kind="stable")]
+    batches = dataset.batch_by_size(order, max_tokens=max_tokens)
+    for read, batch in read_batches(batches):
+        log_probs = mean_log_probabilities([model(**batch["net_input"])[0] for model in models])
+        places, index = batch["net_input"]["head_inputs"], read["id"].numpy()
+        masks = places["paragraph_ids"], places["span_mask"], batch["has_text"], batch["document_has_paragraphs"]
+        answers = best_answers(log_probs, *masks, max_answer_length)
+        best.add(answers, segments.example[index], segments.first_token[index], batch)
+    return best.records
+
+
+def join(files: Iterable[Path], ids: ExampleIds) -> list[Prediction]:
+    """Read the predictions of several files and put them in the order of the data folder."""
+    found: dict[int | str, Prediction] = {}
+    for path in files:
+        kind, predictions = read_predictions(path)
+        if kind != ids.kind:
+            raise ValueError(f"{path}: predictions of {kind}, but the data folder is of {ids.kind}")
+        twice = next((example for example in predictions if example in found), None)
+        if twice is not None:
+            raise ValueError(f"{path}: example {twice} is in another file as well")
+        found |= predictions
+    known = set(ids.example_ids)
+    unknown = next((example for example in found if example not in known), None)
+    if unknown is not None:
+        raise ValueError(f"example {unknown!r} is not in the data folder's split; is --subset right?")
+    missing = [example for example in ids.example_ids if example not in found]
+    if missing:
+        raise ValueError(f"{len(missing)} of {len(known)} examples have no prediction, the first is {missing[0]}")
+    return [found[example] for example in ids.example_ids]
+
 
 READABLE_COLUMNS = ("example_id", "question", "short_answer", "short_score", "long_answer", "long_score")
 

@@ -9,27 +9,28 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from fairseq_poolingformer.command import add_gold, add_of_examples, given_predictions, number, positive
-from fairseq_poolingformer.tasks.question_answering.gold import NATURAL_QUESTIONS, TYDIQA, GoldExample, read_gold
-from fairseq_poolingformer.tasks.question_answering.official_predictions import (
+from fairseq_poolingformer.tasks.question_answering.official import (
+    NATURAL_QUESTIONS,
+    TYDIQA,
+    GoldExample,
     Prediction,
+    read_gold,
     read_predictions,
     whole_text_file,
-)
-from fairseq_poolingformer.tasks.question_answering.report import (
-    average_over_languages,
-    notes,
-    official_averages,
-    official_metrics,
-    pair_report,
-    table,
 )
 from fairseq_poolingformer.tasks.question_answering.scoring import (
     MIN_ANNOTATIONS,
     TYDIQA_LANGUAGES,
+    average_over_languages,
     mistyped_ids,
+    notes,
+    official_averages,
+    official_metrics,
+    pair_report,
     score_natural_questions,
     score_tydiqa,
     score_tydiqa_languages,
+    table,
 )
 
 Gold = Mapping[int | str, GoldExample]

@@ -1,21 +1,101 @@
-"""ROUGE-1, -2, -L and -Lsum of summaries, with bootstrap intervals (Lin, 2004).
+"""ROUGE-1, -2, -L and -Lsum of summaries, with bootstrap intervals (Lin, 2004), and sentences, which decide Lsum.
 
-Tokens, stems and n-grams are the rouge-score library's, which is imported where it is first used: with nltk it takes
-more than a second, and ``poolingformer-score --help`` is to answer at once. The longest common subsequences are found
-here with bit vectors in place of that library's tables. They count as rouge-score 0.1.2 and ROUGE-1.5.5 do, token for
-token, ties included, in a twelfth of the time.
+The scores are the rouge-score library's, which is imported where it is first used: with nltk it takes more than a
+second, and ``poolingformer-score --help`` is to answer at once. Numbers published with the original ROUGE-1.5.5 in perl
+(BART, fairseq) come from files2rouge, where it is installed; it is only on GitHub. Its ROUGE-L is summary-level, like
+rouge-score's ROUGE-Lsum and unlike its ROUGE-L.
 """
 
-from collections import Counter
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.shared.estimates import RESAMPLES, SEED, Estimate, bootstrap_means
-from fairseq_poolingformer.tasks.summarization.sentences import SENTENCE_SPLITS, split_sentences
+
+SENTENCE_SPLITS = {
+    "rule": "after . ! ? before a capital or digit, and after every . ! ? that is a word of its own",
+    "period": 'as files2rouge, after every " ." only',
+    "newline": "no split except at line feeds",
+}
+
+_ABBREVIATION = re.compile(r"al|approx|ca|cf|dr|e\.g|eqs?|figs?|i\.e|mrs?|ms|prof|refs?|resp|sec|st|vs", re.IGNORECASE)
+_ENDING = re.compile(r"""(?P<body>.*?)(?P<mark>[.!?]+)["'’”)\]]*""")
+_OPENING = "\"'‘“(["
+
+
+def split_sentences(text: str, rule: str = "rule") -> list[str]:
+    """Split a text into sentences; a line feed always ends one.
+
+    Rules, by name:
+
+    - ``rule``: a word ends a sentence when it ends in ``.``, ``!`` or ``?`` (closing quotes and brackets may
+      follow) and the next word starts with a capital or a digit, opening quotes and brackets aside. A mark of
+      its own, as in tokenised text (``statistics . we show``), needs no capital after it. No
+      sentence ends after a single capital (``J. Smith``) or one of a few abbreviations of papers (``et al.``,
+      ``Fig.``, ``i.e.``, ``vs.``).
+    - ``period``: files2rouge's: after every ``" ."``, and nowhere else. Text that is not tokenised stays
+      whole.
+    - ``newline``: the text is one sentence.
+    """
+    if rule not in SENTENCE_SPLITS:
+        raise ValueError(f"sentence split {rule!r} is unknown: choose one of {', '.join(SENTENCE_SPLITS)}")
+    lines = text.split("\n")
+    if rule == "rule":
+        lines = [sentence for line in lines for sentence in _split_by_rule(line)]
+    elif rule == "period":
+        lines = " .\n".join(text.split(" .")).split("\n")
+    return [line for line in lines if line.strip()]
+
+
+def lead_baseline(document: str, *, words: int | None = None, sentences: int | None = None) -> str:
+    """Take a document's first words or sentences as its summary, in one line: the baseline that one has to beat."""
+    given = [length for length in (words, sentences) if length is not None]
+    if len(given) != 1 or given[0] < 1:
+        raise ValueError(f"give words or sentences, one of them, at least 1: got {words=}, {sentences=}")
+    if words is not None:
+        return " ".join(document.split()[:words])
+    return " ".join(" ".join(split_sentences(document)[:sentences]).split())
+
+
+def _split_by_rule(line: str) -> list[str]:
+    words = line.split()
+    sentences, start = [], 0
+    for index in range(len(words)):
+        if _ends_sentence(words, index):
+            sentences.append(" ".join(words[start : index + 1]))
+            start = index + 1
+    sentences.append(" ".join(words[start:]))
+    return sentences
+
+
+def _ends_sentence(words: list[str], index: int) -> bool:
+    ending = _ENDING.fullmatch(words[index])
+    if ending is None:
+        return False
+    alone = not ending["body"]
+    body = words[index - 1] if alone and index else ending["body"]
+    body = body.lstrip(_OPENING)
+    if ending["mark"] == "." and _ABBREVIATION.fullmatch(body):
+        return False
+    if alone or index + 1 == len(words):
+        return True
+    if len(body) == 1 and body.isupper():
+        return False
+    following = words[index + 1].lstrip(_OPENING)
+    return following[:1].isupper() or following[:1].isdigit()
+
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 ROUGE_LABELS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
@@ -69,31 +149,14 @@ def rouge_scores(
         from rouge_score import rouge_scorer
 
     tokenizer = _tokenizer(stemmer)
-    ngrams = rouge_scorer.RougeScorer(["rouge1", "rouge2"], tokenizer=tokenizer)
+    whole = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], tokenizer=tokenizer)
+    divided = rouge_scorer.RougeScorer(["rougeLsum"], tokenizer=tokenizer)
     scores = {name: np.zeros((len(hypotheses), 3)) for name in ROUGE_TYPES}
     for row, (hypothesis, reference) in enumerate(zip(hypotheses, references, strict=True)):
-        for name, score in ngrams.score(reference, hypothesis).items():
+        lines = ("\n".join(split_sentences(text, sentence_split)) for text in (reference, hypothesis))
+        for name, score in (whole.score(reference, hypothesis) | divided.score(*lines)).items():
             scores[name][row] = score
-        scores["rougeL"][row] = _score_lcs([hypothesis], [reference], tokenizer)
-        scores["rougeLsum"][row] = _score_lcs(
-            split_sentences(hypothesis, sentence_split), split_sentences(reference, sentence_split), tokenizer
-        )
     return scores
-
-
-def _score_lcs(hypothesis: list[str], reference: list[str], tokenizer: _CachingTokenizer) -> tuple[float, float, float]:
-    """Compute precision, recall and F1 of the LCS between two lists of sentences."""
-    predicted = [tokenizer.tokenize(sentence) for sentence in hypothesis]
-    expected = [tokenizer.tokenize(sentence) for sentence in reference]
-    predicted_tokens, expected_tokens = sum(map(len, predicted)), sum(map(len, expected))
-    if not predicted_tokens or not expected_tokens:
-        return 0.0, 0.0, 0.0
-    if len(predicted) == len(expected) == 1:
-        hits = lcs_length(expected[0], predicted[0])
-    else:
-        hits = summary_lcs_hits(expected, predicted)
-    precision, recall = hits / predicted_tokens, hits / expected_tokens
-    return precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0
 
 
 def mean_f1(
@@ -134,76 +197,61 @@ def describe(estimates: dict[str, RougeEstimate], *, examples: int, stemmer: boo
     return "\n".join(lines)
 
 
-def lcs_length(reference: Sequence[str], candidate: Sequence[str]) -> int:
-    """Tokens of the longest common subsequence (Hyyrö, 2004, "Bit-parallel LCS-length computation revisited")."""
-    rows = _table_rows(reference, candidate, _positions(candidate))
-    return len(candidate) - rows[-1].bit_count()
+PERL_TYPES = {"ROUGE-1": "rouge1", "ROUGE-2": "rouge2", "ROUGE-L": "rougeLsum"}
+FILES2ROUGE_INSTALL = """\
+pip install -U git+https://github.com/pltrdy/pyrouge
+git clone https://github.com/pltrdy/files2rouge.git && cd files2rouge
+python setup_rouge.py && python setup.py install"""
+
+_AVERAGE = re.compile(
+    r"^\S+ (ROUGE-[12L]) Average_([RPF]): ([\d.]+) \(95%-conf\.int\. ([\d.]+) - ([\d.]+)\)$", re.MULTILINE
+)
 
 
-def summary_lcs_hits(reference: Sequence[Sequence[str]], candidate: Sequence[Sequence[str]]) -> int:
-    """Count summary-level hits: each reference sentence's union of LCSs with the candidate's sentences, clipped.
+def files2rouge_obstacle() -> str | None:
+    """Say why :func:`files2rouge` cannot run in this Python; None if it can."""
+    for package, what in (("files2rouge", "files2rouge"), ("pyrouge", "files2rouge's fork of pyrouge")):
+        if find_spec(package) is None:
+            return f"{what} is not installed; from its README:\n{FILES2ROUGE_INSTALL}"
+    if find_spec("files2rouge.settings") is None:
+        return f"the files2rouge that is installed is not pltrdy's; from its README:\n{FILES2ROUGE_INSTALL}"
+    if not (Path(find_spec("files2rouge").origin).parent / "settings.json").exists():
+        return "files2rouge has no settings.json: run its setup_rouge.py before installing it"
+    if shutil.which("perl") is None:
+        return "perl is not installed"
+    needed = ["perl", "-MXML::Parser", "-MLWP::UserAgent", "-MDB_File", "-e", "1"]
+    if subprocess.run(needed, capture_output=True, check=False).returncode:
+        return "perl lacks XML::Parser, LWP or DB_File (Debian: apt-get install libxml-parser-perl)"
+    return None
 
-    Lin, 2004, "ROUGE: A package for automatic evaluation of summaries", section 3.2; the clipping is
-    ROUGE-1.5.5's: a token counts at most as often as it occurs in the reference and in the candidate. Divided by the
-    tokens of either, the hits are recall and precision.
+
+def files2rouge(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, RougeEstimate]:
+    """Run the installed files2rouge, with its own sentence split and options.
+
+    files2rouge refuses empty lines, so an empty summary becomes a full stop, which has no token. It passes text through
+    HTML without escaping, and so drops the rest of a sentence after a ``<``.
     """
-    left_in_reference = Counter(token for sentence in reference for token in sentence)
-    left_in_candidate = Counter(token for sentence in candidate for token in sentence)
-    candidate_positions = [_positions(sentence) for sentence in candidate]
-    hits = 0
-    for sentence in reference:
-        union: set[int] = set()
-        for other, positions in zip(candidate, candidate_positions, strict=True):
-            union.update(_lcs_indices(sentence, other, positions))
-        for index in sorted(union):
-            token = sentence[index]
-            if left_in_reference[token] > 0 and left_in_candidate[token] > 0:
-                left_in_reference[token] -= 1
-                left_in_candidate[token] -= 1
-                hits += 1
-    return hits
+    obstacle = files2rouge_obstacle()
+    if obstacle is not None:
+        raise RuntimeError(f"files2rouge cannot run: {obstacle}")
+    with tempfile.TemporaryDirectory(prefix="files2rouge-") as name:
+        for file, texts in (("references", references), ("hypotheses", hypotheses)):
+            lines = "".join((" ".join(text.split()) or ".") + "\n" for text in texts)
+            (Path(name) / file).write_text(lines, encoding="utf-8")
+        call = [sys.executable, "-c", "import files2rouge; files2rouge.main()", "references", "hypotheses"]
+        done = subprocess.run(call, cwd=name, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"files2rouge failed:\n{done.stderr[-1000:]}")
+    return parse_averages(done.stdout)
 
 
-def _positions(tokens: Sequence[str]) -> dict[str, int]:
-    """Map each token to its positions, the set bits of one integer."""
-    positions: dict[str, int] = {}
-    for index, token in enumerate(tokens):
-        positions[token] = positions.get(token, 0) | 1 << index
-    return positions
-
-
-def _table_rows(reference: Sequence[str], candidate: Sequence[str], positions: dict[str, int]) -> list[int]:
-    """Rows 0..len(reference) of the LCS table: row i's length at column j is the number of zeros in its low j bits."""
-    full = (1 << len(candidate)) - 1
-    rows = [full]
-    for token in reference:
-        row = rows[-1]
-        matches = row & positions.get(token, 0)
-        rows.append(((row + matches) | (row - matches)) & full)
-    return rows
-
-
-def _lcs_indices(reference: Sequence[str], candidate: Sequence[str], positions: dict[str, int]) -> list[int]:
-    """Find the indices into ``reference`` of the longest common subsequence that ROUGE's backtracking picks.
-
-    The rows of reference tokens that the candidate lacks are left out: such a row repeats the one above it, and
-    backtracking always goes up from it. The columns must stay, or backtracking would pick another of the longest
-    subsequences.
-    """
-    shared = [index for index, token in enumerate(reference) if token in positions]
-    rows = _table_rows([reference[index] for index in shared], candidate, positions)
-    picked = []
-    i, j = len(shared), len(candidate)
-    while i and j:
-        index = shared[i - 1]
-        if reference[index] == candidate[j - 1]:
-            picked.append(index)
-            i, j = i - 1, j - 1
-            continue
-        length_left = j - 1 - (rows[i] & ((1 << (j - 1)) - 1)).bit_count()
-        length_up = j - (rows[i - 1] & ((1 << j) - 1)).bit_count()
-        if length_left > length_up:
-            j -= 1
-        else:
-            i -= 1
-    return picked
+def parse_averages(output: str) -> dict[str, RougeEstimate]:
+    """Read ROUGE-1.5.5's "Average" lines, ROUGE-L's as ``rougeLsum``."""
+    found = {(label, kind): Estimate(*map(float, values)) for label, kind, *values in _AVERAGE.findall(output)}
+    missing = [label for label in PERL_TYPES for kind in "RPF" if (label, kind) not in found]
+    if missing:
+        raise RuntimeError(f"ROUGE-1.5.5 printed no {missing[0]}; its output ends with:\n{output[-1000:]}")
+    return {
+        name: RougeEstimate(found[label, "P"], found[label, "R"], found[label, "F"])
+        for label, name in PERL_TYPES.items()
+    }

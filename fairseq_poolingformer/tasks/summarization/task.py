@@ -2,10 +2,11 @@
 
 # ruff: noqa: UP045 - fairseq reads the fields' types at run time and knows Optional only
 
+import contextlib
 import json
 import logging
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,20 +15,205 @@ from typing import Any, Optional
 import numpy as np
 import torch
 from fairseq import utils
-from fairseq.data import LanguagePairDataset, ListDataset, data_utils
+from fairseq.data import BaseWrapperDataset, FairseqDataset, LanguagePairDataset, ListDataset, data_utils
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.scoring import BaseScorer, register_scorer
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from torch import Tensor, nn
 
+from fairseq_poolingformer.attention.sharding import Ranks
+from fairseq_poolingformer.attention.sharding.exchange import stacked
 from fairseq_poolingformer.models.dictionary_bpe import DictionaryBPE
+from fairseq_poolingformer.patching import set_within
 from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig, CheckedTask
 from fairseq_poolingformer.tasks.summarization import PAIRS, QUERY, pair_array
-from fairseq_poolingformer.tasks.summarization.dataset import FramedDataset, QueriedDataset, StoredTokens
-from fairseq_poolingformer.tasks.summarization.rouge import ROUGE_TYPES, mean_f1
+from fairseq_poolingformer.tasks.summarization.rouge import (
+    ROUGE_TYPES,
+    SENTENCE_SPLITS,
+    bootstrap,
+    describe,
+    mean_f1,
+    rouge_scores,
+)
 from fairseq_poolingformer.text.data_folder import DataFolder, check_file
+from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.sized_dataset import LengthBucketDataset
+
+
+class _Sized:
+    """A data set whose ``_sizes`` are (n,) lengths of its sequences."""
+
+    _sizes: np.ndarray
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(n,) lengths of the sequences."""
+        return self._sizes
+
+    def num_tokens(self, index: int) -> int:
+        return int(self._sizes[index])
+
+    def size(self, index: int) -> int:
+        return int(self._sizes[index])
+
+
+class FramedDataset(_Sized, BaseWrapperDataset):
+    """Begin every sequence with ``<s>``, and cut it before its ``</s>`` to fit ``max_length``.
+
+    ``max_length`` counts both marks.
+    """
+
+    def __init__(self, dataset, sizes: np.ndarray, *, bos: int, eos: int, max_length: int | None) -> None:
+        super().__init__(dataset)
+        if max_length is not None and max_length < 3:
+            raise ValueError(f"max_length must leave room for <s>, a token and </s>, got {max_length}")
+        self.bos, self.eos = bos, eos
+        self.max_length = np.iinfo(np.int64).max if max_length is None else max_length
+        whole = np.asarray(sizes, dtype=np.int64) + 1
+        self._sizes = np.minimum(whole, self.max_length)
+        self.num_truncated = int((whole > self.max_length).sum())
+        self.num_tokens_cut = int((whole - self._sizes).sum())
+
+    def __getitem__(self, index: int) -> Tensor:
+        tokens = self.dataset[index]
+        tokens = torch.cat([tokens.new_tensor([self.bos]), tokens])
+        if len(tokens) > self.max_length:
+            tokens = tokens[: self.max_length].clone()
+            tokens[-1] = self.eos
+        return tokens
+
+
+class StoredTokens(_Sized, FairseqDataset):
+    """Index tensors (T,), int64, read from a memory-mapped file."""
+
+    def __init__(self, sequences: Sequences) -> None:
+        super().__init__()
+        self._sequences, self._sizes = sequences, sequences.sizes
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.from_numpy(self._sequences[index].astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+
+class QueriedDataset(LengthBucketDataset):
+    """Pairs whose documents begin with questions, the tokens of which are global."""
+
+    def __init__(self, *pairs: Any, queries: Sequences, global_tokens: int, **named: Any) -> None:
+        super().__init__(*pairs, **named)
+        self.queries, self.global_tokens = queries, global_tokens
+
+    def collater(self, samples: Sequence[Mapping[str, Any]], pad_to_length: Any = None) -> dict[str, Any]:
+        """fairseq's batch with ``global_mask``, (B, T) bool."""
+        batch = super().collater(samples, pad_to_length)
+        if batch:
+            counts = [max(1 + int(self.queries[index][0]), self.global_tokens) for index in batch["id"].tolist()]
+            places = torch.arange(batch["net_input"]["src_tokens"].size(1))
+            batch["net_input"]["global_mask"] = places < torch.tensor(counts)[:, None]
+        return batch
+
+
+def share_targets(criterion: nn.Module, ranks: Ranks, pad: int) -> None:
+    """Let a criterion count a share of each batch: losses, sample sizes and logged numbers add up over the ranks."""
+    if getattr(criterion, "ignore_prefix_size", 0):
+        raise ValueError("--ignore-prefix-size does not go with --context-parallel-size: leave one of them out")
+    criterion.counts_share = True
+    criterion.register_forward_pre_hook(lambda _, given: (given[0], _share(given[1], ranks, pad)))
+    if ranks.rank:
+        criterion.register_forward_hook(_without_sentences)
+
+
+def _without_sentences(criterion: Any, given: Any, counted: tuple[Any, Any, dict[str, Any]]) -> tuple[Any, ...]:
+    """The same loss, with no sentences: the first rank counts them."""
+    loss, sample_size, logged = counted
+    sample_size = 0 if criterion.sentence_avg else sample_size
+    return loss, sample_size, {**logged, "nsentences": 0, "sample_size": sample_size}
+
+
+def _share(sample: dict[str, Any], ranks: Ranks, pad: int) -> dict[str, Any]:
+    """The batch with some columns of the target: as many on each rank, of which those beyond the last do not count."""
+    target = sample["target"]
+    count = -(-target.size(1) // ranks.size)
+    columns = torch.arange(count, device=target.device) + ranks.rank * count
+    beyond = columns >= target.size(1)
+    columns = columns.where(~beyond, 0)
+    target = target[:, columns].masked_fill(beyond, pad)
+    return {
+        **sample,
+        "target": target,
+        "ntokens": int(target.ne(pad).sum()),
+        "net_input": {**sample["net_input"], "target_columns": columns},
+    }
+
+
+def of_the_first(ranks: Ranks, generator: Any) -> contextlib.AbstractContextManager:
+    """All ranks go on with the choices of the first one's search: another processor may round otherwise."""
+    search = getattr(generator, "search", None)
+    if search is None:
+        return contextlib.nullcontext()
+    step = search.step
+    return set_within(search, "step", lambda *given, **named: [x[0] for x in stacked(ranks, *step(*given, **named))])
+
+
+@dataclass
+class RougeScorerConfig(FairseqDataclass):
+    rouge_no_stemmer: bool = field(
+        default=False, metadata={"help": "compare words as they are instead of their Porter stems"}
+    )
+    rouge_sentence_split: ChoiceEnum(list(SENTENCE_SPLITS)) = field(
+        default="rule",
+        metadata={
+            "help": "where ROUGE-Lsum's sentences end: "
+            + "; ".join(f"{name}: {meaning}" for name, meaning in SENTENCE_SPLITS.items())
+        },
+    )
+
+
+@register_scorer("rouge", dataclass=RougeScorerConfig)
+class RougeScorer(BaseScorer):
+    """ROUGE-1/2/L/Lsum of what fairseq-generate writes, printed when generation ends.
+
+    A shard of ``--num-shards`` scores its own examples; ``poolingformer-score shard*.out`` scores all of them.
+    """
+
+    def __init__(self, cfg: RougeScorerConfig):
+        super().__init__(cfg)
+        self.without_reference = 0
+        self.settings = {
+            "stemmer": not cfg.rouge_no_stemmer,
+            "sentence_split": str(cfg.rouge_sentence_split),
+        }
+
+    def reset(self) -> None:
+        """Forget the strings added so far."""
+        self.ref, self.pred, self.without_reference = [], [], 0
+
+    def add_string(self, ref: str, pred: str) -> None:
+        """Take a pair; a document without a reference does not count."""
+        if ref.strip():
+            super().add_string(ref, pred)
+        else:
+            self.without_reference += 1
+
+    def score(self) -> float:
+        """Mean F1 × 100 of ROUGE-1, -2 and -Lsum averaged, one number to choose a checkpoint by; 0 without examples."""
+        f1 = mean_f1(self.pred, self.ref, **self.settings)
+        return (f1["rouge1"] + f1["rouge2"] + f1["rougeLsum"]) / 3
+
+    def result_string(self) -> str:
+        """Every score with its interval and settings, in several lines."""
+        if not self.pred:
+            return "ROUGE of 0 examples: nothing to score"
+        estimates = bootstrap(rouge_scores(self.pred, self.ref, **self.settings))
+        text = describe(estimates, examples=len(self.pred), **self.settings)
+        missing = f"\n{self.without_reference} documents have no reference and are left out"
+        return text + missing * bool(self.without_reference)
+
 
 logger = logging.getLogger(__name__)
 
@@ -231,7 +417,7 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
             prefix_tokens = source.new_full((source.size(0), 1), self.tgt_dict.bos())
         if self.ranks is None:
             return super().inference_step(generator, models, sample, prefix_tokens, constraints)
-        from fairseq_poolingformer.tasks.summarization.sharing import of_the_first  # few need it
+        from fairseq_poolingformer.tasks.summarization.task import of_the_first  # few need it
 
         with of_the_first(self.ranks, generator):
             return super().inference_step(generator, models, sample, prefix_tokens, constraints)
@@ -241,7 +427,7 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
 
         Other packages' criterions may count the targets otherwise: of them the first process counts all.
         """
-        from fairseq_poolingformer.tasks.summarization.sharing import share_targets  # few trainings need it
+        from fairseq_poolingformer.tasks.summarization.task import share_targets  # few trainings need it
 
         if self.is_fitting(criterion):
             share_targets(criterion, ranks, self.tgt_dict.pad())

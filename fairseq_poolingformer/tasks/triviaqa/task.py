@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.tasks.shared.heads import SpanHead, SpanLogits, best_spans, count_right_spans, span_losses
 from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
-from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaExamples, TriviaqaSplit
+from fairseq_poolingformer.tasks.triviaqa.data import TriviaqaExamples, TriviaqaSplit
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit
+from fairseq_poolingformer.tasks.classification.data import ClassificationSplit
 from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.sequences import SequencesWriter

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.tasks.classification.examples import ClassificationExamples, ClassificationSplit, read_labels
+from fairseq_poolingformer.tasks.classification.data import ClassificationExamples, ClassificationSplit, read_labels
 from fairseq_poolingformer.tasks.classification.task import ClassificationPredictor
 from fairseq_poolingformer.text.labels import SEVERAL
 from tests.tasks.folders import SYMBOLS, words, write

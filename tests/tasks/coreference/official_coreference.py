@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.tasks.coreference.conll import write_document
+from fairseq_poolingformer.tasks.coreference.data import write_document
 
 METRICS = {"muc": "muc", "bcub": "b_cubed", "ceafe": "ceaf_e"}
 NUMBER = r"([-0-9.e]+)"

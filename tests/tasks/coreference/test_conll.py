@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_poolingformer.tasks.coreference.conll import (
+from fairseq_poolingformer.tasks.coreference.data import (
     SCORED_COLUMNS,
     RawDocument,
     document_and_part,

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.tasks.coreference.examples import (
+from fairseq_poolingformer.tasks.coreference.data import (
     CoreferenceExamples,
     CoreferenceSplit,
     genre_of,
 )
+from fairseq_poolingformer.tasks.coreference.head import Antecedents
 from fairseq_poolingformer.tasks.coreference.scores import read_files
-from fairseq_poolingformer.tasks.coreference.spans import Antecedents
 from fairseq_poolingformer.tasks.coreference.task import CoreferencePredictor
-from fairseq_poolingformer.tasks.shared.words import cut_document
+from fairseq_poolingformer.tasks.shared.examples import cut_document
 from tests.tasks.folders import SYMBOLS, write
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from fairseq_poolingformer.tasks.coreference.examples import merge_clusters
-from fairseq_poolingformer.tasks.coreference.spans import Antecedents, candidate_spans, keep_spans, link_clusters
+from fairseq_poolingformer.tasks.coreference.data import merge_clusters
+from fairseq_poolingformer.tasks.coreference.head import Antecedents, candidate_spans, keep_spans, link_clusters
 from tests.tasks.coreference.official_coreference import crosses
 
 

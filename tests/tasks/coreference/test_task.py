@@ -12,8 +12,8 @@ from fairseq_cli.train import main as train_main
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load
 from fairseq_poolingformer.cli import predict
 from fairseq_poolingformer.cli import score as command
+from fairseq_poolingformer.tasks.coreference.head import Antecedents
 from fairseq_poolingformer.tasks.coreference.scores import CoreferenceScore, score, score_document
-from fairseq_poolingformer.tasks.coreference.spans import Antecedents
 from fairseq_poolingformer.tasks.coreference.task import CoreferenceConfig, CoreferenceTask
 from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
 from fairseq_poolingformer.weights.files import write_checkpoint

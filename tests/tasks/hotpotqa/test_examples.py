@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.tasks.hotpotqa.examples import UNKNOWN, AnswerType, HotpotqaExamples, HotpotqaSplit
-from fairseq_poolingformer.tasks.hotpotqa.head import HotpotqaLogits
-from fairseq_poolingformer.tasks.hotpotqa.task import HotpotqaPredictor, supporting_sentences
+from fairseq_poolingformer.tasks.hotpotqa.data import UNKNOWN, AnswerType, HotpotqaExamples, HotpotqaSplit
+from fairseq_poolingformer.tasks.hotpotqa.task import HotpotqaLogits, HotpotqaPredictor, supporting_sentences
 from fairseq_poolingformer.tasks.shared.examples import Symbols
 from fairseq_poolingformer.tasks.shared.heads import MarkLogits, SpanLogits
 from fairseq_poolingformer.text.dictionary import MARKS

@@ -5,7 +5,7 @@ import math
 import pytest
 from fairseq.logging import metrics
 
-from fairseq_poolingformer.tasks.masked_lm.loss import LongMaskedLMCriterion
+from fairseq_poolingformer.tasks.masked_lm.task import LongMaskedLMCriterion
 
 
 def test_bits_by_token_and_by_character():

@@ -11,7 +11,7 @@ from fairseq import options, tasks
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.logging import metrics
 
-from fairseq_poolingformer.tasks.masked_lm.loss import LongMaskedLMCriterion
+from fairseq_poolingformer.tasks.masked_lm.task import LongMaskedLMCriterion
 from fairseq_poolingformer.text.masking import first_halves, nearest_repetitions
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.models.tiny_bart import USER_DIR

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.examples import (
+from fairseq_poolingformer.tasks.question_answering.data import (
     SegmentLimits,
     Segments,
     cut_into_segments,

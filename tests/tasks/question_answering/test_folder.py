@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.examples import QuestionAnsweringSplit
+from fairseq_poolingformer.tasks.question_answering.data import QuestionAnsweringSplit
 from tests.tasks.question_answering.folders import random_examples, write_folder
 
 

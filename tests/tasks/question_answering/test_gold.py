@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.gold import (
+from fairseq_poolingformer.tasks.question_answering.official import (
     NO_SPAN,
     GoldExample,
     NaturalQuestionsAnnotation,
     Span,
     TydiqaAnnotation,
+    TydiqaPrediction,
     read_gold,
 )
-from fairseq_poolingformer.tasks.question_answering.official_predictions import TydiqaPrediction
-from fairseq_poolingformer.tasks.question_answering.report import pair_report
-from fairseq_poolingformer.tasks.question_answering.scoring import score_tydiqa
+from fairseq_poolingformer.tasks.question_answering.scoring import pair_report, score_tydiqa
 
 REAL = Path(__file__).parents[4] / "shared" / "data"
 NULL = {"start_byte": -1, "end_byte": -1, "start_token": -1, "end_token": -1}

@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 from fairseq.data import Dictionary
 
-from fairseq_poolingformer.tasks.question_answering.examples import (
-    QuestionAnsweringSplit,
-    SegmentLimits,
-    cut_into_segments,
-)
-from fairseq_poolingformer.tasks.question_answering.labels import (
+from fairseq_poolingformer.tasks.question_answering.data import (
     Label,
     LabelCounts,
+    QuestionAnsweringSplit,
+    SegmentLimits,
     choose_annotation,
     count_longer,
+    cut_into_segments,
     label_segments,
     read_answers,
 )

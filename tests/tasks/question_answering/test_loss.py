@@ -7,8 +7,8 @@ import pytest
 import torch
 from fairseq.logging import metrics
 
-from fairseq_poolingformer.tasks.question_answering.labels import Label
-from fairseq_poolingformer.tasks.question_answering.loss import QuestionAnsweringCriterion
+from fairseq_poolingformer.tasks.question_answering.data import Label
+from fairseq_poolingformer.tasks.question_answering.task import QuestionAnsweringCriterion
 from tests.tasks.question_answering.folders import random_examples, write_folder
 from tests.tasks.question_answering.task import build_task
 

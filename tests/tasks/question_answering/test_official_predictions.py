@@ -2,9 +2,10 @@
 
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.gold import NO_SPAN, Span
-from fairseq_poolingformer.tasks.question_answering.official_predictions import (
+from fairseq_poolingformer.tasks.question_answering.official import (
+    NO_SPAN,
     NaturalQuestionsPrediction,
+    Span,
     TydiqaPrediction,
 )
 

@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.gold import NO_SPAN, Span
-from fairseq_poolingformer.tasks.question_answering.official_predictions import (
+from fairseq_poolingformer.tasks.question_answering.official import (
+    NO_SPAN,
     NaturalQuestionsPrediction,
+    Span,
     TydiqaPrediction,
     read_predictions,
     write_predictions,

@@ -1,14 +1,23 @@
-"""Records of best answers to official predictions, by hand."""
+"""Records of best answers to official predictions, by hand; shards of predictions, and options that do not fit."""
 
-from fairseq_poolingformer.tasks.question_answering.examples import QuestionAnsweringSplit
-from fairseq_poolingformer.tasks.question_answering.gold import NO_SPAN, Span
-from fairseq_poolingformer.tasks.question_answering.head import BestAnswers
-from fairseq_poolingformer.tasks.question_answering.official_predictions import (
+import pytest
+import torch
+
+from fairseq_poolingformer.cli import predict
+from fairseq_poolingformer.cli.models import read_batches
+from fairseq_poolingformer.tasks.question_answering.data import QuestionAnsweringSplit
+from fairseq_poolingformer.tasks.question_answering.head import AnswerLogits, BestAnswers
+from fairseq_poolingformer.tasks.question_answering.official import (
+    NO_SPAN,
     NaturalQuestionsPrediction,
+    Span,
     TydiqaPrediction,
+    write_predictions,
 )
-from fairseq_poolingformer.tasks.question_answering.predictions import ExampleIds, official_predictions
-from tests.tasks.question_answering.folders import Example, write_folder
+from fairseq_poolingformer.tasks.question_answering.predictions import ExampleIds, join, official_predictions
+from fairseq_poolingformer.tasks.question_answering.predictions import predict as predict_answers
+from tests.tasks.question_answering.folders import Example, random_examples, write_folder
+from tests.tasks.question_answering.test_labels import labelled
 
 EXAMPLES = [
     Example([5], [6] * 20, [(2, 9), (9, 20)]),
@@ -56,3 +65,64 @@ def test_tydiqa(tmp_path):
         TydiqaPrediction(103, "english"),
     ]
     assert [p.example_id for p in predictions(tmp_path, "tydiqa", range(1, 3))] == [101, 102]
+
+
+def test_shards_that_do_not_make_a_whole_are_refused(tmp_path):
+    whole = predictions(tmp_path, "natural_questions")
+    ids = ExampleIds.read(tmp_path, "valid")
+    files = {name: tmp_path / f"{name}.json" for name in ("first", "rest", "short", "other", "tydiqa")}
+    write_predictions(files["first"], ids.kind, whole[:1])
+    write_predictions(files["rest"], ids.kind, whole[1:])
+    write_predictions(files["short"], ids.kind, whole[2:])
+    write_predictions(files["other"], ids.kind, [NaturalQuestionsPrediction(7)])
+    write_predictions(files["tydiqa"], "tydiqa", [TydiqaPrediction(100, "thai")])
+    assert join([files["rest"], files["first"]], ids) == whole
+    for names, message in [
+        (("first", "short"), "1 of 4 examples have no prediction, the first is 101"),
+        (("first", "rest", "short"), "short.json: example 102 is in another file"),
+        (("first", "rest", "other"), "example 7 is not in the data folder's split"),
+        (("first", "tydiqa"), "tydiqa.json: predictions of tydiqa"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            join([files[name] for name in names], ids)
+
+
+def test_batches_have_the_segments_of_the_examples_once_and_no_more_tokens(tmp_path):
+    dataset, _ = labelled(tmp_path, random_examples(60))
+    seen = []
+
+    def model(src_tokens, global_mask, head_inputs):
+        assert src_tokens.numel() <= 40
+        seen.extend(src_tokens[:, 0].tolist())
+        mask = head_inputs["span_mask"]
+        spans = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+        paragraphs = torch.zeros(len(mask), head_inputs["num_paragraphs"] + 1)
+        return AnswerLogits(spans, spans, paragraphs, torch.zeros(len(mask), 5)), {}
+
+    records = predict_answers(
+        [model], dataset, range(20, 40), lambda batches: read_batches(dataset, batches, "cpu", 0, ""), 40
+    )
+    bounds = dataset.segments.bounds
+    assert len(seen) == bounds[40] - bounds[20]
+    answered = {number for number in range(60) if records["score"][number] > -torch.inf}
+    assert answered == {number for number in range(20, 40) if len(dataset.split.document[number])}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "give --path to predict, or --join"),
+        (["--path", "a.pt", "--join", "b.json"], "give --path to predict, or --join"),
+        (["--join", "b.json", "--readable", "b.tsv"], "--readable goes with --path"),
+        (
+            ["--path", "a.pt", "--max-answer-length", "0"],
+            "argument --max-answer-length: must be a whole number, 1 or more",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit_together_are_refused(tmp_path, capsys, flags, message):
+    (tmp_path / "corpus.json").write_text('{"kind": "natural_questions"}')
+    with pytest.raises(SystemExit) as stop:
+        predict.main([str(tmp_path), "--output", str(tmp_path / "out.json"), *flags])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err

@@ -1,9 +1,17 @@
 """Averages over languages, by hand."""
 
-from fairseq_poolingformer.tasks.question_answering.gold import NO_SPAN, GoldExample, TydiqaAnnotation
-from fairseq_poolingformer.tasks.question_answering.official_predictions import TydiqaPrediction
-from fairseq_poolingformer.tasks.question_answering.report import average_over_languages, pair_report
-from fairseq_poolingformer.tasks.question_answering.scoring import OperatingPoint, score_tydiqa_languages
+from fairseq_poolingformer.tasks.question_answering.official import (
+    NO_SPAN,
+    GoldExample,
+    TydiqaAnnotation,
+    TydiqaPrediction,
+)
+from fairseq_poolingformer.tasks.question_answering.scoring import (
+    OperatingPoint,
+    average_over_languages,
+    pair_report,
+    score_tydiqa_languages,
+)
 
 
 def test_average_over_languages_by_hand():

@@ -5,27 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.gold import (
+from fairseq_poolingformer.tasks.question_answering.official import (
     NO_SPAN,
     GoldExample,
     NaturalQuestionsAnnotation,
+    NaturalQuestionsPrediction,
     Span,
     TydiqaAnnotation,
-    read_gold,
-)
-from fairseq_poolingformer.tasks.question_answering.official_predictions import (
-    NaturalQuestionsPrediction,
     TydiqaPrediction,
+    read_gold,
     read_predictions,
 )
-from fairseq_poolingformer.tasks.question_answering.report import (
+from fairseq_poolingformer.tasks.question_answering.scoring import (
+    TYDIQA_LANGUAGES,
     average_over_languages,
     official_averages,
     official_metrics,
     pair_report,
-)
-from fairseq_poolingformer.tasks.question_answering.scoring import (
-    TYDIQA_LANGUAGES,
     score_natural_questions,
     score_tydiqa,
     score_tydiqa_languages,

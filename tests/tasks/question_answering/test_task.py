@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.labels import Label
+from fairseq_poolingformer.tasks.question_answering.data import Label
 from tests.tasks.question_answering.folders import Example, random_examples, write_folder
 from tests.tasks.question_answering.task import build_task
 

@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from fairseq_poolingformer.tasks.classification.scores import score as score_classes
-from fairseq_poolingformer.tasks.shared.gold import merged
-from fairseq_poolingformer.tasks.token_labels.scores import score as score_words
-from fairseq_poolingformer.tasks.triviaqa.scores import score as score_trivia
+from fairseq_poolingformer.tasks.classification.data import score as score_classes
+from fairseq_poolingformer.tasks.shared.answers import merged
+from fairseq_poolingformer.tasks.token_labels.data import score as score_words
+from fairseq_poolingformer.tasks.triviaqa.data import score as score_trivia
 
 CLASS = {"id": "a", "label": "x"}
 WORDS = {"id": "a", "tokens": ["w"], "labels": ["O"]}

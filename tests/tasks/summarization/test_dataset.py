@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.tasks.summarization.dataset import FramedDataset
+from fairseq_poolingformer.tasks.summarization.task import FramedDataset
 
 BOS, EOS = 0, 2
 

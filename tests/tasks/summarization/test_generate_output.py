@@ -2,14 +2,14 @@
 
 import pytest
 
-from fairseq_poolingformer.tasks.summarization import generate_output
+from fairseq_poolingformer.tasks.summarization import scores
 
 END = "Generate test with beam=5: x"
 LINES = ["S-3\tx", "T-3\tfirst", "second", "H-3\t-1\ta", "D-3\t-1\tbest", "more", "P-3\t-1 -1"]
 
 
 def test_texts_with_line_feeds_of_their_own_are_read_whole():
-    found = generate_output.read_generate_output({"out": [*LINES, "S-4\ty", "D-4\t-2\tnext", "noise", "P-5\t-1", END]})
+    found = scores.read_generate_output({"out": [*LINES, "S-4\ty", "D-4\t-2\tnext", "noise", "P-5\t-1", END]})
     assert found.targets == {3: "first second"}
     assert found.hypotheses == {3: (-1, "best more"), 4: (-2, "next")}
     assert found.expected == {3, 4, 5}
@@ -17,22 +17,22 @@ def test_texts_with_line_feeds_of_their_own_are_read_whole():
 
 def test_the_best_of_several_hypotheses_is_kept_wherever_it_is():
     lines = ["D-0\t-2\tworse", "D-0\t-0.5\tbest", "D-0\t-1\tsecond"]
-    assert generate_output.read_generate_output({"out": lines}).hypotheses == {0: (-0.5, "best")}
+    assert scores.read_generate_output({"out": lines}).hypotheses == {0: (-0.5, "best")}
 
 
 def test_inputs_that_were_read_and_not_generated_are_missing():
-    found = generate_output.read_generate_output({"a": ["D-0\t-1\tx", "S-2\ty"], "b": ["D-1\t-1\tz"]})
+    found = scores.read_generate_output({"a": ["D-0\t-1\tx", "S-2\ty"], "b": ["D-1\t-1\tz"]})
     with pytest.raises(ValueError, match="1 of 3 inputs have no hypothesis: 2"):
-        generate_output.in_input_order(found, None)
+        scores.in_input_order(found, None)
     with pytest.raises(ValueError, match="also hypotheses for input 1"):
-        generate_output.in_input_order(found, 1)
-    assert generate_output.in_input_order(found, 2) == ["x", "z"]
+        scores.in_input_order(found, 1)
+    assert scores.in_input_order(found, 2) == ["x", "z"]
 
 
 def test_lines_end_at_line_feeds_only():
     content = "a\u2028b\r\n\x0bc\n\n".encode()
-    assert generate_output.decode_lines(content, "x") == ["a\u2028b", "\x0bc", ""]
-    assert generate_output.one_line(" a\u2028 b\x0bc\t") == "a b c"
+    assert scores.decode_lines(content, "x") == ["a\u2028b", "\x0bc", ""]
+    assert scores.one_line(" a\u2028 b\x0bc\t") == "a b c"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_lines_end_at_line_feeds_only():
 )
 def test_several_runs_and_a_cut_run_are_refused(lines, message):
     with pytest.raises(ValueError, match=message):
-        generate_output.read_generate_output({"out": lines})
+        scores.read_generate_output({"out": lines})
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_several_runs_and_a_cut_run_are_refused(lines, message):
     ],
 )
 def test_references_of_other_inputs_are_refused(targets, refused):
-    found = generate_output.Generated(targets=dict(enumerate(targets)))
+    found = scores.Generated(targets=dict(enumerate(targets)))
     references = ["The first text here is whole.", "the second one is cut"]
     if not refused:
-        return generate_output.check_references(found, references)
+        return scores.check_references(found, references)
     with pytest.raises(ValueError, match="2 of 2 references are not those of the generated inputs"):
-        generate_output.check_references(found, references)
+        scores.check_references(found, references)

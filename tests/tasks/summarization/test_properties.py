@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from rouge_score import rouge_scorer
 
-from fairseq_poolingformer.tasks.summarization.rouge import ROUGE_TYPES, rouge_scores
-from fairseq_poolingformer.tasks.summarization.sentences import SENTENCE_SPLITS, split_sentences
+from fairseq_poolingformer.tasks.summarization.rouge import ROUGE_TYPES, SENTENCE_SPLITS, rouge_scores, split_sentences
 
 words = st.sampled_from(
     ["pool", "pools", "pooling", "key", "Keys", "a", ".", "!", "3.5", "naïve", "—", "U.S.", "\n", "\u2028"]

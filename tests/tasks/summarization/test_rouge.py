@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 from rouge_score import rouge_scorer
 
-from fairseq_poolingformer.tasks.summarization.rouge import ROUGE_TYPES, bootstrap, describe, mean_f1, rouge_scores
-from fairseq_poolingformer.tasks.summarization.sentences import SENTENCE_SPLITS, split_sentences
+from fairseq_poolingformer.tasks.summarization.rouge import (
+    ROUGE_TYPES,
+    SENTENCE_SPLITS,
+    bootstrap,
+    describe,
+    mean_f1,
+    rouge_scores,
+    split_sentences,
+)
 
 
 @pytest.mark.parametrize("stemmer", [True, False])

@@ -5,7 +5,7 @@ pytest.importorskip("fairseq")
 from fairseq import options, scoring
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-import fairseq_poolingformer.tasks.summarization.scorer  # noqa: F401  (registers)
+import fairseq_poolingformer.tasks.summarization.task  # noqa: F401  (registers)
 
 
 def build(*argv: str):

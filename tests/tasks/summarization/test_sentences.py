@@ -1,6 +1,6 @@
 import pytest
 
-from fairseq_poolingformer.tasks.summarization.sentences import lead_baseline, split_sentences
+from fairseq_poolingformer.tasks.summarization.rouge import lead_baseline, split_sentences
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_poolingformer.tasks.summarization.sharing import of_the_first, share_targets
+from fairseq_poolingformer.tasks.summarization.task import of_the_first, share_targets
 from tests.attention.sharding.ranks import in_threads
 
 PAD = 1

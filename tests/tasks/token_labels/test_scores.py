@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 
 from fairseq_poolingformer.cli import score as command
-from fairseq_poolingformer.tasks.token_labels.scores import EntityCounts, entities, score
+from fairseq_poolingformer.tasks.token_labels.data import EntityCounts, entities, score
 from tests.tasks.token_labels.naive_conlleval import counts
 
 KINDS = ("PER", "LOC", "X-Y")

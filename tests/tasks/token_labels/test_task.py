@@ -10,8 +10,8 @@ import torch
 from fairseq_poolingformer.cli import predict, score
 from fairseq_poolingformer.tasks.shared.heads import MarkLogits
 from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
-from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelExamples, TokenLabelSplit
-from fairseq_poolingformer.tasks.token_labels.head import label_loss
+from fairseq_poolingformer.tasks.token_labels.data import TokenLabelExamples, TokenLabelSplit
+from fairseq_poolingformer.tasks.token_labels.task import label_loss
 from fairseq_poolingformer.weights.files import write_checkpoint
 from preprocess import token_labels
 from tests.tasks.folders import SYMBOLS, write

@@ -10,7 +10,7 @@ import torch
 
 from fairseq_poolingformer.tasks.shared.examples import Symbols
 from fairseq_poolingformer.tasks.shared.heads import SpanLogits
-from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaExamples, TriviaqaSplit
+from fairseq_poolingformer.tasks.triviaqa.data import TriviaqaExamples, TriviaqaSplit
 from fairseq_poolingformer.tasks.triviaqa.task import TriviaqaPredictor
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.tasks.folders import write

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.tasks.wikihop.examples import Order, WikihopExamples, WikihopSplit
+from fairseq_poolingformer.tasks.wikihop.data import Order, WikihopExamples, WikihopSplit
 from fairseq_poolingformer.tasks.wikihop.task import WikihopPredictor
 from tests.tasks.folders import MARK, SYMBOLS, random_wikihop, write_wikihop
 
