@@ -12,7 +12,7 @@ from preprocess.pipeline import parts
 from preprocess.pipeline.encode import encode_texts
 from preprocess.pipeline.parts import group
 from preprocess.pipeline.records import Example, Record, Reject, Skipped
-from preprocess.questions.examples import QuestionExample
+from preprocess.questions import QuestionExample
 
 KEYS = [
     *("article", "article_text", "abstract", "abstract_text", "summary", "article_id", "section_names", "sections"),
