@@ -13,7 +13,7 @@ from fairseq_poolingformer.attention.relative_projections import CoarsePositions
 from fairseq_poolingformer.settings import TwoLevels
 
 
-def attention_arguments(settings: TwoLevels, layer: int, num_layers: int) -> dict[str, Any]:
+def attention_arguments(settings: TwoLevels, layer: int, num_layers: int, num_heads: int) -> dict[str, Any]:
     """Arguments of :class:`~fairseq_poolingformer.attention.TwoLevelAttention` that choose the levels of one layer."""
     settings.check(num_layers)
     windows, pooled_windows = settings.windows(num_layers), settings.windows(num_layers, "pooled_window_size")
@@ -26,9 +26,10 @@ def attention_arguments(settings: TwoLevels, layer: int, num_layers: int) -> dic
             "ldconv_heads": settings.ldconv_heads,
             "mix": settings.pool_mix,
             "share_weights": settings.pool_share_weights,
+            "pool_merge": settings.pool_merge,
         }
     return {
-        "window": Window(windows[layer]),
+        "window": Window(windows[layer], dilation=settings.dilations(layer, num_heads)),
         "separate_global_projections": settings.separate_global_projections,
         "backend": settings.attention_backend,
         **level_two,

@@ -12,7 +12,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from fairseq_poolingformer.attention.patterns import ALIGNMENTS, BACKEND_NAMES, UNLIMITED
-from fairseq_poolingformer.attention.pooling import POOL_TYPES
+from fairseq_poolingformer.attention.pooling import POOL_MERGES, POOL_TYPES
 
 Layers = str | int | Iterable[str | int]  # "6-11", 6, [6, 7], ["0-2", 5]
 Self = TypeVar("Self", bound="TwoLevels")
@@ -143,6 +143,24 @@ class LevelSettings:
         is_meaning=True,
         card="level two shares level one's projections",
     )
+    pool_merge: str = _setting(
+        "sum",
+        "sum: the papers' Y + Z; softmax: one softmax over the tokens and level one's own keys and values, pooled, "
+        "without projections of level two (pools are then means, as wide as their stride, unless other flags say so)",
+        choices=POOL_MERGES,
+        is_meaning=True,
+        card="how the two levels are merged",
+    )
+    dilation: Layers = _setting(
+        "1",
+        "tokens from one that a head sees in level one to the next: a number, or several separated by commas, each for "
+        "as many neighbouring heads",
+        metavar="D",
+        is_meaning=True,
+    )
+    dilated_layers: Layers = _setting(
+        "all", "0-based layers with this dilation, e.g. 6-11, or all", metavar="L", is_meaning=True
+    )
     pooled_init: str = _setting(
         "random",
         "where a checkpoint has no second level, its projections start from random values, as copies of level one's, "
@@ -204,7 +222,7 @@ class TwoLevels(RelativeSettings, LevelSettings):
     """All settings of the two levels; messages name them as arguments in Python."""
 
     def __post_init__(self) -> None:
-        for name in (*settings_with("each_layer"), "pooled_layers"):
+        for name in (*settings_with("each_layer"), "pooled_layers", "dilation", "dilated_layers"):
             value = getattr(self, name)
             setattr(self, name, value if isinstance(value, int) else as_text(value))
 
@@ -215,7 +233,7 @@ class TwoLevels(RelativeSettings, LevelSettings):
         Those that it lacks, or that are None there, have their defaults.
         """
         found = {name: source.get(name) if isinstance(source, dict) else getattr(source, name, None) for name in TABLE}
-        return cls(**{name: value for name, value in found.items() if value is not None})
+        return cls(**with_pools({name: value for name, value in found.items() if value is not None}))
 
     def spelled(self, name: str, *value: Any) -> str:
         """A setting, or a setting with a value, as the user gives it."""
@@ -224,6 +242,16 @@ class TwoLevels(RelativeSettings, LevelSettings):
     def windows(self, num_layers: int, name: str = "window_size") -> tuple[int, ...]:
         """Level one's window in each layer, or with ``pooled_window_size`` level two's."""
         return per_layer(self.spelled(name), getattr(self, name), num_layers)
+
+    def dilations(self, layer: int, num_heads: int) -> int | tuple[int, ...]:
+        """Level one's dilation in one layer: one number, or one for each head."""
+        layers = self.dilated_layers
+        values = per_layer(self.spelled("dilation"), self.dilation, len(as_text(self.dilation).split(",")))
+        if layers != "all" and layer not in layer_numbers(layers, self.spelled("dilated_layers")):
+            return 1
+        if num_heads % len(values):
+            raise ValueError(f"{self.spelled('dilation')} has {len(values)} values, and must divide {num_heads} heads")
+        return values[0] if len(values) == 1 else tuple(d for d in values for _ in range(num_heads // len(values)))
 
     def layers_with_level_two(self) -> frozenset[int]:
         """The 0-based numbers of the layers with level two."""
@@ -246,11 +274,12 @@ class TwoLevels(RelativeSettings, LevelSettings):
             raise ValueError(f"{spelled('global_tokens')} must be 0 or more, got {self.global_tokens!r}")
         self._check_choice("pooled_init")
         self._check_choice("position_init")
-        if self.pooled_init == "level-one-silent" and self.pool_share_weights:
-            raise ValueError(
-                f"{spelled('pooled_init', self.pooled_init)} and {spelled('pool_share_weights', True)} do not go "
-                "together: level two's values are level one's there; leave one of them out"
-            )
+        for name, value in (("pool_share_weights", True), ("pool_merge", "softmax")):
+            if self.pooled_init == "level-one-silent" and getattr(self, name) == value:
+                raise ValueError(
+                    f"{spelled('pooled_init', self.pooled_init)} and {spelled(name, value)} do not go together: level "
+                    "two's values are level one's there; leave one of them out"
+                )
         for name in settings_with("each_layer"):
             self.windows(num_layers, name)
         pooled_layers = self.layers_with_level_two()
@@ -338,6 +367,15 @@ class TwoLevelFlags(TwoLevels):
 TABLE: dict[str, Field[Any]] = {
     setting.name: setting for group in (LevelSettings, RelativeSettings) for setting in fields(group)
 }
+
+
+def with_pools(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings, and with one softmax the pools that it has where they do not say anything else."""
+    if settings.get("pool_merge") != "softmax":
+        return settings
+    return {"pool_type": "mean", "pool_kernel_size": settings.get("pool_stride", DEFAULTS["pool_stride"]), **settings}
+
+
 DEFAULTS = {name: setting.default for name, setting in TABLE.items()}
 
 

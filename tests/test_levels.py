@@ -18,7 +18,9 @@ def test_an_unlimited_pooled_window_shows_every_token_the_whole_sequence():
     torch.manual_seed(0)
     x = torch.randn(2, 40, 16)
     settings = {name: TwoLevels(window_size="4", pooled_window_size=name) for name in ("all", "40", "20")}
-    layers = {name: TwoLevelAttention(16, 2, **attention_arguments(value, 6, 12)) for name, value in settings.items()}
+    layers = {
+        name: TwoLevelAttention(16, 2, **attention_arguments(value, 6, 12, 2)) for name, value in settings.items()
+    }
     for layer in layers.values():
         layer.load_state_dict(layers["all"].state_dict())
     outputs = {name: layer(x) for name, layer in layers.items()}
@@ -28,11 +30,11 @@ def test_an_unlimited_pooled_window_shows_every_token_the_whole_sequence():
 
 def test_level_two_is_in_the_named_layers_alone():
     settings = TwoLevels(pooled_layers="1,3", window_size="1,2,3,4", pooled_window_size="5,6,7,8", pool_stride=3)
-    arguments = [attention_arguments(settings, layer, 4) for layer in range(4)]
+    arguments = [attention_arguments(settings, layer, 4, 2) for layer in range(4)]
     assert [values["window"].left for values in arguments] == [1, 2, 3, 4]
     assert [values["pooled_window"].left if "pooling" in values else None for values in arguments] == [None, 6, None, 8]
     with pytest.raises(ValueError, match="names layer 3, but the encoder has layers 0 to 2"):
-        attention_arguments(TwoLevels(pooled_layers="1,3"), 0, 3)
+        attention_arguments(TwoLevels(pooled_layers="1,3"), 0, 3, 2)
 
 
 def test_every_setting_reaches_the_attention():
@@ -51,10 +53,13 @@ def test_every_setting_reaches_the_attention():
     )
     expected = {"window": Window(4), "separate_global_projections": True, "backend": "block"}
     level_two = {"pooled_window": Window(9), "pooling": Pooling(3, 2, "query"), "pool_type": "max", "ldconv_heads": 2}
-    found = attention_arguments(settings, 0, 2)
-    assert found == {**expected, **level_two, "mix": False, "share_weights": True}
-    assert attention_arguments(settings, 1, 2) == expected
-    assert attention_arguments(TwoLevels(pooled_layers="0", pool_mix=True), 0, 2)["mix"] is True
+    found = attention_arguments(settings, 0, 2, 2)
+    assert found == {**expected, **level_two, "mix": False, "share_weights": True, "pool_merge": "sum"}
+    assert attention_arguments(settings, 1, 2, 2) == expected
+    assert attention_arguments(TwoLevels(pooled_layers="0", pool_mix=True), 0, 2, 2)["mix"] is True
+    softmax = TwoLevels.of({"pooled_layers": "0", "pool_merge": "softmax", "dilation": "1,2", "dilated_layers": "1"})
+    assert attention_arguments(softmax, 0, 2, 2)["pool_merge"] == "softmax"
+    assert attention_arguments(softmax, 1, 2, 2)["window"] == Window(128, dilation=(1, 2))
 
 
 @pytest.mark.parametrize(("window", "reach"), [("3,5", 5), ("all", None)])

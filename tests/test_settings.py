@@ -79,6 +79,11 @@ def test_lists_become_text():
             "--pooled-init level-one-silent and --pool-share-weights do not go together",
             "pooled_init='level-one-silent' and pool_share_weights=True do not go together",
         ),
+        (
+            {"pooled_init": "level-one-silent", "pool_merge": "softmax"},
+            "--pooled-init level-one-silent and --pool-merge softmax do not go together",
+            "pooled_init='level-one-silent' and pool_merge='softmax' do not go together",
+        ),
         ({"global_tokens": -1}, "--global-tokens must be 0 or more", "global_tokens must be 0 or more"),
         (
             {"separate_global_projections": True, "global_tokens": 0},
@@ -94,6 +99,24 @@ def test_messages_name_what_the_user_gave(settings, flags, arguments):
         with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are compared
             kind.of({"pooled_layers": "none", **settings}).check(3)
         assert str(error.value).startswith(words)
+
+
+def test_one_softmax_has_its_own_pools_unless_something_else_is_said():
+    found = TwoLevels.of({"pool_merge": "softmax", "pool_stride": 8, "pool_type": None})
+    assert (found.pool_type, found.pool_kernel_size, found.pool_stride) == ("mean", 8, 8)
+    found = TwoLevels.of(argparse.Namespace(pool_merge="softmax", pool_kernel_size=5))
+    assert (found.pool_type, found.pool_kernel_size, found.pool_stride) == ("mean", 5, 4)
+    assert TwoLevels.of({"pool_stride": 8}).pool_kernel_size == 5
+
+
+def test_dilations_are_those_of_groups_of_heads_in_some_layers():
+    settings = TwoLevels(dilation="1,2,3", dilated_layers="1-2")
+    assert [settings.dilations(layer, 6) for layer in range(3)] == [1, (1, 1, 2, 2, 3, 3), (1, 1, 2, 2, 3, 3)]
+    assert TwoLevels(dilation=2).dilations(0, 5) == 2
+    with pytest.raises(ValueError, match=r"^dilation has 3 values, and must divide 4 heads"):
+        settings.dilations(1, 4)
+    with pytest.raises(ValueError, match=r"^--dilation must be a number"):
+        TwoLevelFlags(dilation="x").dilations(0, 4)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +162,11 @@ def test_checkpoints_and_cards_know_the_settings():
     assert MEANING & set(TABLE) == {
         *("pooled_layers", "pool_kernel_size", "pool_type", "ldconv_heads", "pool_mix", "pool_share_weights"),
         *("separate_global_projections", "relative_attention", "max_relative_positions"),
+        *("pool_merge", "dilation", "dilated_layers"),
     }
     assert {"window_size", "pooled_window_size", "dilation"} == EACH_LAYER
-    assert list(LEVEL_TWO) == ["pooled_layers", "pooled_window_size", "pool_kernel_size", "pool_stride", "pool_type"]
+    sizes = ["pooled_window_size", "pool_kernel_size", "pool_stride"]
+    assert list(LEVEL_TWO) == ["pooled_layers", *sizes, "pool_type", "pool_merge"]
     assert list(VARIANTS) == ["pool_mix", "pool_share_weights", "separate_global_projections"]
 
 

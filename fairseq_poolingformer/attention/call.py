@@ -56,11 +56,16 @@ class Pairs:
         places = call.query_offset, call.key_offset, call.key_stride
         return cls(queries, keys, *places, query, key, call.scale, with_global)
 
-    def distance(self, device: torch.device) -> Tensor:
-        """Position of the query minus position of the key's first token: (t, s) or (B, t, s)."""
+    def places(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The position of each query, (t, 1) or (B, t, 1), and of each key's first token, (1, s) or (B, 1, s)."""
         position = _on(device, self.query_index) + self.query_offset
         start = self.key_stride * _on(device, self.key_index) + self.key_offset
-        return position[..., :, None] - start[..., None, :]
+        return position[..., :, None], start[..., None, :]
+
+    def distance(self, device: torch.device) -> Tensor:
+        """Position of the query minus position of the key's first token: (t, s) or (B, t, s)."""
+        position, start = self.places(device)
+        return position - start
 
     def by_diagonal(self) -> Pairs | None:
         """One pair for each diagonal of the (t, s) pairs, from the lower left to the upper right: t + s − 1 pairs.

@@ -8,13 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention.call import ScoreTerm
+from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
-from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
+from fairseq_poolingformer.attention.pooling import POOL_MERGES, POOL_TYPES, pool_keys
 from fairseq_poolingformer.attention.probabilities import LevelWeights, band_weights
 from fairseq_poolingformer.attention.rotary import Rotary, turned
+from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
+from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 
 class TwoLevelAttention(nn.Module):
@@ -36,6 +39,9 @@ class TwoLevelAttention(nn.Module):
         ldconv_heads: sets of dynamic weights of the LDConv kinds.
         mix: level two projects the layer's input X instead of Y.
         share_weights: level two uses level one's projections W_q, W_k, W_v.
+        pool_merge: ``"sum"``, the papers' Y + Z; or ``"softmax"``: one softmax over tokens and means of level one's own
+            keys and values, without other projections. A pool counts as often as it has real tokens that level one does
+            not show the query; where a pool's tokens are equal, the result is that of full attention within w2.
         separate_global_projections: global tokens attend with projections of their own (Longformer §3.1).
         scale: level one's α; 1/sqrt(D) by default, which level two always has.
         bias: the projections have one.
@@ -60,6 +66,7 @@ class TwoLevelAttention(nn.Module):
         ldconv_heads: int = 1,
         mix: bool = False,
         share_weights: bool = False,
+        pool_merge: str = "sum",
         separate_global_projections: bool = False,
         scale: float | None = None,
         bias: bool = True,
@@ -77,6 +84,16 @@ class TwoLevelAttention(nn.Module):
             raise ValueError(f"pool_type must be one of {POOL_TYPES}, got {pool_type!r}")
         if ldconv_heads < 1 or num_heads % ldconv_heads:
             raise ValueError(f"ldconv_heads must divide {num_heads} heads, got {ldconv_heads}")
+        if pool_merge not in POOL_MERGES:
+            raise ValueError(f"pool_merge must be one of {POOL_MERGES}, got {pool_merge!r}")
+        self.one_softmax = pooling is not None and pool_merge == "softmax"
+        others = pool_type != "mean" or ldconv_heads > 1 or mix or set(window.head_dilations(num_heads)) != {1}
+        if self.one_softmax and (others or pooling != Pooling(pooling.stride, pooling.stride)):
+            raise ValueError(
+                "pool_merge 'softmax' counts every token once and has no projections of its own: it takes pool_type "
+                "'mean', pools on the grid that are as wide as their stride, no ldconv_heads, no mix and no dilation; "
+                f"got {pool_type!r}, {pooling}, {ldconv_heads}, {mix} and {window.dilation}"
+            )
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.window, self.pooled_window, self.pooling = window, pooled_window, pooling
         self.pool_type, self.ldconv_heads, self.mix = pool_type, ldconv_heads, mix
@@ -92,7 +109,7 @@ class TwoLevelAttention(nn.Module):
         if separate_global_projections:
             self.global_q_proj, self.global_k_proj, self.global_v_proj = linear(), linear(), linear()
         self.pooled_q_proj = self.pooled_k_proj = self.pooled_v_proj = None
-        if pooling is not None and not share_weights:
+        if pooling is not None and not share_weights and not self.one_softmax:
             self.pooled_q_proj, self.pooled_k_proj, self.pooled_v_proj = linear(), linear(), linear()
         self.pooled_k_pool_weight = self.pooled_v_pool_weight = None
         if pooling is not None and pool_type in ("ldconv", "mean-ldconv"):
@@ -104,6 +121,7 @@ class TwoLevelAttention(nn.Module):
         levels = f"window={self.window}"
         if self.pooling is not None:
             levels += f", pooled_window={self.pooled_window}, pooling={self.pooling}, pool_type={self.pool_type}"
+            levels += ", pool_merge=softmax" * self.one_softmax
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, {levels}"
 
     def forward(
@@ -131,8 +149,8 @@ class TwoLevelAttention(nn.Module):
             The shape of ``x``.
 
         Raises:
-            ValueError: score terms with separate global projections, which have none of their own; or masks beside a
-                shard.
+            ValueError: score terms with separate global projections, which have none of their own, or with one softmax
+                others than :class:`RelativePositionBias`; or masks beside a shard.
         """
         if shard is not None:
             if global_mask is not None or key_padding_mask is not None:
@@ -140,7 +158,7 @@ class TwoLevelAttention(nn.Module):
             return shard.attend(self, x, score_terms, rotary)
         dropout_p, query = self.dropout_p, turned(self._split(self.q_proj(x)), rotary)
         y = self._level_one(x, query, GlobalTokens.of(global_mask), key_padding_mask, score_terms, dropout_p, rotary)
-        if self.pooling is None:
+        if self.pooling is None or self.one_softmax:
             return self.out_proj(self._merge(y))
         source = x if self.mix else self._merge(y)
         if not self.mix or self.pooled_q_proj is not None:  # else both levels have the same queries
@@ -176,6 +194,15 @@ class TwoLevelAttention(nn.Module):
             one = one._replace(from_global=own.band.masked_fill(global_tokens.unused[:, None, :, None], 0.0))
         if self.pooling is None:
             return LevelWeights(one, None)
+        if self.one_softmax:
+            key_of_one = self._split(self.k_proj(x))
+            pools = self._pools(key_of_one, global_tokens, key_padding_mask, score_terms, rotary)
+            near = {"window": self.window, "score_terms": score_terms, "scale": self.scale, **masks}
+            lse = band_attention(query_of_one, key, key, return_lse=True, **near)[1]
+            far_lse = band_attention(query_of_one, value=pools["key"], return_lse=True, **pools)[1]
+            share, two = self._share_of_pools(lse, far_lse, global_tokens), band_weights(query_of_one, **pools)
+            one = one._replace(band=one.band * (1 - share), to_global=one.to_global * (1 - share))
+            return LevelWeights(one, two._replace(band=two.band * share))
         masks_of_one = (global_tokens, key_padding_mask, score_terms, 0.0, rotary)
         source = x if self.mix else self._merge(self._level_one(x, query_of_one, *masks_of_one))
         q_proj, k_proj, _ = self._pooled_projections()
@@ -195,12 +222,13 @@ class TwoLevelAttention(nn.Module):
         dropout_p: float,
         rotary: Rotary | None,
     ) -> Tensor:
-        """Level one's Y (eq. 3–4, 12–13), (B, H, T, D)."""
+        """Level one's Y (eq. 3–4, 12–13), (B, H, T, D); with one softmax that of tokens and pools."""
         self.check_score_terms(score_terms)
-        key, value = turned(self._split(self.k_proj(x)), rotary), self._split(self.v_proj(x))
+        key, value = self._split(self.k_proj(x)), self._split(self.v_proj(x))
+        has_pools = self.one_softmax and (exporting() or key.size(2) > 1 + min(self.window.left, self.window.right))
         y = band_attention(
             query,
-            key,
+            turned(key, rotary),
             value,
             window=self.window,
             global_mask=global_tokens,
@@ -210,7 +238,16 @@ class TwoLevelAttention(nn.Module):
             scale=self.scale,
             backend=self.backend or self._backend_of_full_attention(query, score_terms, dropout_p),
             self_check=self.self_check,
+            return_lse=has_pools,
         )
+        if has_pools:
+            near, lse = y
+            pools = self._pools(key, global_tokens, padding_mask, score_terms, rotary)
+            pooled_values, _ = pool_keys(value, self.pooling, padding_mask=padding_mask)
+            how = {"dropout_p": dropout_p, "backend": self.backend, "self_check": self.self_check}
+            far, far_lse = band_attention(query, value=pooled_values, return_lse=True, **pools, **how)
+            share = self._share_of_pools(lse, far_lse, global_tokens)
+            y = torch.lerp(near.to(share.dtype), far.to(share.dtype), share).to(query.dtype)
         if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
             y = self._attend_globally(x, y, global_tokens, padding_mask, dropout_p, rotary)
         return y
@@ -222,6 +259,42 @@ class TwoLevelAttention(nn.Module):
                 "score_terms and separate_global_projections do not go together: a global token's own row would be "
                 "without the terms; leave one of the two out"
             )
+        for term in score_terms if self.one_softmax else ():
+            if not isinstance(term, RelativePositionBias):
+                raise ValueError(
+                    f"score_terms and pool_merge 'softmax': a {type(term).__name__} has no scores for pools; leave one "
+                    "of the two out, or merge by 'sum'"
+                )
+
+    def _pools(
+        self,
+        key: Tensor,
+        tokens: GlobalTokens | None,
+        padding_mask: Tensor | None,
+        score_terms: tuple[ScoreTerm, ...],
+        rotary: Rotary | None,
+    ) -> dict[str, Any]:
+        """The operator's arguments for the pools that stand beside the tokens in one softmax, but for their values."""
+        counted = key.new_ones(key.size(0), key.size(2), dtype=torch.bool) if padding_mask is None else ~padding_mask
+        unseen = UnseenTokens(self.window, self.pooling, counted if tokens is None else counted & ~tokens.mask)
+        pooled_keys, _ = pool_keys(key, self.pooling, padding_mask=padding_mask)
+        return {
+            "key": turned(pooled_keys, rotary, key.size(2)),
+            "window": self.pooled_window,
+            "pooling": self.pooling,
+            "key_padding_mask": unseen.of_pool == 0,
+            "score_terms": (unseen, *(term.of_pools(self.pooling.kernel_size) for term in score_terms)),
+            "scale": self.scale,
+        }
+
+    @staticmethod
+    def _share_of_pools(near: Tensor, far: Tensor, tokens: GlobalTokens | None) -> Tensor:
+        """(B, H, T, 1) the pools' part of one softmax, from the logarithms (B, H, T) of both denominators."""
+        if tokens is not None:
+            far = far.masked_fill(tokens.mask[:, None], -torch.inf)  # global tokens see all tokens themselves
+        # e^far / (e^near + e^far); NaN where a query sees nothing at all, and both outputs are zero
+        share = (far - near).masked_fill((far == -torch.inf) & (near == -torch.inf), 0.0).sigmoid()
+        return share.unsqueeze(-1)
 
     def _backend_of_full_attention(
         self, query: Tensor, score_terms: tuple[ScoreTerm, ...], dropout_p: float

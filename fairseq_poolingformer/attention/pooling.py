@@ -11,6 +11,7 @@ from fairseq_poolingformer.attention.compiler import exporting, outside_the_comp
 from fairseq_poolingformer.attention.patterns import Pooling, require_kind
 
 POOL_TYPES = ("ldconv", "mean-ldconv", "mean", "max")
+POOL_MERGES = ("sum", "softmax")
 
 
 @outside_the_compiler

@@ -19,7 +19,7 @@ LARGEST = 2**40  # of a number that has no bound below
 _WORD = r"[A-Za-z0-9_@+-]{1,64}"
 _WORDS = rf"{_WORD}(,{_WORD})*"
 _WINDOWS = r"(all|none|[0-9]{1,7})( ?, ?(all|none|[0-9]{1,7}))*"
-_LAYERS = r"(none)?|[0-9]{1,3}(-[0-9]{1,3})?( ?, ?[0-9]{1,3}(-[0-9]{1,3})?)*"
+_LAYERS = r"(none|all)?|[0-9]{1,3}(-[0-9]{1,3})?( ?, ?[0-9]{1,3}(-[0-9]{1,3})?)*"
 _LITERAL = r"([0-9 ()\[\],+*.-]|True|False)*"
 _RATES = r"([0-9 ()\[\],+*.-]|[0-9]e[+-]?[0-9]|True|False)*"  # 2e-05, too
 _ITEM = r"\"[a-z_]{1,40}\": ?(true|false|-?[0-9]{1,6}(\.[0-9]{1,17})?([eE]-[0-9]{1,2})?)"
@@ -29,10 +29,14 @@ _NUMBERS = rf"\{{({_ITEM}(, ?{_ITEM})*)?\}}"
 TEXTS = {
     **dict.fromkeys(("arch", "task", "criterion", "optimizer", "_name"), r"[A-Za-z0-9_.-]{1,100}"),
     **dict.fromkeys(("source_lang", "target_lang", "classification_head_name", "ranking_head_name"), _WORD),
-    **dict.fromkeys(("train_subset", "best_checkpoint_metric", "activation_fn", "pool_type", "break_mode"), _WORD),
+    **dict.fromkeys(
+        ("train_subset", "best_checkpoint_metric", "activation_fn", "pool_type", "pool_merge", "break_mode"), _WORD
+    ),
     **dict.fromkeys(("langs", "lang_pairs", "monolingual_langs", "langtoks_specs", "languages"), _WORDS),
     **dict.fromkeys(("window_size", "pooled_window_size", "dilation", "attention_window"), _WINDOWS),
-    **dict.fromkeys(("pooled_layers", "encoder_layers_to_keep", "decoder_layers_to_keep", "early_exit"), _LAYERS),
+    **dict.fromkeys(
+        ("pooled_layers", "dilated_layers", "encoder_layers_to_keep", "decoder_layers_to_keep", "early_exit"), _LAYERS
+    ),
     **dict.fromkeys(("encoder_layers", "decoder_layers", "decoder_attention", "character_filters"), _LITERAL),
     **dict.fromkeys(("encoder_kernel_size_list", "decoder_kernel_size_list"), _LITERAL),
     **dict.fromkeys(("adaptive_softmax_cutoff", "adaptive_input_cutoff", "update_freq"), _LITERAL),

@@ -158,7 +158,7 @@ class Layout:
                 dropout=getattr(config, self.dropout),
                 global_tokens=config.global_tokens,
                 names=self.names,
-                **attention_arguments(settings, number, config.num_hidden_layers),
+                **attention_arguments(settings, number, config.num_hidden_layers, config.num_attention_heads),
             )
             setattr(layer.get_submodule(parent), name, attention)
 

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTr
 
 from fairseq_poolingformer.huggingface import card
 from fairseq_poolingformer.huggingface.families import FAMILIES, family_of, names_of
-from fairseq_poolingformer.settings import upper_half
+from fairseq_poolingformer.settings import upper_half, with_pools
 from fairseq_poolingformer.weights import State
 from fairseq_poolingformer.weights.loading import fit, one_sided, split_projections, with_unused_rows
 
@@ -126,7 +126,7 @@ class FromShort:
         if loaded:
             _check_labels(model.config, labels)
         short = model if loaded else short_class.from_pretrained(model, **labels)
-        merged = {**_shared_settings(cls, short.config), **settings}
+        merged = with_pools({**_shared_settings(cls, short.config), **settings})
         if getattr(cls, "decoder_reads_input", False) and "max_decoder_position_embeddings" not in settings:
             longest = merged.get("max_position_embeddings", cls.config_class.max_position_embeddings)
             merged["max_decoder_position_embeddings"] = longest

@@ -62,7 +62,7 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
             scale=None if relative is None else relative.scale,
             dropout=cfg.attention_dropout,
             batch_first=False,
-            **attention_arguments(settings, *place),
+            **attention_arguments(settings, *place, cfg.encoder.attention_heads),
         )
         for name, parameter in attention.named_parameters():
             if name.startswith("pooled_"):

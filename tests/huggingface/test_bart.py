@@ -16,6 +16,8 @@ from tests.weights.test_bart import assert_agree, fairseq_outputs, load_fairseq
 
 LEVELS = {"window_size": "3", "pooled_window_size": "8", "pooled_layers": "1-2"}
 WIDE = {"window_size": "64", "pooled_layers": "none"}
+# one softmax over the tokens of a narrow window and pools of single tokens, which is full attention, too
+MERGED = {"window_size": "2", "pooled_window_size": "all", "pool_merge": "softmax", "pool_stride": 1}
 
 
 def enlarge(model, part):
@@ -79,6 +81,7 @@ def test_logits_are_fairseqs(pair):
         {"pool_type": "max", "pool_share_weights": True, "pool_alignment": "query"},
         {"pool_type": "mean-ldconv", "ldconv_heads": 2, "pool_mix": True, "pool_kernel_size": 3, "pool_stride": 2},
         {"separate_global_projections": True, "global_tokens": 3, "window_size": "2,5,3", "pool_type": "mean"},
+        {"pool_merge": "softmax", "pool_type": "mean", "pool_kernel_size": 4, "dilation": "1,2", "dilated_layers": "0"},
     ],
 )
 def test_every_setting_is_kept(tmp_path, settings):

@@ -35,7 +35,7 @@ from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
 from fairseq_poolingformer.huggingface.encoders import with_parts
 from fairseq_poolingformer.huggingface.families import FAMILIES, Family
 from tests.attention.test_probabilities import dense, expected_weights
-from tests.huggingface.test_bart import LEVELS, WIDE, run
+from tests.huggingface.test_bart import LEVELS, MERGED, WIDE, run
 
 SIZES = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4}
 SIZES |= {"intermediate_size": 40, "max_position_embeddings": 30, "type_vocab_size": 2}
@@ -126,7 +126,8 @@ def loss_of(output, real):
 @pytest.mark.parametrize("head", HEADS)
 def test_with_wide_windows_it_is_transformers_own_model(kind, head):
     theirs = short(kind, head)
-    long = ours(kind, head).from_short(theirs, max_position_embeddings=62, **WIDE)
+    merged = MERGED | {"pooled_layers": "0-2"} if head in ("Model", "ForTokenClassification") else WIDE
+    long = ours(kind, head).from_short(theirs, max_position_embeddings=62, **merged)
     given = inputs(kind, head)
     real = given["attention_mask"].bool()
     expected, found = theirs(**given), long(**given)

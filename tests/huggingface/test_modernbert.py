@@ -30,6 +30,7 @@ from fairseq_poolingformer.huggingface import (
 from fairseq_poolingformer.show import look
 from fairseq_poolingformer.show.looks import ONE, TWO
 from tests.attention.test_modules import expected_output
+from tests.huggingface.test_bart import MERGED
 from tests.huggingface.test_tools import Encoder, dynamic
 from tests.weights.conftest import run
 
@@ -154,14 +155,21 @@ def test_in_single_precision_and_with_inputs_of_the_users_own():
 
 @torch.no_grad()
 def test_level_two_over_pools_of_one_token_is_full_attention(doubles):
-    """It reads the layer's input with level one's weights, so that both levels are the same, and W_o doubles."""
+    """It reads the layer's input with level one's weights, so that both levels are the same, and W_o doubles.
+
+    In one softmax with a window, W_o stays.
+    """
     short = short_model().double()
+    tokens, mask = batch()
+    expected = short(tokens, attention_mask=mask).last_hidden_state
+    merged = PoolingformerModernBertModel.from_short(short, **MERGED)
+    found = merged(tokens, attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-12)
     same = {"pool_kernel_size": 1, "pool_stride": 1, "pool_type": "mean", "pool_mix": True, "pool_share_weights": True}
     long = PoolingformerModernBertModel.from_short(short, window_size="all", pooled_window_size="all", **same)
     assert [layer.attn.pooling is not None for layer in long.layers] == [True, False, False, True, False]
     for layer in (0, 3):
         short.layers[layer].attn.Wo.weight.mul_(2)
-    tokens, mask = batch()
     expected, found = (model(tokens, attention_mask=mask).last_hidden_state for model in (short, long))
     torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-12)
 

@@ -15,6 +15,7 @@ from fairseq_poolingformer.attention.call import Call, ScoreTerm, term_tensors
 from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import UNLIMITED, Band, Pooling, Window, band_of
+from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 LOG2E = math.log2(math.e)  # exp2 is nearly three times as fast as exp on a CPU, and one instruction on a GPU
 
@@ -44,9 +45,11 @@ def residue_classes(
     num_heads: int,
     query_offset: int,
     num_queries: int,
+    always_band: bool = False,
 ) -> Iterator[ResidueClass]:
     """Split a call into classes: one where the band has step 1, else one for each residue and group of equal heads."""
-    if window.left == window.right == UNLIMITED and band_of(window, pooling).step == 1 and window.dilation == 1:
+    everything = window.left == window.right == UNLIMITED and not always_band
+    if everything and band_of(window, pooling).step == 1 and window.dilation == 1:
         yield ResidueClass(slice(0, num_heads), slice(None), slice(None), None)
         return
     first_head = 0
@@ -81,7 +84,8 @@ class Plan:
             of their own; None without any.
         hidden_globals: (B, G) bool, True at slots of global keys that hold no token, or padding.
         global_keys, global_queries: the global tokens among the keys and among the queries; None without any.
-        terms: the score terms.
+        terms: the score terms, without that of the unseen tokens.
+        unseen: the term that counts the tokens of pools that level one does not show; None without one.
     """
 
     classes: tuple[ResidueClass, ...]
@@ -97,6 +101,7 @@ class Plan:
     key_stride: int
     scale: float
     dropout: KeepMask
+    unseen: UnseenTokens | None = None
     return_lse: bool = False
 
     @classmethod
@@ -107,14 +112,17 @@ class Plan:
             padding = padding.clone()  # the backward pass reads it again, and the caller may have changed it by then
         masks = [padding, None if global_keys is None else global_keys.mask]
         masks = [mask for mask in masks if mask is not None]
+        unseen = next((term for term in call.score_terms if isinstance(term, UnseenTokens)), None)
+        geometry = call.window, call.pooling, heads, call.query_offset, queries
         return cls(
-            classes=tuple(residue_classes(call.window, call.pooling, heads, call.query_offset, queries)),
+            classes=tuple(residue_classes(*geometry, always_band=unseen is not None)),
             padding=padding,
             hidden=reduce(torch.logical_or, masks) if masks else None,  # a global token in the window counts once
             hidden_globals=None if global_keys is None else global_keys.hidden(padding),
             global_keys=global_keys,
             global_queries=call.global_queries(),
-            terms=call.score_terms,
+            terms=tuple(term for term in call.score_terms if term is not unseen),
+            unseen=unseen,
             num_heads=heads,
             query_offset=call.query_offset,
             key_offset=call.key_offset,

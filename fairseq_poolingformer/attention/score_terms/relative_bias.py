@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.call import Pairs, ScoreTerm
@@ -29,6 +30,13 @@ class RelativePositionBias(ScoreTerm):
             raise ValueError(
                 f"table must be (H, 2k + 1), one column for each distance from −k to k, got {tuple(self.table.shape)}"
             )
+
+    def of_pools(self, kernel_size: int) -> RelativePositionBias:
+        """The means of pools of κ tokens: ``score[h, i, p] = 1/κ Σ_m score[h, i, start of p + m]``."""
+        farthest = self.table.size(1) // 2
+        distance = torch.arange(1 - kernel_size - farthest, farthest + kernel_size, device=self.table.device)
+        of_token = distance[:, None] - torch.arange(kernel_size, device=self.table.device)
+        return RelativePositionBias(self.table[:, of_token.clamp(-farthest, farthest) + farthest].mean(2))
 
     def scores(self, pairs: Pairs) -> Tensor:
         """(H, t, s), or (B, H, t, s) when the pairs differ from row to row."""

@@ -51,6 +51,11 @@ class Steps:
                 f"x has {x.size(dim)} tokens, but the shard {len(shard.part)}: make a shard for each batch"
             )
         layer.check_score_terms(score_terms)
+        if layer.one_softmax:
+            raise ValueError(
+                "pool_merge 'softmax' does not compute documents in parts: give each process whole documents, or merge "
+                "by 'sum'"
+            )
         self.layer, self.shard, self.dim, self.terms = layer, shard, dim, score_terms
         self.dropout_p = layer.dropout_p
         seeds: list[int] = [0, 0, 0]  # of level one, of separate global projections, of level two

@@ -48,7 +48,8 @@ def why_not(call: Call) -> str | None:
 def run(call: Call) -> Any:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
     query, key, value = dense(call.query), dense(call.key), dense(call.value)
-    return _BlockAttention.apply(Plan.of(call), query, key, value, *tensors_of(call.score_terms))
+    plan = Plan.of(call)
+    return _BlockAttention.apply(plan, query, key, value, *tensors_of(plan.terms))
 
 
 class _BlockAttention(torch.autograd.Function):
@@ -192,7 +193,7 @@ def _scores(plan: Plan, terms: list[TermOfGroup], block: QueryBlock, keys: KeyBl
     """Scaled, masked base-2 scores of a query block and a key block: (B·H, t, s), -inf where a key is not seen."""
     lane, dtype, wide = block.lane, query.dtype, softmax_dtype(block.lane.key)
     key = keys.take(lane.key, dtype).transpose(1, 2)
-    mask = lane.mask(block.start, query.size(1), keys, wide)
+    mask = lane.mask(block.start, query.size(1), keys, wide, LOG2E)
     if mask is not None and dtype == wide:
         scores = torch.baddbmm(mask, query, key, alpha=plan.scale * LOG2E)
     else:
@@ -204,6 +205,9 @@ def _scores(plan: Plan, terms: list[TermOfGroup], block: QueryBlock, keys: KeyBl
         pair = _pair(plan, block, keys, query)
         for term in terms:
             term.add_scores(by_row, pair)
+    if len(pools := lane.partial_in(keys.keys)):
+        places = range(block.start, block.start + query.size(1))
+        by_row[..., pools - keys.start] += lane.correction(places, pools, wide, LOG2E)[:, None]
     hidden = lane.hidden_in(keys.keys)
     if hidden is not None:
         by_row[..., : keys.size].masked_fill_(hidden[:, None, None, :], -torch.inf)

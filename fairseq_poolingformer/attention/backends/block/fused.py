@@ -159,6 +159,14 @@ def _window(lane: Lane, chunk: _Chunk, row: int) -> tuple[Tensor, Tensor, Tensor
     there = slice(max(0, chunk.begin), max(0, min(chunk.begin + chunk.num_keys, lane.key.size(2))))
     key, value, hidden = lane.key[row, :, there], lane.value[row, :, there], lane.hidden_in(there)
     mask = chunk.mask(lane)
+    if len(pools := lane.partial_in(there)):
+        queries = range(chunk.start, chunk.start + chunk.count * chunk.size)
+        correction = mask.new_zeros(len(queries), chunk.num_keys)
+        of_row = lane.correction(queries, pools, mask.dtype, rows=slice(row, row + 1))
+        correction[:, pools - chunk.begin] = of_row[0]
+        of_blocks = correction.unflatten(0, (chunk.count, chunk.size))
+        keys = (slice(block * chunk.step, block * chunk.step + chunk.width) for block in range(chunk.count))
+        mask = mask + torch.stack([x[:, seen] for x, seen in zip(of_blocks, keys, strict=True)])[None]
     if hidden is not None:
         hidden = hidden[row]
         key = key.masked_fill(hidden[:, None], 0.0)  # a product that overflows would not be hidden

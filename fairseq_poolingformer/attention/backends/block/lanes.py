@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import Plan, softmax_dtype, zeros_like
 from fairseq_poolingformer.attention.patterns import Band
+from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 SCORES_PER_BLOCK = 2**16  # of one head
 WASTE = 0.25  # keys that a query is multiplied with but does not see, at most, as a share of those that it sees
@@ -69,6 +70,8 @@ class Lane:
         band: which keys each query sees; None for all.
         with_global: whether every pair of a query and a key has a global token; else no pair has one.
         block_width: keys multiplied at a time, at most.
+        unseen: the score of pooled keys by their tokens that level one does not show; None without one.
+        query_offset: position of query 0, for this score.
         grad_key, grad_value: (B, H, S, D) accumulators, in the backward pass.
     """
 
@@ -79,6 +82,8 @@ class Lane:
     band: Band | None = None
     with_global: bool = False
     block_width: int = KEYS_PER_BLOCK
+    unseen: UnseenTokens | None = None
+    query_offset: int = 0
     grad_key: Tensor | None = None
     grad_value: Tensor | None = None
     _masks: dict[tuple[int, int, int], Tensor] = field(default_factory=dict, repr=False)
@@ -125,9 +130,15 @@ class Lane:
             end = begin + width if self.band is None else min(begin + width, stop)
             yield KeyBlock(begin, end, min(end, num_keys) - begin)
 
-    def mask(self, start: int, num_queries: int, keys: KeyBlock, dtype: torch.dtype) -> Tensor | None:
-        """Additive (t, s) mask of the band, 0 or -inf; None where every query of the block sees every key."""
-        if self.band is None or self.band.covers(range(start, start + num_queries), range(keys.start, keys.stop)):
+    def mask(
+        self, start: int, num_queries: int, keys: KeyBlock, dtype: torch.dtype, unit: float = 1.0
+    ) -> Tensor | None:
+        """Additive (t, s) mask of the band, 0 or -inf; None where every query of the block sees every key.
+
+        With ``unseen`` it is ``unit`` times the score of whole pools in place of 0: it depends on distances alone.
+        """
+        covers = self.band is None or self.band.covers(range(start, start + num_queries), range(keys.start, keys.stop))
+        if covers and self.unseen is None:
             return None
         # blocks share a mask where their keys begin as far from their queries
         shape = (self.band.key_stride * keys.start - start, num_queries, keys.stop - keys.start)
@@ -136,9 +147,32 @@ class Lane:
                 self._masks.clear()
             device = self.key.device
             queries = torch.arange(start, start + num_queries, device=device)
-            seen = self.band.visible(queries, torch.arange(keys.start, keys.stop, device=device))
-            self._masks[shape] = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)
+            pools = torch.arange(keys.start, keys.stop, device=device)
+            seen = self.band.visible(queries, pools)
+            mask = torch.zeros(seen.shape, dtype=dtype, device=device)
+            if self.unseen is not None:
+                counts = self.unseen.whole_counts(*self._places(queries, pools))
+                mask = counts.to(dtype).log_().mul_(unit)
+            self._masks[shape] = mask.masked_fill_(~seen, -torch.inf)
         return self._masks[shape]
+
+    def partial_in(self, keys: slice) -> Tensor:
+        """(s',) the pools of a range of which not all tokens count, so that :meth:`mask` is not their score."""
+        if self.unseen is None:
+            return torch.empty(0, dtype=torch.long)
+        return self.unseen.partial[keys].nonzero()[:, 0].to(self.key.device) + keys.start
+
+    def correction(
+        self, queries: range, pools: Tensor, dtype: torch.dtype, unit: float = 1.0, rows: slice = slice(None)
+    ) -> Tensor:
+        """(B, t, s') what such pools' scores have beside the mask's, 0 where that is -inf."""
+        places = self._places(torch.arange(queries.start, queries.stop, device=pools.device), pools)
+        whole = self.unseen.whole_counts(*places).to(dtype)
+        return (self.unseen.counts(*places, rows) / whole).log_().mul_(unit).masked_fill_(whole == 0, 0.0)
+
+    def _places(self, queries: Tensor, pools: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions of queries (t, 1), and of the first tokens of pools (1, s)."""
+        return self.query_offset + queries[:, None], self.unseen.pooling.key_stride * pools[None, :]
 
     def hidden_in(self, keys: slice) -> Tensor | None:
         """(B, s) bool, True at the hidden keys of a range; None without any."""
@@ -254,6 +288,8 @@ def local_groups(plan: Plan, x: Tensors) -> Iterator[QueryGroup]:
             index=range(x.key.size(2))[residues.keys],
             hidden=None if plan.hidden is None else plan.hidden[:, residues.keys],
             band=residues.band,
+            unseen=plan.unseen,
+            query_offset=plan.query_offset,
             grad_key=x.grad_key[keys] if backward else None,
             grad_value=x.grad_value[keys] if backward else None,
         )

@@ -1,0 +1,76 @@
+"""How many of a pool's tokens level one does not show a query, for one softmax over tokens and pools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm
+from fairseq_poolingformer.attention.patterns import Pooling, Window
+
+
+@dataclass(frozen=True)
+class UnseenTokens(ScoreTerm):
+    """``score[b, i, p] = log c``, c the tokens of pool p that count and lie outside of query i's window.
+
+    With it a pooled key has the weight of c tokens; where c is 0, it is hidden.
+
+    Args:
+        window: level one's, not dilated.
+        pooling: κ = ξ, on the grid.
+        counted: (B, S) bool, True at the tokens that count: real ones that are not global, which every query sees.
+    """
+
+    window: Window
+    pooling: Pooling
+    counted: Tensor
+
+    def why_not(self, call: Call) -> str | None:
+        if call.pooling != self.pooling or call.key.size(2) != self.of_pool.size(1):
+            return f"it counts {self.of_pool.size(1)} pools of {self.pooling}; the call has {call.key.size(2)} keys"
+        return None
+
+    @cached_property
+    def of_pool(self) -> Tensor:
+        """(B, P) the tokens of each pool that count, wherever the query is."""
+        size = self.pooling.kernel_size
+        return F.pad(self.counted, (0, -self.counted.size(1) % size)).unflatten(1, (-1, size)).sum(2)
+
+    @cached_property
+    def partial(self) -> Tensor:
+        """(P,) bool, on the CPU: pools of which in some row some tokens count, and some do not."""
+        return ((self.of_pool > 0) & (self.of_pool < self.pooling.kernel_size)).any(0).cpu()
+
+    @cached_property
+    def _before(self) -> Tensor:
+        """(B, S + 1) the tokens before each place that count."""
+        return F.pad(self.counted.cumsum(1), (1, 0))
+
+    def scores(self, pairs: Pairs) -> Tensor:
+        """(B, 1, t, s)."""
+        counts = self.counts(*pairs.places(self.counted.device))
+        dtype = torch.float32 if pairs.query is None else torch.promote_types(pairs.query.dtype, torch.float32)
+        return counts.to(dtype).log()[:, None]
+
+    def counts(self, position: Tensor, start: Tensor, rows: slice = slice(None)) -> Tensor:
+        """(B, t, s) c, of queries at positions (t, 1) and pools that start at tokens (1, s)."""
+        first, stop = self._shown(position, start)
+        last, before = self.counted.size(1), self._before[rows]
+        ends = (x.clamp(0, last) for x in (start, start + self.pooling.kernel_size, first, stop))
+        begin, end, first, stop = (before[:, x] for x in ends)
+        return end - begin - (stop - first)
+
+    def whole_counts(self, position: Tensor, start: Tensor) -> Tensor:
+        """(t, s) c of pools of which all tokens count."""
+        first, stop = self._shown(position, start)
+        return self.pooling.kernel_size - (stop - first)
+
+    def _shown(self, position: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """The tokens of each pool that lie in the window: the first, and the one behind the last."""
+        first = start.maximum(position - self.window.left)
+        stop = (start + self.pooling.kernel_size).minimum(position + self.window.right + 1)
+        return first, stop.maximum(first)

@@ -1,0 +1,258 @@
+"""One softmax over tokens and pools: against loops over tokens, and against full attention."""
+
+import itertools
+import math
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fairseq_poolingformer.attention import Pooling, RelativePositionBias, TwoLevelAttention, Window
+from fairseq_poolingformer.attention.rotary import Rotary, pool_positions
+from fairseq_poolingformer.attention.score_terms.causal import distance_bias
+from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
+from tests.attention.calls import FAST, assert_equals_reference, right_padding, tensors
+from tests.attention.naive import attend, pool, pool_centres, rotate, sees, sees_pool
+from tests.dropped import assert_dropped, identity
+
+C, H = 8, 2
+BACKENDS = [*FAST, "reference"]
+
+
+def build(w1=2, w2=9, size=3, **arguments):
+    torch.manual_seed(0)
+    geometry = {"window": Window(w1), "pooled_window": Window(w2), "pooling": Pooling(size, size)}
+    options = {"pool_type": "mean", "pool_merge": "softmax"}
+    return TwoLevelAttention(C, H, **{**geometry, **options, **arguments}).double()
+
+
+def example(tokens=17, lengths=(17, 14)):
+    torch.manual_seed(1)
+    padding = right_padding(lengths, tokens)
+    padding[0, 7:9] = padding[1, 3] = True
+    global_mask = torch.zeros_like(padding)
+    global_mask[0, 0] = global_mask[0, 10] = global_mask[1, 12:14] = True
+    return torch.randn(2, tokens, C, dtype=torch.float64), global_mask, padding
+
+
+def split(x):
+    return x.unflatten(-1, (H, -1)).transpose(1, 2)
+
+
+def expected_output(module, x, global_mask, padding, table=None, theta=None):
+    """A row at a time: keys are the tokens, then the pools, each of which counts as its tokens that are not seen."""
+    tokens, size, window = x.size(1), module.pooling.kernel_size, module.window
+    q, k, v = (split(projection(x)) for projection in (module.q_proj, module.k_proj, module.v_proj))
+    starts = range(0, tokens, size)
+    pooled_k, _ = pool(k, starts, kernel_size=size, kind="mean", padding=padding)
+    pooled_v, _ = pool(v, starts, kernel_size=size, kind="mean", padding=padding)
+    if theta is not None:
+        q, k = (rotate(y, torch.arange(tokens), theta) for y in (q, k))
+        pooled_k = rotate(pooled_k, pool_centres(starts, kernel_size=size, padding=padding), theta)
+    reach = {"left": module.pooled_window.left, "right": module.pooled_window.right}
+    grid = {"kernel_size": size, "stride": size, "alignment": "grid"}
+    rows = []
+    for b in range(len(x)):
+
+        def sees_token(t, s, b=b):
+            inside = sees(t, s, left=window.left, right=window.right)
+            return bool((inside or global_mask[b, s] or global_mask[b, t]) and not padding[b, s])
+
+        def count(t, p, b=b):
+            of_pool = [s for s in range(starts[p], min(starts[p] + size, tokens)) if not padding[b, s]]
+            return sum(not sees_token(t, s) for s in of_pool) if sees_pool(t, p, **reach, **grid) else 0
+
+        def by_distance(h, distance):
+            return 0.0 if table is None else table[h, max(-3, min(3, distance)) + 3]
+
+        def bias(h, t, s):
+            if s < tokens:
+                return by_distance(h, t - s)
+            start = starts[s - tokens]
+            return math.log(count(t, s - tokens)) + sum(by_distance(h, t - start - m) for m in range(size)) / size
+
+        def seen(_, h, t, s):
+            return sees_token(t, s) if s < tokens else count(t, s - tokens) > 0
+
+        everything = range(tokens + len(starts))
+        biases = [
+            [[bias(h, t, s) if seen(0, h, t, s) else 0.0 for s in everything] for t in range(tokens)] for h in range(H)
+        ]
+        keys, values = torch.cat([k, pooled_k], 2)[b : b + 1], torch.cat([v, pooled_v], 2)[b : b + 1]
+        rows.append(attend(q[b : b + 1], keys, values, seen, module.scale or (C // H) ** -0.5, biases))
+    out = torch.cat(rows)
+    if module.global_q_proj is not None:
+        q, k, v = (split(p(x)) for p in (module.global_q_proj, module.global_k_proj, module.global_v_proj))
+        own = attend(q, k, v, lambda b, h, t, s: not padding[b, s], (C // H) ** -0.5)
+        out = torch.where(global_mask[:, None, :, None], own, out)
+    return module.out_proj(out.transpose(1, 2).flatten(2))
+
+
+def assert_same(module, x, expected, **arguments):
+    """Outputs and all gradients."""
+    inputs = [x, *module.parameters(), *(term.table for term in arguments.get("score_terms", ()))]
+    grad = torch.randn_like(x)
+    wanted = torch.autograd.grad(expected, inputs, grad)
+    for module.backend in BACKENDS:
+        out = module(x, **arguments)
+        torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
+        for actual, gradient in zip(torch.autograd.grad(out, inputs, grad), wanted, strict=True):
+            torch.testing.assert_close(actual, gradient, atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize(("w1", "w2", "size"), [(2, 9, 3), (0, 40, 4), (5, 8, 2), (1, 12, 7), (3, 2**40, 1)])
+def test_one_softmax(small_blocks, w1, w2, size):
+    module = build(w1, w2, size)
+    x, global_mask, padding = example()
+    expected = expected_output(module, x.requires_grad_(), global_mask, padding)
+    assert_same(module, x, expected, global_mask=global_mask, key_padding_mask=padding)
+
+
+def test_scores_by_distance_and_rotary_positions():
+    x, global_mask, padding = example()
+    module = build(scale=0.7)
+    table = torch.randn(H, 7, dtype=torch.float64, requires_grad=True)
+    terms = {"score_terms": (RelativePositionBias(table),)}
+    expected = expected_output(module, x.requires_grad_(), global_mask, padding, table=table)
+    assert_same(module, x, expected, global_mask=global_mask, key_padding_mask=padding, **terms)
+    places = torch.arange(x.size(1))[None]
+    places = torch.cat([places.expand(2, -1).double(), pool_positions(places, module.pooling, padding).double()], 1)
+    angles = places[..., None] * 50.0 ** (-torch.arange(C // H // 2).double() / (C // H // 2))
+    rotary = Rotary(*(f(angles).repeat(1, 1, 2) for f in (torch.cos, torch.sin)))
+    expected = expected_output(module, x, global_mask, padding, theta=50.0)
+    assert_same(module, x, expected, global_mask=global_mask, key_padding_mask=padding, rotary=rotary)
+
+
+@torch.no_grad()
+def test_separate_global_projections():
+    x, global_mask, padding = example()
+    module = build(separate_global_projections=True)
+    out = module(x, global_mask=global_mask, key_padding_mask=padding)
+    torch.testing.assert_close(out, expected_output(module, x, global_mask, padding), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@torch.no_grad()
+def test_it_is_full_attention_where_the_tokens_of_each_pool_are_equal(backend):
+    rng = random.Random(0)
+    for tokens, w1, size in itertools.product([1, 64, 131, 300], [0, 32], [1, 4, 37]):
+        module = build(w1, 10**6, size, backend=backend)
+        x = torch.randn(2, -(-tokens // size), C, dtype=torch.float64).repeat_interleave(size, 1)[:, :tokens]
+        padding = torch.rand(2, tokens) < rng.choice([0, 0.3])
+        global_mask = torch.rand(2, tokens) < rng.choice([0, 0.1])
+        q, k, v = (split(projection(x)) for projection in (module.q_proj, module.k_proj, module.v_proj))
+        full = F.scaled_dot_product_attention(q, k, v, attn_mask=~padding[:, None, None])
+        expected = module.out_proj(full.nan_to_num(0.0).transpose(1, 2).flatten(2))
+        out = module(x, global_mask=global_mask, key_padding_mask=padding)
+        torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
+def test_short_texts_give_the_bits_of_a_window():
+    x, global_mask, padding = example()
+    window = TwoLevelAttention(C, H, window=Window(16)).double()
+    module = build(16)
+    window.load_state_dict(module.state_dict())
+    masks = {"global_mask": global_mask, "key_padding_mask": padding}
+    assert torch.equal(module(x, **masks), window(x, **masks))
+
+
+@torch.no_grad()
+def test_padding_and_neighbours_change_nothing():
+    module = build(5, 60, 4)
+    x = torch.randn(1, 203, C, dtype=torch.float64)
+    global_mask = torch.arange(203)[None] == 0
+    alone = module(x, global_mask=global_mask)
+    batch = torch.cat([F.pad(x, (0, 0, 0, 40), value=torch.nan), torch.randn(1, 243, C).double()])
+    both = torch.cat([F.pad(global_mask, (0, 40)), torch.rand(1, 243) < 0.1])
+    out = module(batch, global_mask=both, key_padding_mask=right_padding([203, 243], 243))
+    torch.testing.assert_close(out[:1, :203], alone, atol=1e-14, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_small_dtypes(dtype):
+    x, global_mask, padding = example(300, (300, 211))
+    masks, results = {"global_mask": global_mask, "key_padding_mask": padding}, {}
+    for backend, kind in itertools.product(BACKENDS, {dtype, torch.float64}):
+        module = build(9, 64, 4, backend=backend).to(kind)
+        given = x.to(dtype).to(kind).requires_grad_()
+        out = module(given, **masks)
+        out.backward(torch.ones_like(out))
+        results[backend, kind] = [y.double() for y in (out, given.grad, module.q_proj.weight.grad)]
+    for expected, plain, found in zip(
+        results["reference", torch.float64], results["reference", dtype], results["block", dtype], strict=True
+    ):
+        assert (found - expected).abs().max() <= 2 * (plain - expected).abs().max()
+
+
+@torch.no_grad()
+def test_dropout_drops_weights_of_tokens_and_of_pools():
+    """The values are the rows of an identity, and pools are single tokens, so that the output is the weights."""
+    tokens = 32
+    module = TwoLevelAttention(
+        *(tokens, 1),
+        **{"window": Window(5), "pooled_window": Window(14), "pooling": Pooling(1, 1), "pool_type": "mean"},
+        **{"pool_merge": "softmax", "dropout": 0.25},
+    )
+    identity(module.v_proj, module.out_proj)
+    x = torch.eye(tokens)[None]
+    scores = module.q_proj(x) @ module.k_proj(x).transpose(1, 2) / tokens**0.5
+    seen = (torch.arange(tokens)[:, None] - torch.arange(tokens)).abs() <= 14
+    whole = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+    torch.testing.assert_close(module.eval()(x), whole)
+    module.train()
+    assert_dropped(lambda: module(x), whole, 0.25)
+
+
+@torch.no_grad()
+def test_weights_are_those_of_the_output():
+    x, global_mask, padding = example()
+    module, masks = build(), {"global_mask": global_mask, "key_padding_mask": padding}
+    one, two = module.weights(x, **masks)
+    value = split(module.v_proj(x))
+    pooled, _ = pool(value, range(0, 17, 3), kernel_size=3, kind="mean", padding=padding)
+    out = torch.stack([one.of_query(t) for t in range(17)], 2) @ value
+    out += torch.stack([two.of_query(t) for t in range(17)], 2) @ pooled
+    torch.testing.assert_close(module.out_proj(out.transpose(1, 2).flatten(2)), module(x, **masks), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_operator_with_other_terms_offsets_and_windows(small_blocks, padded):
+    counted = torch.rand(2, 50) < (0.7 if padded else 2.0)
+    unlimited = Window.unlimited()
+    for left, right, offset, reach in [(0, 0, 9, Window(17)), (6, 0, 9, unlimited), (0, 5, 0, Window(9, 30))]:
+        pooling = Pooling(4, 4)
+        unseen = UnseenTokens(Window(left, right), pooling, counted)
+        table = torch.randn(2, 9, dtype=torch.float64, requires_grad=True)
+        arguments = {"window": reach, "pooling": pooling, "query_offset": offset, "return_lse": True}
+        arguments["key_padding_mask"] = unseen.of_pool == 0
+        for terms, extra in (((unseen,), ()), ((unseen, distance_bias(table)), (table,))):
+            assert_equals_reference(tensors(2, 2, 31, 13, 4), "block", extra, score_terms=terms, **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"pooling": Pooling(5, 4)},
+        {"pooling": Pooling(4, 4, "query")},
+        {"pool_type": "max"},
+        {"pool_type": "ldconv"},
+        {"ldconv_heads": 2},
+        {"mix": True},
+        {"window": Window(2, dilation=2)},
+    ],
+)
+def test_what_would_count_tokens_otherwise_is_refused(arguments):
+    with pytest.raises(ValueError, match="'softmax' counts every token once"):
+        build(**arguments)
+
+
+def test_other_refusals():
+    with pytest.raises(ValueError, match="pool_merge must be one of"):
+        build(pool_merge="mean")
+    x, unseen = torch.zeros(1, 9, C).double(), UnseenTokens(Window(1), Pooling(3, 3), torch.ones(1, 9).bool())
+    with pytest.raises(ValueError, match="a UnseenTokens has no scores for pools"):
+        build()(x, score_terms=(unseen,))
+    with pytest.raises(ValueError, match="counts 3 pools"):
+        assert_equals_reference(tensors(1, 2, 9, 9, 4), "block", window=Window(3), score_terms=(unseen,))
