@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_poolingformer.command import positive, run_command
-from fairseq_poolingformer.text.atomic_write import unfinished_name, write_lines
+from fairseq_poolingformer.text.atomic_write import disk_errors, unfinished_name, write_lines
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.dictionary import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
 from fairseq_poolingformer.text.sequences import SequencesWriter
@@ -50,15 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(args: argparse.Namespace) -> None:
     """Make the data folder, and print the size and the digest of each split."""
     log_to_stderr()
-    made = make_folder(
-        args.input,
-        args.output_folder,
-        text8=args.text8,
-        limit=args.limit,
-        sizes=args.splits,
-        held_out=args.held_out,
-        overwrite=args.overwrite,
-    )
+    with disk_errors(args.output_folder, args.output_folder):
+        made = make_folder(
+            args.input,
+            args.output_folder,
+            text8=args.text8,
+            limit=args.limit,
+            sizes=args.splits,
+            held_out=args.held_out,
+            overwrite=args.overwrite,
+        )
     for split in SPLITS:
         print(f"{split:5} {made['bytes'][split]:>13,} bytes  sha256 {made['sha256'][split]}")
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.command import natural, positive, run_command, share
+from fairseq_poolingformer.text.atomic_write import disk_errors
 
 from . import run
 from .records import MAX_LINE_BYTES
@@ -85,7 +86,8 @@ def _run(make_corpus: Callable[[argparse.Namespace], run.Corpus], args: argparse
     log_to_stderr()
     try:
         corpus = make_corpus(args)
-        print(run.run(corpus, choose_tokenizer(args, corpus), args))
+        with disk_errors(args.output_folder, args.output_folder):
+            print(run.run(corpus, choose_tokenizer(args, corpus), args))
     except KeyboardInterrupt:
         logger.warning("stopped. Run the same command again; it continues from here")
         raise

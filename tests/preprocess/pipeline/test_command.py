@@ -1,5 +1,6 @@
 """Bad lines, killed runs, dead workers, and other people's folders."""
 
+import errno
 import json
 import os
 import re
@@ -113,6 +114,17 @@ def test_a_second_preprocessing_in_one_folder_is_refused_while_the_first_runs(
     assert command(out, "--input-folder", release) == 0  # the lock is gone, and may be taken again
     assert command(out, "--input-folder", release, "--section-names", "--overwrite") == 0
     assert check_folder(out) == (24, [])
+
+
+def test_a_full_disk_is_named(command, release, tmp_path, monkeypatch, capsys):
+    """Arrays of parts are written without a name of their own in the error."""
+
+    def write(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+    assert command(tmp_path / "out", "--input-folder", release) == 1
+    assert f"arxiv_pubmed: {tmp_path / 'out'}: No space left on device" in capsys.readouterr().err
 
 
 def test_a_finished_folder_may_be_read_only(command, release, tmp_path, monkeypatch):
