@@ -27,13 +27,6 @@ class CausalDecoder(FairseqDecoder):
     The memory is a list of one tensor a layer: the layer's inputs (B, M, C) at the last M positions before the block.
     While gradients are off it holds their keys and values instead, (B, M, 2C), so that a next character costs no
     projection of the characters before it. Either kind can be handed in at any time.
-
-    Args:
-        args: the model's flags.
-        dictionary: fairseq's.
-
-    Raises:
-        ValueError: a setting is out of range.
     """
 
     def __init__(self, args: Any, dictionary) -> None:
@@ -104,11 +97,7 @@ class CausalDecoder(FairseqDecoder):
         return None if None in self.reaches else max(self.reaches)
 
     def set_memory_length(self, positions: int) -> None:
-        """Keep so many positions from now on, where windows reach as far.
-
-        Raises:
-            ValueError: spans say how long the memory is, or it is less than 0.
-        """
+        """Keep so many positions from now on, where windows reach as far."""
         if self.spans is not None:
             raise ValueError("--memory-length: the model's spans, which it has learned, say how long its memory is")
         if positions < 0:
@@ -118,12 +107,8 @@ class CausalDecoder(FairseqDecoder):
     def evaluate_as_transformer_xl(self, *, same_length: bool, farthest: int | None) -> None:
         """Change what is seen, as Transformer-XL's published evaluation does.
 
-        Args:
-            same_length: every byte sees as many bytes as the memory has, itself included, and none before them.
-            farthest: farther distances count as this one; None for all as they are.
-
-        Raises:
-            ValueError: the model has windows or spans, its positions are learned, or a number is too small.
+        With ``same_length``, every byte sees as many bytes as the memory has, itself included, and none before them;
+        distances beyond ``farthest`` count as this one.
         """
         if self.spans is not None or None not in self.reaches:
             raise ValueError("--same-length and --clamp-distances are for models like Transformer-XL, without windows")
@@ -157,16 +142,11 @@ class CausalDecoder(FairseqDecoder):
         ]
 
     def forward(self, src_tokens: Tensor, memory: Memory | None = None, **unused: Any) -> tuple[Tensor, dict[str, Any]]:
-        """Logits of the next characters.
+        """(B, T, V) logits of the characters after ``src_tokens`` (B, T), and ``memory`` for the next block's call.
 
-        Args:
-            src_tokens: (B, T) indices; padding only after the end of a text.
-            memory: the memory that the call for the block before returned; None at the start of a text.
-
-        Returns:
-            (B, T, V) logits, and ``memory`` for the next block (None for a model without). A model with adaptive
-            spans also returns ``spans`` (layers, H) and ``average_span``, both in positions and without gradient, and
-            ``span_loss``, to be added to the mean loss of a character in nats.
+        Padding is only after the end of a text. A model with adaptive spans also returns ``spans`` (layers, H) and
+        ``average_span``, both in positions and without gradient, and ``span_loss``, to be added to the mean loss of a
+        character in nats.
         """
         features, extra = self.extract_features(src_tokens, memory)
         return self.output_layer(features), extra

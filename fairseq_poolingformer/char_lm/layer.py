@@ -19,17 +19,7 @@ from fairseq_poolingformer.training.recompute import SeededDropout
 def causal_windows(
     window_size: str, dilation: str, dilated_heads: int, num_layers: int, num_heads: int, *, scale: int = 1
 ) -> list[Window]:
-    """The window of every layer.
-
-    Args:
-        window_size: ``--window-size``: taps to the left, one number or one a layer; ``none`` for everything.
-        dilation: ``--dilation`` of the dilated heads, one number or one a layer.
-        dilated_heads: how many of a layer's heads, its last ones, are dilated.
-        scale: ``--window-scale``: every layer has so many times its taps.
-
-    Raises:
-        ValueError: a setting is out of range.
-    """
+    """The window of every layer, as the flags of these names say."""
     if not 0 <= dilated_heads <= num_heads:
         raise ValueError(f"--dilated-heads must be from 0 to the {num_heads} heads there are, got {dilated_heads}")
     if scale < 1:
@@ -54,27 +44,16 @@ def causal_windows(
 
 @dataclass(frozen=True)
 class View:
-    """The keys that a layer sees in one forward pass, and those that it keeps for the next.
-
-    Args:
-        window: of its attention.
-        reach: the farthest distance that a head sees; None for everything.
-        span: (H,) each head's span, in positions; None for hard windows.
-        ramp: positions over which a head's sight fades behind its span.
-        nearest: the nearest distance that a head sees, 0 or 1; 1 needs spans.
-        zero_keys: whether keys and values of zeros stand for the positions before the beginning of the text.
-        keep: positions to keep for the next block.
-        keep_projected: whether to keep keys and values instead of the layer's inputs.
-    """
+    """The keys that a layer sees in one forward pass, and those that it keeps for the next."""
 
     window: Window
-    reach: int | None = None
-    span: Tensor | None = None
-    ramp: int = 1
-    nearest: int = 0
-    zero_keys: bool = False
-    keep: int = 0
-    keep_projected: bool = False
+    reach: int | None = None  # the farthest distance that a head sees; None for everything
+    span: Tensor | None = None  # (H,) each head's, in positions; None for hard windows
+    ramp: int = 1  # positions over which a head's sight fades behind its span
+    nearest: int = 0  # the nearest distance that a head sees, 0 or 1; 1 needs spans
+    zero_keys: bool = False  # whether keys and values of zeros stand before the beginning of the text
+    keep: int = 0  # positions to keep for the next block
+    keep_projected: bool = False  # their keys and values instead of the layer's inputs
 
     def num_keys(self, num_positions: int, num_queries: int) -> int:
         """S, where the memory and the block together have so many positions and the block so many of them."""
@@ -99,14 +78,7 @@ class View:
 
 
 class CausalAttention(nn.Module):
-    """Projections, relative positions and the operator.
-
-    Args:
-        embed_dim: C.
-        num_heads: H, a divisor of C.
-        dropout: probability of dropping an attention weight in training.
-        backend: see :func:`~fairseq_poolingformer.attention.band_attention`.
-    """
+    """Projections, relative positions and the operator."""
 
     def __init__(self, embed_dim: int, num_heads: int, *, dropout: float, backend: str | None) -> None:
         super().__init__()
@@ -128,17 +100,9 @@ class CausalAttention(nn.Module):
         positions: Tensor | None,
         view: View,
     ) -> Tensor:
-        """Attend from the last T of S positions.
+        """Attend from x (T, B, C), the last of the positions of the projected keys and values (S, B, C); (T, B, C).
 
-        Args:
-            x: (T, B, C).
-            key, value: (S, B, C), projected.
-            own_positions: the layer's; None where all layers share learned vectors.
-            positions: (K or more, ·) of the distances, see :meth:`CausalLayer.forward`.
-            view: which keys each query sees.
-
-        Returns:
-            (T, B, C).
+        ``positions`` are those of :meth:`CausalLayer.forward`, ``own_positions`` the layer's projections of them.
         """
         query, key, value = (self._split(y) for y in (self.q_proj(x), key, value))
         scale = query.size(-1) ** -0.5
@@ -168,15 +132,7 @@ class CausalAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """``W_2 f(W_1 x)``, or with ``gated`` GAA's ``W_3 (f(W_1 x) ⊙ W_2 x)`` (its eq. 4; Shazeer 2020).
-
-    Args:
-        embed_dim: C.
-        ffn_dim: F.
-        activation: fairseq's name of f.
-        gated: whether there is a gate.
-        dropout: probability of dropping a hidden element in training.
-    """
+    """``W_2 f(W_1 x)``, or with ``gated`` GAA's ``W_3 (f(W_1 x) ⊙ W_2 x)`` (its eq. 4; Shazeer 2020)."""
 
     def __init__(self, embed_dim: int, ffn_dim: int, *, activation: str, gated: bool, dropout: float) -> None:
         super().__init__()
@@ -196,12 +152,8 @@ class FeedForward(nn.Module):
 class CausalLayer(nn.Module):
     """Causal attention and a feed-forward layer, each with its residual connection.
 
-    Args:
-        attention, feed_forward: the two.
-        embed_dim: C.
-        pre_norm: normalize the input of each, instead of the sum after it.
-        dropout: of what both add to the residual.
-        positions: the layer's own relative positions; None where all layers share learned ones.
+    With ``pre_norm`` the input of each is normalized, instead of the sum after it. ``positions`` are the layer's own;
+    None where all layers share learned ones.
     """
 
     def __init__(
@@ -223,17 +175,11 @@ class CausalLayer(nn.Module):
     def forward(
         self, x: Tensor, memory: Tensor | None, positions: Tensor | None, view: View
     ) -> tuple[Tensor, Tensor | None]:
-        """Continue a text from its memory.
+        """Continue a text x (T, B, C) from its memory; (T, B, C), and the memory for the next block without gradient.
 
-        Args:
-            x: (T, B, C).
-            memory: (M, B, C) the layer's inputs at the positions before, or (M, B, 2C) their keys and values.
-            positions: (K or more, D) learned vectors of the distances, or (K or more, C) sinusoids, which the layer
-                projects; None for sinusoids whose projection the layer has kept.
-            view: the keys that it sees and keeps.
-
-        Returns:
-            (T, B, C); and the memory for the next block, (M, B, C or 2C) without gradient, None if it keeps nothing.
+        The memory has the layer's inputs (M, B, C) at the positions before, or their keys and values (M, B, 2C).
+        ``positions`` are (K or more, D) learned vectors of the distances, or (K or more, C) sinusoids, which the layer
+        projects; None for sinusoids whose projection the layer has kept.
         """
         length, channels = len(x), x.size(-1)
         inputs = x if memory is None or memory.size(-1) > channels else torch.cat([memory, x])
