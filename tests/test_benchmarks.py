@@ -6,10 +6,8 @@ import argparse
 import importlib
 import json
 import logging
-import os
 import re
 import shlex
-import subprocess
 import sys
 import time
 from functools import partial
@@ -21,8 +19,9 @@ import torch
 from transformers import RobertaConfig, RobertaForMaskedLM
 
 from fairseq_poolingformer.huggingface import band
+from tests.forked_python import PYTHON
+from tests.lab import ROOT, call
 
-ROOT = Path(__file__).parents[1]
 TINY = ("--size", "tiny", "--vocabulary", 300, "--led-window", 16, "--threads", 1)
 CHECKED = ("--target-length", 12, "--check-length", 70)
 
@@ -37,12 +36,8 @@ def scripts(monkeypatch):
 
 
 def run(script: str, *arguments: object, status: int = 0) -> str:
-    """Run a benchmark with one thread; its standard output, or its errors if it is to fail."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, f"benchmarks/{script}.py", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1200)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout if status == 0 else done.stderr
+    """Run a benchmark with one thread; both streams."""
+    return call([PYTHON, f"benchmarks/{script}.py", *arguments], status)
 
 
 def tables(output: str) -> list[dict[str, dict[str, float]]]:
@@ -69,18 +64,39 @@ def assert_measured(rows: dict[str, dict[str, float]]) -> None:
         assert row["× smaller"] == pytest.approx(peer["peak GiB"] / row["peak GiB"], abs=0.04)
 
 
+ONCE = ("--repeats", 1, "--warm-ups", 0, "--threads", 1)
+STEP = (*TINY, *CHECKED, "--source-length", 512, "--systems", "huggingface-led", "window-512", "--repeats", 2)
+STEP += ("--dtype", "bfloat16", "--checkpoint-activations", "--attention-dropout", 0.1, "--allocator", "both")
+GENERATION = (*TINY, "--source-length", 128, "--tokens", 12, "--beam", 3, "--no-repeat-ngram-size", 2)
+MEASURED = {  # arguments, what the output says, and the rows of its tables
+    "attention": (
+        ("--length", 200, "--longest-dense", 100, "--parts", "levels", "disentangled", *ONCE),
+        "a product of 4096 × 768 by 768 × 768: ",
+        [["level one", "level two, mean"], ["level one", "level one, disentangled"]],
+    ),
+    "training_step": (
+        STEP,
+        "512 tokens in, 12 out, bfloat16, attention dropout 0.1, activations checkpointed",
+        [["LED of Hugging Face", "one window, 512 in the upper layers"]] * 2,
+    ),
+    "generation": (
+        (*GENERATION, "--systems", "poolingformer"),
+        "one document of 128 tokens, beam 3, 12 tokens, float32, no 2-gram twice",
+        [["Poolingformer"]],
+    ),
+}
+
+
 @pytest.mark.slow
-def test_attention():
-    output = run(
-        *("attention", "--length", 200, "--longest-dense", 100, "--parts", "levels", "disentangled"),
-        *("--repeats", 2, "--warm-ups", 0, "--threads", 1),
-    )
-    rows, disentangled = tables(output)
-    assert next(iter(rows)) == "level one", "no unfolding of half a window, no full attention above --longest-dense"
-    assert list(disentangled) == ["level one", "level one, disentangled"], "no full attention above --longest-dense"
-    assert_measured(rows)
-    assert_measured(disentangled)
-    assert re.search(r"^a product of 4096 × 768 by 768 × 768: [1-9]\d* GFLOP/s$", output, re.MULTILINE)
+@pytest.mark.parametrize("name", MEASURED)
+def test_what_is_measured(name):
+    arguments, said, names = MEASURED[name]
+    output = run(name, *arguments)
+    assert said in output
+    found = tables(output)
+    assert [list(table)[: len(rows)] for table, rows in zip(found, names, strict=True)] == names
+    for table in found:
+        assert_measured(table)
 
 
 def test_the_limits_of_attention_count_the_pairs_that_see_each_other(scripts):
@@ -105,42 +121,10 @@ def test_the_limits_of_attention_count_the_pairs_that_see_each_other(scripts):
 
 
 @pytest.mark.slow
-def test_training_step():
-    output = run(
-        *("training_step", *TINY, *CHECKED, "--source-length", 512, "--systems", "huggingface-led", "window-512"),
-        *("--repeats", 2, "--dtype", "bfloat16", "--checkpoint-activations", "--attention-dropout", 0.1),
-        *("--allocator", "both"),
-    )
-    assert f"torch {torch.__version__}" in output
-    assert "1 threads" in output
-    assert "512 tokens in, 12 out, bfloat16, attention dropout 0.1, activations checkpointed" in output
-    assert output.count("; freed memory is kept") == 1
-    returned, kept = tables(output)
-    assert list(returned) == list(kept) == ["LED of Hugging Face", "one window, 512 in the upper layers"]
-    assert_measured(returned)
-    assert_measured(kept)
-
-
-@pytest.mark.slow
-def test_generation():
-    output = run(
-        *("generation", *TINY, "--source-length", 128, "--tokens", 12, "--beam", 3, "--no-repeat-ngram-size", 2),
-        *("--systems", "poolingformer"),
-    )
-    assert "one document of 128 tokens, beam 3, 12 tokens, float32, no 2-gram twice" in output
-    (rows,) = tables(output)
-    assert list(rows) == ["Poolingformer"]
-    assert_measured(rows)
-    for row in rows.values():
-        assert row["encoder s"] > 0
-        assert row["encoder s"] + row["decoding s"] == pytest.approx(row["s"], abs=0.002)
-
-
-@pytest.mark.slow
 def test_growth_and_its_plots(tmp_path):
     file = tmp_path / "growth.json"
     output = run(
-        *("growth", "--lengths", 128, 512, "--longest-dense", 100, "--repeats", 1, "--warm-ups", 0, "--threads", 1),
+        *("growth", "--lengths", 128, 512, "--longest-dense", 100, *ONCE),
         *("--systems", "full attention", "LED of Hugging Face", "Poolingformer", "--output", file),
     )
     for table in tables(output):
@@ -151,7 +135,7 @@ def test_growth_and_its_plots(tmp_path):
     short, long = rows["Poolingformer", 128], rows["Poolingformer", 512]
     assert float(growth[1]) == pytest.approx(long["seconds"] / short["seconds"], abs=0.01)
 
-    subprocess.run([sys.executable, "benchmarks/plot.py", file, tmp_path / "growth"], cwd=ROOT, check=True)
+    run("plot", file, tmp_path / "growth")
     for name in ("time", "memory"):
         assert "<svg" in (tmp_path / f"growth_{name}.svg").read_text()
 
@@ -428,11 +412,7 @@ def test_an_error_is_no_result(scripts, capfd):
 
 
 def gpu_script(*options: str, status: int = 0) -> str:
-    """Dry-run gpu.sh; its output, or its errors if it is to fail."""
-    command = ["bash", "benchmarks/gpu.sh", "dry_run=1", f"python={sys.executable}", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout if status == 0 else done.stderr
+    return call(["bash", "benchmarks/gpu.sh", "dry_run=1", f"python={sys.executable}", *options], status)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])

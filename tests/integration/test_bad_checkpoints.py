@@ -5,79 +5,56 @@ import pytest
 from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict, sample_lm, summarize
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from fairseq_poolingformer.patches import CheckpointError
-from tests.lab import ROOT, run
-from tests.models import tiny_bart
-from tests.tasks.question_answering import folders
+from tests import lab
 
 CONTENTS = {"empty": b"", "text": b"no checkpoint\n" * 20, "cut": b"PK\x03\x04" + bytes(500)}
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """A folder that has what every command looks at before it reads the checkpoint."""
-    folder = tmp_path_factory.mktemp("data")
-    tiny_bart.write_data_folder(folder, splits={split: [([5, 6, 7], [5])] for split in ("train", "valid", "test")})
-    folders.write_folder(folder / "questions", {"valid": [folders.Example([5], [6, 7])]})
-    for made in (folder, folder / "questions"):
-        (made / "tokenizer").mkdir()
-        (made / "tokenizer" / "config.json").write_text("{}")
-    (folder / "text").write_text("a text")
-    return folder
-
-
 COMMANDS = {
-    "summarize": lambda path, data: summarize.main(
-        ["--checkpoint", path, "--data-folder", str(data), str(data / "text")]
+    "summarize": lambda path, out: summarize.main(
+        ["--checkpoint", path, "--data-folder", str(lab.summaries()), str(lab.characters() / "text")]
     ),
-    "convert": lambda path, data: convert.main(["to-huggingface", path, str(data / "out")]),
-    "average": lambda path, data: average_checkpoints.main(["--inputs", path, path, "--output", str(data / "out.pt")]),
-    "predict": lambda path, data: predict.main(
-        [str(data / "questions"), "--path", path, "--output", str(data / "out.json")]
-    ),
-    "eval-lm": lambda path, data: eval_lm.main([str(data), "--path", path]),
-    "sample-lm": lambda path, data: sample_lm.main(["--path", path]),
+    "convert": lambda path, out: convert.main(["to-huggingface", path, out]),
+    "average": lambda path, out: average_checkpoints.main(["--inputs", path, path, "--output", out]),
+    "predict": lambda path, out: predict.main([str(lab.questions()), "--path", path, "--output", out]),
+    "eval-lm": lambda path, out: eval_lm.main([str(lab.characters()), "--path", path]),
+    "sample-lm": lambda path, out: sample_lm.main(["--path", path]),
 }
 
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_our_commands(tmp_path, data, capsys, command, content):
+def test_our_commands(tmp_path, capsys, command, content):
     path = tmp_path / "model.pt"
     path.write_bytes(CONTENTS[content])
-    assert COMMANDS[command](str(path), data) == 1
+    assert COMMANDS[command](str(path), str(tmp_path / "out")) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith(f"poolingformer-{command}" if command != "average" else "poolingformer-average-")
     assert f"{path} is " in lines[0]
-    assert sorted(file.name for file in data.glob("out*")) == []
+    assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(("model", "folder"), [(PoolingformerBART, "."), (PoolingformerRoberta, "questions")])
-def test_the_hub(tmp_path, data, model, folder):
+@pytest.mark.parametrize(("model", "data"), [(PoolingformerBART, lab.summaries), (PoolingformerRoberta, lab.questions)])
+def test_the_hub(tmp_path, model, data):
     (tmp_path / "model.pt").write_bytes(CONTENTS["text"])
     with pytest.raises(CheckpointError, match=r"model\.pt is not a checkpoint"):
-        model.from_pretrained(str(tmp_path), "model.pt", str(data / folder))
-
-
-TRAIN = [
-    *("--task", "long_summarization", "--arch", "poolingformer_bart_tiny", "--cpu", "--batch-size", 1, "--num-workers"),
-    *(0, "--optimizer", "adam", "--max-update", 1, "--no-save"),
-]
+        model.from_pretrained(str(tmp_path), "model.pt", str(data()))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "option", "flags"),
     [
-        ("train", "--restore-file", TRAIN),
-        ("train", "--finetune-from-model", TRAIN),
-        ("generate", "--path", ["--task", "long_summarization", "--cpu"]),
+        ("train", "--restore-file", (*lab.BART, *lab.UPDATE, "--no-save")),
+        ("train", "--finetune-from-model", (*lab.BART, *lab.UPDATE, "--no-save")),
+        ("generate", "--path", ("--cpu",)),
     ],
 )
-def test_fairseqs_commands(tmp_path, data, command, option, flags):
+def test_fairseqs_commands(tmp_path, command, option, flags):
     path = tmp_path / "model.pt"
     path.write_bytes(CONTENTS["empty"])
-    flags = [*flags, "--user-dir", ROOT / "fairseq_poolingformer", option, path]
-    printed = run(f"fairseq_cli.{command}", data, *flags, cwd=tmp_path, status=1)
+    words = [lab.summaries(), *lab.SUMMARIES, *flags, option, path]
+    printed = lab.run(f"fairseq_cli.{command}", *words, cwd=tmp_path, status=1)
     assert "Traceback" not in printed
     assert printed.splitlines()[-1].startswith(f"error: {path} is empty: ")

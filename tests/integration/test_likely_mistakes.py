@@ -1,32 +1,21 @@
 """Mistakes in fairseq's commands that would cost work or give a wrong result end with a sentence, and no traceback."""
 
-import contextlib
-import importlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import fairseq_poolingformer
 from fairseq_poolingformer.patches.fixes import mistakes
-from tests.models import tiny_bart
-from tests.tasks.masked_lm import mlm_folder
+from tests import lab
 
 fairseq_poolingformer.register()
 
-PLUGIN = ["--user-dir", tiny_bart.USER_DIR]
-UPDATES = ["--optimizer", "adam", "--lr", "1e-3", "--max-update", 1, "--cpu", "--num-workers", 0]
-SUMMARIES = [*PLUGIN, "--task", "long_summarization"]
-BART = ["--arch", "poolingformer_bart_tiny", *tiny_bart.SIZES, "--max-target-positions", 12]
 LOSS = ["--criterion", "linear_cross_entropy"]
-MLM = [*PLUGIN, "--task", "long_masked_lm", "--criterion", "long_masked_lm"]
-ROBERTA = ["--arch", "poolingformer_roberta_tiny", "--max-positions", 64]
-TRAIN = [*SUMMARIES, *BART, *LOSS, "--batch-size", 2, *UPDATES]
+TRAIN = [*lab.SUMMARIES, *lab.BART, *LOSS, *lab.UPDATE]
 
 
 def in_a_process(folder, command, *arguments):
@@ -36,34 +25,20 @@ def in_a_process(folder, command, *arguments):
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
-def here(command, *arguments):
-    """Run a command in this process."""
-    module = importlib.import_module(f"fairseq_cli.{command}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [f"fairseq-{command}", *map(str, arguments)])
-        module.cli_main()
-
-
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    """Data folders and trained checkpoints."""
-    folder = tmp_path_factory.mktemp("lab")
-    rng = np.random.default_rng(0)
-    examples = [(rng.integers(4, 30, size).tolist(), [5, 6, 7]) for size in (3, 9, 30, 20)]
-    tiny_bart.write_data_folder(folder / "pairs", 30, dict.fromkeys(("train", "valid", "test"), examples))
-    mlm_folder.write_folder(folder / "docs", dict.fromkeys(("train", "valid"), mlm_folder.random_texts(4, 30)))
-    shutil.copytree(folder / "docs" / "tokenizer", folder / "pairs" / "tokenizer")
-    tiny_bart.write_data_folder(folder / "others", 31, {"train": examples})
+def folder(tmp_path_factory):
+    """Short names of data folders and checkpoints."""
+    folder = tmp_path_factory.mktemp("folder")
+    (folder / "pairs").symlink_to(lab.summaries())
+    lab.copy(lab.words(), folder / "others")
     (folder / "file").write_text("text\n")
-    with contextlib.chdir(folder):
-        here("train", "pairs", *TRAIN, "--save-dir", "bart")
-        here("train", "docs", *MLM, *ROBERTA, *UPDATES, "--batch-size", 2, "--save-dir", "roberta")
-    assert (folder / "roberta" / "checkpoint_last.pt").is_file()
+    lab.copy(lab.bart().parent, folder / "bart")
+    lab.copy(lab.roberta().parent, folder / "roberta")
     return folder
 
 
 BART_PT, ROBERTA_PT = "bart/checkpoint_last.pt", "roberta/checkpoint_last.pt"
-GENERATE = [*SUMMARIES, "--cpu", "--path", BART_PT, "--batch-size", 2, "--beam", 2, "--max-len-b", 5]
+GENERATE = [*lab.SUMMARIES, "--cpu", "--path", BART_PT, "--batch-size", 2, "--beam", 2, "--max-len-b", 5]
 MISTAKES = {
     "a RoBERTa for BART": (
         ["train", "pairs", *TRAIN, "--finetune-from-model", ROBERTA_PT],
@@ -80,7 +55,7 @@ MISTAKES = {
     ),
     "batches smaller than the longest": (
         ["train", "pairs", *TRAIN, "--max-tokens", 10],
-        "3 of 4 examples of train have more than",
+        "5 of 6 examples of train have more than",
     ),
     "two processes without a GPU": (
         ["train", "pairs", *TRAIN, "--distributed-world-size", 2],
@@ -95,7 +70,7 @@ MISTAKES = {
         "a checkpoint of --task long_masked_lm",
     ),
     "generate: a task forgotten": (
-        ["generate", "pairs", *PLUGIN, *GENERATE[4:]],
+        ["generate", "pairs", *lab.PLUGIN, *GENERATE[4:]],
         "a checkpoint of --task long_summarization",
     ),
     "generate: text": (["generate", "pairs", *GENERATE, "--path", "file"], "file is not a checkpoint"),
@@ -107,18 +82,18 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_named(lab, name, tmp_path, monkeypatch):
+def test_a_mistake_is_named(folder, name, tmp_path, monkeypatch):
     (command, *arguments), word = MISTAKES[name]
-    monkeypatch.chdir(lab)
+    monkeypatch.chdir(folder)
     more = ["--save-dir", tmp_path] if command == "train" and "--save-dir" not in arguments else []
     with pytest.raises(mistakes.FOR_PEOPLE, match=re.escape(word)):
-        here(command, *arguments, *more)
+        lab.here(f"fairseq_cli.{command}", *arguments, *more)
 
 
 @pytest.mark.parametrize("name", ["other heads in a resume", "generate: a shard that is not there"])
-def test_the_sentence_is_all_that_is_printed(lab, name):
+def test_the_sentence_is_all_that_is_printed(folder, name):
     command, *arguments = MISTAKES[name][0]
-    result = in_a_process(lab, command, *arguments)
+    result = in_a_process(folder, command, *arguments)
     assert result.returncode == 1
     *logged, line = result.stderr.splitlines()
     assert line.startswith("error: ")
