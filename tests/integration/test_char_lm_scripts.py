@@ -213,12 +213,8 @@ def test_models_with_memory_are_trained_in_one_stage():
         (["batch=32"], "batch=32 must have a value for each of 5 stages"),
         (["lr=1e-4"], "lr=1e-4 must have a value for each of 5 stages"),
         (["schedule=cosine"], "schedule=cosine is for one stage"),
-        (["gpus=3"], "cannot be divided among 3 processes"),
         (["gpus=32", "device_batch=1,1,1,1,1"], "batch=16 cannot be divided among 32 processes"),
         (["gpus=5", "device_batch=-,-,-,-,-"], "batch=32 cannot be divided among 5 processes"),
-        (["device_batch=0,0,0,0,0"], "device_batch= must be 1 or more"),
-        (["dry_run=0", "steps=preprocess"], "give raw="),
-        (["dry_run=0", "steps=train"], "give data="),
     ],
 )
 def test_mistakes_are_explained(arguments, message, tmp_path):

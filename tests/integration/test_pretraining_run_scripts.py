@@ -76,21 +76,6 @@ def test_epochs_become_updates():
     assert options(train)["--total-num-update"] == str(4 * -(-900_000 // 128))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["dry_run=0"], "give raw="),
-        (["dry_run=0", "steps=train"], "give data="),
-        (["batch=0"], "batch= must be 1 or more"),
-        (["lr=fast"], "lr= must be a number"),
-        (["freeze=yes"], "freeze= must be a whole number"),
-    ],
-)
-def test_mistakes_are_explained(arguments, message, tmp_path):
-    output = run_script("pretraining/thesis.sh", "dry_run=1", f"out={tmp_path}", "gpus=1", *arguments, status=1)
-    assert message in output
-
-
 def write_dump(path: Path, pages: int) -> None:
     """A MediaWiki dump of some pages of about a hundred words."""
     generator = random.Random(0)
