@@ -72,7 +72,7 @@ MEASURED = {  # arguments, what the output says, and the rows of its tables
     "attention": (
         ("--length", 200, "--longest-dense", 100, "--parts", "levels", "disentangled", *ONCE),
         "a product of 4096 × 768 by 768 × 768: ",
-        [["level one", "level two, mean"], ["level one", "level one, disentangled"]],
+        [["level one", "level one, one global token"], ["level one", "level one, disentangled"]],
     ),
     "training_step": (
         STEP,

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from fairseq_poolingformer.models import PoolingformerBART
-from tests.lab import PLUGIN, run
+from tests.lab import PLUGIN, SUMMARIES, run
 
 MODEL = [
     *("--task", "long_summarization", "--arch", "poolingformer_bart_tiny", "--max-source-positions", 128),
@@ -64,17 +64,8 @@ def test_precisions_train(data_folder, tmp_path, precision):
 def test_validate_gives_the_loss_of_training(trained, data_folder):
     folder, log = trained
     output = run(
-        *("fairseq_cli.validate", data_folder, *PLUGIN, "--task", "long_summarization", "--cpu", "--num-workers", 0),
-        *(
-            "--path",
-            folder / "checkpoint_last.pt",
-            "--valid-subset",
-            "valid",
-            "--batch-size",
-            2,
-            "--log-format",
-            "json",
-        ),
+        *("fairseq_cli.validate", data_folder, *SUMMARIES, "--cpu", "--num-workers", 0, "--log-format", "json"),
+        *("--path", folder / "checkpoint_last.pt", "--valid-subset", "valid", "--batch-size", 2),
     )
     loss = float(re.search(r'"valid_loss": "([\d.]+)"', output)[1])
     assert loss == pytest.approx(float(stats(log, "valid")[-1]["valid_loss"]), abs=0.011)

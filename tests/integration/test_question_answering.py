@@ -1,36 +1,22 @@
 """From a data folder to predictions: fairseq-train overfits a few questions, poolingformer-predict answers them."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
 import torch
 
 from fairseq_poolingformer.cli.predict import main
-from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
-from tests.lab import ROOT, run
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from tests.lab import PLUGIN, UPDATE, copy, run, texts
 from tests.tasks.question_answering.folders import Example, write_folder
-from tests.text.tiny_gpt2 import write_vocabulary
 
 SHORT, YES, NO, LONG = range(1, 5)
-MODEL = [
-    *("--task", "question_answering", "--arch", "poolingformer_roberta_tiny", "--criterion", "question_answering"),
-    *("--max-positions", 40, "--doc-stride", 12, "--max-question-length", 8, "--window-size", 8),
-    *(
-        "--pooled-window-size",
-        24,
-        "--dropout",
-        0,
-        "--attention-dropout",
-        0,
-        "--user-dir",
-        ROOT / "fairseq_poolingformer",
-    ),
-]
 TRAINING = [
-    *("--optimizer", "adam", "--lr", "2e-3", "--batch-size", 8, "--num-workers", 0, "--log-format", "json"),
-    *("--cpu", "--negative-share", 1, "--no-epoch-checkpoints", "--disable-validation"),
+    *("--task", "question_answering", "--arch", "poolingformer_roberta_tiny", "--criterion", "question_answering"),
+    *("--max-positions", 40, "--doc-stride", 12, "--max-question-length", 8, "--window-size", 8, *PLUGIN),
+    *("--pooled-window-size", 24, "--dropout", 0, "--attention-dropout", 0, "--negative-share", 1, *UPDATE),
+    *("--lr", "2e-3", "--batch-size", 8, "--max-update", 150, "--no-epoch-checkpoints", "--disable-validation"),
 ]
 PARAGRAPHS = [(0, 8), (8, 15), (17, 24), (25, 32)]
 ANNOTATIONS = [
@@ -44,13 +30,7 @@ ANNOTATIONS = [
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    folder = write_vocabulary(tmp_path_factory.mktemp("vocabulary"))
-    return GPT2Tokenizer(*(folder / name for name in GPT2Tokenizer.files))
-
-
-@pytest.fixture(scope="module")
-def examples(tokenizer):
+def examples():
     """Six questions; the first and the last have a document of two segments."""
     rng = np.random.default_rng(0)
     lengths = [44, 33, 32, 32, 33, 44]
@@ -60,35 +40,40 @@ def examples(tokenizer):
     ]
 
 
-def data_folder(folder, tokenizer, examples, kind):
+def data_folder(folder, examples, kind):
     write_folder(folder, {"train": examples, "valid": examples}, kind=kind)
-    tokenizer.save(folder)
-    tokenizer.write_dictionary(folder / "dict.txt")
+    copy(texts() / "tokenizer", folder / "tokenizer")
+    copy(texts() / "dict.txt", folder / "dict.txt")
     return folder
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory, tokenizer, examples):
-    return data_folder(tmp_path_factory.mktemp("data"), tokenizer, examples, "natural_questions")
+def data(tmp_path_factory, examples):
+    return data_folder(tmp_path_factory.mktemp("data"), examples, "natural_questions")
 
 
 @pytest.fixture(scope="module")
 def checkpoint(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    log = run("fairseq_cli.train", data, *MODEL, *TRAINING, "--save-dir", folder, "--max-update", 150)
+    log = run("fairseq_cli.train", data, *TRAINING, "--save-dir", folder)
     assert "train: 5 of 6 questions have an answer" in log
     return folder / "checkpoint_last.pt"
 
 
 def predict(data, *flags):
-    return run("fairseq_poolingformer.cli.predict", data, "--device", "cpu", "--num-workers", 0, *flags)
+    return main([str(word) for word in (data, "--device", "cpu", "--num-workers", 0, *flags)])
+
+
+def written(path):
+    return json.loads(path.read_text(encoding="utf-8"))["predictions"]
 
 
 @pytest.fixture(scope="module")
 def predictions(data, checkpoint, tmp_path_factory):
     folder = tmp_path_factory.mktemp("predictions")
-    predict(data, "--path", checkpoint, "--output", folder / "all.json", "--readable", folder / "all.tsv")
-    return json.loads((folder / "all.json").read_text(encoding="utf-8"))["predictions"], folder
+    output = ("--output", folder / "all.json", "--readable", folder / "all.tsv")
+    run("fairseq_poolingformer.cli.predict", data, "--device", "cpu", "--path", checkpoint, *output)
+    return written(folder / "all.json"), folder
 
 
 @pytest.mark.slow
@@ -113,8 +98,8 @@ def test_predictions_equal_the_answers(predictions):
 
 
 @pytest.mark.slow
-def test_readable_answers_are_the_documents_text(predictions, examples, tokenizer):
-    found, folder = predictions
+def test_readable_answers_are_the_documents_text(data, predictions, examples):
+    (found, folder), tokenizer = predictions, load_tokenizer(data)
     heading, *lines = (folder / "all.tsv").read_text(encoding="utf-8").splitlines()
     assert heading.split("\t")[:3] == ["example_id", "question", "short_answer"]
     assert len(lines) == len(examples)
@@ -131,26 +116,23 @@ def test_readable_answers_are_the_documents_text(predictions, examples, tokenize
 
 
 @pytest.mark.slow
-def test_shards_join_to_the_whole_and_batches_change_nothing(data, checkpoint, predictions, tmp_path):
+def test_shards_join_to_the_whole_and_batches_change_nothing(data, checkpoint, predictions, tmp_path, capsys):
     found, _ = predictions
     shards = [tmp_path / f"{shard}.json.gz" for shard in range(2)]
     for number, shard in enumerate(shards):
         flags = ["--num-shards", 2, "--shard-id", number, "--max-tokens", 40]
-        log = predict(data, "--path", checkpoint, "--output", shard, *flags)
-        assert f"{shard}: predictions of 3 examples of valid" in log
-    predict(data, "--join", *reversed(shards), "--output", tmp_path / "joined.json")
-    joined = json.loads((tmp_path / "joined.json").read_text(encoding="utf-8"))["predictions"]
-    for one, other in zip(joined, found, strict=True):
+        assert predict(data, "--path", checkpoint, "--output", shard, *flags) == 0
+        assert f"{shard}: predictions of 3 examples of valid" in capsys.readouterr().err
+    assert predict(data, "--join", *reversed(shards), "--output", tmp_path / "joined.json") == 0
+    for one, other in zip(written(tmp_path / "joined.json"), found, strict=True):
         assert one == {k: pytest.approx(v, abs=1e-3) if k.endswith("_score") else v for k, v in other.items()}
 
 
 @pytest.mark.slow
-def test_an_ensemble_of_equals_in_half_precision_and_another_corpus(
-    checkpoint, predictions, tokenizer, examples, tmp_path
-):
+def test_half_precision_and_another_corpus(checkpoint, predictions, examples, tmp_path):
     found, _ = predictions
-    data = data_folder(tmp_path / "tydiqa", tokenizer, examples, "tydiqa")
-    predict(data, "--path", f"{checkpoint}:{checkpoint}", "--output", tmp_path / "all.jsonl", "--precision", "bf16")
+    data = data_folder(tmp_path / "tydiqa", examples, "tydiqa")
+    assert predict(data, "--path", checkpoint, "--output", tmp_path / "all.jsonl", "--precision", "bf16") == 0
     lines = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text(encoding="utf-8").splitlines()]
     for line, prediction, (kind, row, first, end) in zip(lines, found, ANNOTATIONS, strict=True):
         assert (line["example_id"], line["language"]) == (prediction["example_id"], "english")
@@ -162,12 +144,13 @@ def test_an_ensemble_of_equals_in_half_precision_and_another_corpus(
 
 
 @pytest.mark.slow
-def test_answers_of_one_token_at_most(data, checkpoint, tmp_path):
+def test_answers_of_one_token_at_most(data, checkpoint, tmp_path, capsys):
     """The two short answers have one and two tokens."""
     output = tmp_path / "short.json"
-    log = predict(data, "--path", checkpoint, "--output", output, "--max-answer-length", 1)
-    assert "note: 1 annotated short answers of valid have more than --max-answer-length 1 tokens" in log
-    for prediction in json.loads(output.read_text(encoding="utf-8"))["predictions"]:
+    assert predict(data, "--path", checkpoint, "--output", output, "--max-answer-length", 1) == 0
+    note = "note: 1 annotated short answers of valid have more than --max-answer-length 1 tokens"
+    assert note in capsys.readouterr().err
+    for prediction in written(output):
         assert all(span["end_token"] - span["start_token"] == 7 for span in prediction["short_answers"])
 
 
@@ -178,32 +161,27 @@ def test_no_dropout_in_prediction(data, checkpoint, predictions, tmp_path):
     assert state["cfg"]["model"].dropout == 0
     state["cfg"]["model"].dropout = 0.9
     torch.save(state, tmp_path / "dropout.pt")
-    predict(data, "--path", tmp_path / "dropout.pt", "--output", tmp_path / "all.json")
-    assert json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))["predictions"] == found
+    assert predict(data, "--path", tmp_path / "dropout.pt", "--output", tmp_path / "all.json") == 0
+    assert written(tmp_path / "all.json") == found
 
 
 @pytest.mark.slow
-def test_what_cannot_be_predicted_is_refused_in_a_line(
-    data, checkpoint, predictions, tmp_path, tmp_path_factory, capsys
-):
+def test_what_cannot_be_predicted_is_refused_in_a_line(data, checkpoint, predictions, tmp_path, capsys):
     _, folder = predictions
-    without_id = tmp_path_factory.mktemp("copy") / "data"
-    shutil.copytree(data, without_id)
+    without_id = copy(data, tmp_path / "copy")
     ids = (without_id / "valid.id.txt").read_text(encoding="utf-8").splitlines(keepends=True)
     (without_id / "valid.id.txt").write_text("".join(ids[1:]), encoding="utf-8")
-    assert main([str(x) for x in (without_id, "--path", checkpoint, "--output", tmp_path / "out.json")]) == 1
-    assert "6 examples in valid, but 5 example ids; preprocess again" in capsys.readouterr().err
-    output = ["--output", tmp_path / "out.json"]
-    both = [folder / "all.json", folder / "all.json"]
-    for flags, message in [
-        (["--path", tmp_path / "none.pt", *output], "none.pt"),
-        (["--path", checkpoint, *output, "--subset", "dev"], "dev.id.txt"),
-        (["--path", checkpoint, *output, "--max-positions", 50], "--max-positions 50, but the model takes 40"),
-        (["--path", checkpoint, *output, "--doc-stride", 39], "doc_stride 39 would skip"),
-        (["--path", checkpoint, *output, "--max-tokens", 30], "--max-tokens 30 is less than a segment"),
-        (["--path", checkpoint, "--output", tmp_path / "none" / "out.json"], "out.json"),
-        (["--join", *both, *output], "example 100 is in another file"),
+    path, output = ["--path", checkpoint], ["--output", tmp_path / "out.json"]
+    for where, flags, message in [
+        (without_id, [*path, *output], "6 examples in valid, but 5 example ids; preprocess again"),
+        (data, ["--path", tmp_path / "none.pt", *output], "none.pt"),
+        (data, [*path, *output, "--subset", "dev"], "dev.id.txt"),
+        (data, [*path, *output, "--max-positions", 50], "--max-positions 50, but the model takes 40"),
+        (data, [*path, *output, "--doc-stride", 39], "doc_stride 39 would skip"),
+        (data, [*path, *output, "--max-tokens", 30], "--max-tokens 30 is less than a segment"),
+        (data, [*path, "--output", tmp_path / "none" / "out.json"], "out.json"),
+        (data, ["--join", *[folder / "all.json"] * 2, *output], "example 100 is in another file"),
     ]:
-        assert main([str(x) for x in (data, "--device", "cpu", *flags)]) == 1
+        assert predict(where, *flags) == 1
         assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
