@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -23,7 +24,7 @@ from fairseq_poolingformer.command import (
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.tasks.presets import PRESETS, SUITES
-from fairseq_poolingformer.text.atomic_write import write_lines
+from fairseq_poolingformer.text.atomic_write import require_writable, write_lines
 
 SQUAD, OF_PRESETS = "squad", "fairseq_poolingformer.tasks.presets"
 _EPILOG = """\
@@ -65,8 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if hasattr(scores, "run"):
         parser = scores.make_parser(prog)
         parser.add_argument("--task", metavar="NAME", help=argparse.SUPPRESS)  # read above
-        return run_command(parser, scores.run, list(map(_spaced, arguments)))
-    return run_command(make_parser(prog), lambda args: run(args, task, scores), arguments)
+        return run_command(parser, partial(_run_writable, scores.run), list(map(_spaced, arguments)))
+    return run_command(make_parser(prog), partial(_run_writable, partial(run, task=task, scores=scores)), arguments)
+
+
+def _run_writable(run: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
+    """Ask whether the files of results can be written, then run."""
+    for name in ("output", "json"):
+        if getattr(args, name, None) is not None:
+            require_writable(Path(getattr(args, name)))
+    run(args)
 
 
 def _task_of_folder(file: str) -> str | None:

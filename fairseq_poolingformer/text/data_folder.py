@@ -35,6 +35,10 @@ _OUTSIDE = ("", ".", "..")
 _BLOCK = 2**22  # ids compared at a time
 
 
+class FolderError(ValueError):
+    """Files of a data folder that do not belong together."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """The files that one kind of data folder has.
@@ -133,7 +137,7 @@ class DataFolder:
             values = Sequences(prefix).values
             blocks = (values[first : first + _BLOCK] for first in range(0, len(values), _BLOCK))
             if (largest := max((int(block.max()) for block in blocks), default=0)) >= size:
-                raise ValueError(
+                raise FolderError(
                     f"{prefix}.bin: has the token {largest}, and {path.name} has {size} symbols, so they do not belong "
                     "together; preprocess again"
                 )

@@ -40,6 +40,13 @@ def run(capsys, *argv: str) -> tuple[int, str, str]:
     return status, *capsys.readouterr()
 
 
+@pytest.mark.parametrize("name", ["--output", "--json"])
+def test_a_file_that_cannot_be_written_is_told_before_the_work(capsys, tmp_path, name):
+    status, out, err = run(capsys, "none.out", "--references", "none", name, str(tmp_path / "none" / "file"))
+    assert (status, out) == (1, "")
+    assert f"{tmp_path}/none: no such folder to write file into" in err
+
+
 def test_shards_in_input_order(files, tmp_path, capsys):
     awkward = "We\tpool\rkeys.\u2028It\u0085helps.\nD'accord"
     shards = files(

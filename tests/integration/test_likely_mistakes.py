@@ -11,6 +11,7 @@ import pytest
 import fairseq_poolingformer
 from fairseq_poolingformer.patches.fixes import mistakes
 from tests import lab
+from tests.models import tiny_bart
 
 fairseq_poolingformer.register()
 
@@ -32,6 +33,10 @@ def folder(tmp_path_factory):
     (folder / "pairs").symlink_to(lab.summaries())
     lab.copy(lab.words(), folder / "others")
     (folder / "file").write_text("text\n")
+    for name, examples in (("empty", []), ("beyond", [([5, 9000], [5])])):
+        tiny_bart.write_data_folder(lab.copy(lab.summaries(), folder / name), splits={"test": examples})
+        lab.copy(lab.summaries() / "dict.source.txt", folder / name)
+        lab.copy(lab.summaries() / "dict.target.txt", folder / name)
     lab.copy(lab.bart().parent, folder / "bart")
     lab.copy(lab.roberta().parent, folder / "roberta")
     return folder
@@ -74,6 +79,11 @@ MISTAKES = {
         "a checkpoint of --task long_summarization",
     ),
     "generate: text": (["generate", "pairs", *GENERATE, "--path", "file"], "file is not a checkpoint"),
+    "generate: an empty split": (["generate", "empty", *GENERATE], "--gen-subset test: the split has no example"),
+    "generate: tokens beyond the dictionary": (
+        ["generate", "beyond", *GENERATE],
+        "source.bin: has the token 9000, and",
+    ),
     "generate: a shard that is not there": (
         ["generate", "pairs", *GENERATE, "--num-shards", 2, "--shard-id", 2],
         "give one from 0 to 1",

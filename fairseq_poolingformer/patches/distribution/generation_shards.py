@@ -45,7 +45,7 @@ def divide_batches(original: Callable, cfg: Any) -> Any:
     size = getattr(cfg.task, "context_parallel_size", 1)
     if not under_torchrun():
         contexts.check_size(size, 1)
-        return original(cfg) if shards == 1 else _generate(original, cfg, shards, shard, generate_alone)
+        return _generate(original, cfg, shards, shard, generate_alone)
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
     device = torchrun_device(on_cpu)
     if not on_cpu:
@@ -153,7 +153,7 @@ def _generate(original: Callable, cfg: Any, shards: int, shard: int, step: Step,
             if batches:
                 raise
             if shards == 1:
-                raise ValueError(
+                raise UsageError(
                     f"--gen-subset {cfg.dataset.gen_subset}: the split has no example; name another one"
                 ) from None
     # fairseq has divided by the time that generation took

@@ -9,8 +9,9 @@ from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.extras import MissingLibraryError
 from fairseq_poolingformer.patches.long_jobs.nonfinite import NonfiniteError
 from fairseq_poolingformer.patches.untrusted_files.data_files import DictionaryError
+from fairseq_poolingformer.text.data_folder import FolderError
 
-FOR_PEOPLE = (CheckpointError, DictionaryError, MissingLibraryError, NonfiniteError, UsageError)
+FOR_PEOPLE = (CheckpointError, DictionaryError, FolderError, MissingLibraryError, NonfiniteError, UsageError)
 
 
 def print_one_sentence(
