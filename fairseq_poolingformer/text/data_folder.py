@@ -16,22 +16,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fairseq_poolingformer.text import digests
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_entries
+from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE
 from fairseq_poolingformer.text.sequences import Sequences, blocks_path
 
-_SPLIT = re.compile(r"[\w-]+(\.[\w-]+)*")  # becomes the beginning of files' names
-_OUTSIDE = ("", ".", "..")
 _BLOCK = 2**22  # ids compared at a time
 
 
@@ -241,13 +238,14 @@ def check_folder(folder: Path) -> tuple[int, list[str]]:
 def _read_corpus(folder: Path) -> dict:
     path = Path(folder) / "corpus.json"
     try:
-        corpus = _parse_corpus(path)
+        if (size := path.stat().st_size) > LARGEST_FILE:
+            raise ValueError(f"{size:,} bytes, more than {LARGEST_FILE:,}")
+        corpus = read_json_file(path)
         if "corpus_sha256" in corpus and _digest(corpus) != corpus["corpus_sha256"]:
             raise ValueError("its bytes have changed")
-    except RecursionError:
-        raise ValueError(f"{path}: damaged (nested too deeply); preprocess again with --overwrite") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: damaged ({error}); preprocess again with --overwrite") from error
+    except (ValueError, RecursionError) as error:
+        reason = str(error).removeprefix(str(path)).lstrip(":, ")
+        raise ValueError(f"{path}: damaged ({reason}); preprocess again with --overwrite") from None
     return corpus
 
 
@@ -262,60 +260,3 @@ def _require(path: Path, remedy: str) -> Path:
         what = "not a file" if path.exists() else "not found"
         raise FileNotFoundError(f"{path}: {what}; {remedy}")
     return path
-
-
-def _parse_corpus(path: Path) -> dict[str, Any]:
-    """Read ``corpus.json``, which anyone may have written: its size, depth and types are checked first."""
-    if (size := path.stat().st_size) > LARGEST_FILE:
-        raise ValueError(f"{size:,} bytes, more than {LARGEST_FILE:,}")
-    corpus = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(corpus, dict):
-        raise ValueError("not an object")
-    for key, is_good in _ENTRIES.items():
-        if key in corpus and not is_good(corpus[key]):
-            raise ValueError(f"{key!r} is not what preprocessing writes")
-    return corpus
-
-
-def _object_of(is_name: Callable[[str], Any], is_value: Callable[[Any], Any]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and all(is_name(key) and is_value(value[key]) for key in value)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def _is_description(value: Any) -> bool:
-    """Whether a value is what :func:`fairseq_poolingformer.text.digests.describe` returns."""
-    return (
-        isinstance(value, dict)
-        and _is_count(value.get("bytes"))
-        and isinstance(value.get("sha256"), str)
-        and isinstance(value.get("sample_sha256", ""), str)
-    )
-
-
-def _is_inside(name: str) -> bool:
-    """Whether a path stays in the folder that it is relative to, and can be printed."""
-    return name.isprintable() and not any(part in _OUTSIDE for part in name.split("/"))
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-_ENTRIES: dict[str, Callable[[Any], Any]] = {
-    "files": _object_of(_is_inside, _is_description),
-    "examples": _object_of(_SPLIT.fullmatch, _is_count),
-    "rejects": _object_of(_SPLIT.fullmatch, _is_count),
-    "labels": _is_list_of_texts,
-    "table": _is_list_of_texts,
-    "shared": _is_list_of_texts,
-    "kind": _is_text,
-    "corpus": _is_text,
-    "corpus_sha256": _is_text,
-}

@@ -41,15 +41,12 @@ def read_text_file(path: Path) -> str:
         raise ValueError(f"{path}: not UTF-8 (byte {error.start}, {error.reason})") from None
 
 
-class _Repeated(ValueError):
-    """A key that comes twice, of which JSON readers keep the last value."""
-
-
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys come once; JSON readers keep the last value of one that comes twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise _Repeated(f"{next(name for name in names if names.count(name) > 1)!r} comes a second time; leave one")
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} comes a second time; leave one")
     return found
 
 
@@ -59,19 +56,20 @@ def read_json_file(path: Path, kind: type = dict, unique: bool = False) -> Any:
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             content = file.read()
-        if problem := other_than_text(content[:HEAD_BYTES]):
-            raise ValueError(f"{path}: {problem}")
-        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique if unique else None)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: damaged gzip file ({error})") from None
+    if problem := other_than_text(content[:HEAD_BYTES]):
+        raise ValueError(f"{path}: {problem}")
+    try:
+        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique if unique else None)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 (byte {error.start}, {error.reason})") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, line {error.lineno}: not JSON ({error.msg}, column {error.colno})") from None
-    except _Repeated as error:
-        raise ValueError(f"{path}: {error}") from None
     except RecursionError:
         raise ValueError(f"{path}: objects or lists are nested too deeply") from None
+    except ValueError as error:  # a key twice, or a number of thousands of digits
+        raise ValueError(f"{path}: {error}") from None
     if not isinstance(value, kind):
         raise ValueError(f"{path}: must hold {type_name(kind())}, holds {type_name(value)}")
     return value

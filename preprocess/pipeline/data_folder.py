@@ -22,6 +22,7 @@ from fairseq_poolingformer.text.sequences import SequencesWriter
 
 from .parts import PART_BYTES, PART_FORMAT, PART_RECORDS, Part
 from .records import InputError
+from .splits import SPLITS
 
 logger = logging.getLogger("preprocess")
 
@@ -168,13 +169,9 @@ def remove_old_corpus(folder: DataFolder, new_splits: set[str]) -> None:
     """Remove the splits of a corpus that is replaced, beginning with ``corpus.json``, which says that it is whole."""
     if not folder.corpus_path.is_file():
         return
-    try:
-        splits = folder.corpus().get("examples", ())
-    except ValueError:  # damaged, and overwritten for that reason
-        splits = new_splits
     folder.corpus_path.unlink()
     (folder.path / REPORT).unlink(missing_ok=True)
-    for split in splits:
+    for split in SPLITS:
         for path in folder.path.glob(f"{split}.*"):
             if split not in new_splits or path != folder.rejects_path(split):
                 path.unlink()

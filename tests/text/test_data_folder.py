@@ -87,56 +87,15 @@ def test_a_damaged_corpus_json_is_named(content, tmp_path):
     assert DataFolder(tmp_path, PAIRS).corpus() == {"corpus": "facts"}
 
 
-GOOD = {"bytes": 1, "sha256": "0"}
-HOSTILE = {
-    "files: a list": {"files": [1]},
-    "files: text": {"files": "dict.txt"},
-    "a description of text": {"files": {"dict.txt": "x"}},
-    "a description without a size": {"files": {"dict.txt": {"sha256": "0"}}},
-    "a size of text": {"files": {"dict.txt": {"bytes": "1", "sha256": "0"}}},
-    "a size below 0": {"files": {"dict.txt": {"bytes": -1, "sha256": "0"}}},
-    "a size that is true": {"files": {"dict.txt": {"bytes": True, "sha256": "0"}}},
-    "a digest that is a list": {"files": {"dict.txt": {"bytes": 1, "sha256": []}}},
-    "a sample that is a number": {"files": {"dict.txt": {**GOOD, "sample_sha256": 1}}},
-    "a file outside": {"files": {"../../etc/passwd": GOOD}},
-    "an absolute path": {"files": {"/etc/passwd": GOOD}},
-    "a path through the folder": {"files": {"tokenizer/../../x": GOOD}},
-    "a NUL in a name": {"files": {"a\0b": GOOD}},
-    "half a character in a name": {"files": {"\ud800": GOOD}},
-    "splits outside": {"examples": {"../x": 1}},
-    "splits that are patterns": {"examples": {"*": 1}},
-    "a count of text": {"examples": {"train": "1"}},
-    "rejects: a list": {"rejects": [1]},
-    "labels: a number": {"labels": 3},
-    "labels: numbers": {"labels": [1, 2]},
-    "a table of numbers": {"table": [1]},
-    "a kind that is a list": {"kind": ["tydiqa"]},
-    "a digest that is a number": {"corpus_sha256": 5},
-}
-
-
-def every_reader(path):
-    folder = DataFolder(path, DOCUMENTS)
-    return [folder.corpus, folder.dictionary, lambda: folder.sequences("train"), lambda: check_folder(path)]
-
-
 @pytest.mark.parametrize(
-    "content",
-    [
-        *map(json.dumps, HOSTILE.values()),
-        "[" * 200_000 + "]" * 200_000,
-        '{"a":' * 200_000 + "1" + "}" * 200_000,
-        '{"inputs": ' + "[" * 200_000 + "]" * 200_000 + "}",
-        '{"examples": {"train": 1' + "0" * 5000 + "}}",
-        '{"examples": {"train": 1e999}}',
-    ],
-    ids=[*HOSTILE, "deep lists", "deep objects", "deep inside", "a number of 5000 digits", "infinity"],
+    "content", ["[" * 200_000 + "]" * 200_000, '{"n": 1' + "0" * 5000 + "}", '{"corpus_sha256": 5}']
 )
-def test_a_hostile_corpus_json_is_a_sentence_for_every_reader(content, tmp_path):
-    write_array(DataFolder(tmp_path, DOCUMENTS), "train")
+def test_a_corpus_json_of_others_is_a_sentence_for_every_reader(content, tmp_path):
+    folder = DataFolder(tmp_path, DOCUMENTS)
+    write_array(folder, "train")
     (tmp_path / "dict.txt").write_text("a 1\n")
-    (tmp_path / "corpus.json").write_text(content)
-    for read in every_reader(tmp_path):
+    folder.corpus_path.write_text(content)
+    for read in (folder.corpus, folder.dictionary, lambda: folder.sequences("train"), lambda: check_folder(tmp_path)):
         with pytest.raises(ValueError, match=r"corpus\.json: damaged .*preprocess again"):
             read()
 
