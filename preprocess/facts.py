@@ -101,36 +101,22 @@ GOSSIP = ("The gossip is this.", "So people tell it in the street.", "This is wh
 
 @dataclass(frozen=True)
 class Shape:
-    """The form of the documents.
+    """The form of the documents."""
 
-    Attributes:
-        words: the fewest and the most words of prose.
-        fields: how many facts, the fewest and the most.
-        papers: how many papers, the fewest and the most; at least two where there is gossip.
-        gossip: the share of the facts about which there is gossip, too.
-    """
-
-    words: tuple[int, int] = (300, 2200)
-    fields: tuple[int, int] = (5, 5)
-    papers: tuple[int, int] = (6, 14)
-    gossip: float = 1.0
+    words: tuple[int, int] = (300, 2200)  # the fewest and the most words of prose
+    fields: tuple[int, int] = (5, 5)  # how many facts, the fewest and the most
+    papers: tuple[int, int] = (6, 14)  # how many papers, the fewest and the most; at least two where there is gossip
+    gossip: float = 1.0  # the share of the facts about which there is gossip, too
 
 
 @dataclass(frozen=True)
 class FactDocument:
-    """A made document.
-
-    Attributes:
-        text: the document.
-        summary: what it says, in one sentence a fact.
-        facts: the right values by field.
-        stated: the sentences of the text that state them, by field.
-    """
+    """A made document."""
 
     text: str
-    summary: str
-    facts: dict[str, str]
-    stated: dict[str, str]
+    summary: str  # what it says, in one sentence a fact
+    facts: dict[str, str]  # the right values by field
+    stated: dict[str, str]  # the sentences of the text that state them, by field
 
 
 def held_out(word: str) -> bool:

@@ -59,19 +59,13 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class HotpotqaExample(Example):
-    """``texts`` are the question, and of each paragraph its title and its sentences.
+    """``texts`` are the question, and of each paragraph its title and its sentences."""
 
-    Attributes:
-        paragraphs: those that are kept.
-        answer_type: None where the answer is not public.
-        places: spans in characters of the places of the answer, with the number of their text, ascending.
-        notes: kinds of oddities.
-    """
-
-    paragraphs: tuple[Paragraph, ...]
-    answer_type: AnswerType | None
+    paragraphs: tuple[Paragraph, ...]  # those that are kept
+    answer_type: AnswerType | None  # None where the answer is not public
+    # spans in characters of the places of the answer, with the number of their text, ascending
     places: tuple[tuple[int, Span], ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # kinds of oddities
 
 
 @dataclass(frozen=True)

@@ -159,17 +159,11 @@ def name_of(record: Record, where: Keys = USUAL) -> str:
 
 @dataclass(frozen=True)
 class TrainLabels:
-    """The labels of train.
+    """The labels of train."""
 
-    Attributes:
-        seen: those of all good records, or the first :data:`MOST_LABELS` and one more.
-        has_lists: whether a record has a list of none or of several.
-        first_reject: where there are no labels, why.
-    """
-
-    seen: frozenset[str]
-    has_lists: bool = False
-    first_reject: str = ""
+    seen: frozenset[str]  # those of all good records, or the first :data:`MOST_LABELS` and one more
+    has_lists: bool = False  # whether a record has a list of none or of several
+    first_reject: str = ""  # where there are no labels, why
 
     @classmethod
     def find(cls, splits: Mapping[str, SplitRecords], parse: Parse) -> "TrainLabels":

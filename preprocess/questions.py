@@ -65,21 +65,15 @@ class AnnotatedAnswer:
 
 @dataclass(frozen=True)
 class QuestionExample(Example):
-    """A question about a document; ``texts`` are the question and the document.
+    """A question about a document; ``texts`` are the question and the document."""
 
-    Attributes:
-        paragraphs: ascending and disjoint.
-        annotations: any number of them.
-        notes: kinds of oddities of this example, which the report counts.
-        words: (W,) where the unit is the token: numbers of the corpus's tokens that make the document's text, joined by
-            single spaces. None where the unit is the byte.
-        markers: the kind of each paragraph, a number in :data:`MARKERS`; None without markers.
-    """
-
-    paragraphs: tuple[Candidate, ...]
-    annotations: tuple[AnnotatedAnswer, ...]
-    notes: tuple[str, ...]
+    paragraphs: tuple[Candidate, ...]  # ascending and disjoint
+    annotations: tuple[AnnotatedAnswer, ...]  # any number of them
+    notes: tuple[str, ...]  # kinds of oddities of this example, which the report counts
+    # (W,) where the unit is the token: numbers of the corpus's tokens that make the document's text, joined by single
+    # spaces. None where the unit is the byte.
     words: np.ndarray | None = None
+    # the kind of each paragraph, a number in :data:`MARKERS`; None without markers
     markers: tuple[int, ...] | None = None
 
 

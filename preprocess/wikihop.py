@@ -29,15 +29,10 @@ SAME_TOKENS = "candidates that have the same tokens as another one"
 
 @dataclass(frozen=True)
 class WikihopExample(Example):
-    """``texts`` are the question, the candidates and the supports, in this order.
+    """``texts`` are the question, the candidates and the supports, in this order."""
 
-    Attributes:
-        num_candidates: how many texts are candidates.
-        answer: the right one's number, None where it is not known.
-    """
-
-    num_candidates: int
-    answer: int | None
+    num_candidates: int  # how many texts are candidates
+    answer: int | None  # the right one's number, None where it is not known
     notes: tuple[str, ...] = ()
 
 

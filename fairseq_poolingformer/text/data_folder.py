@@ -38,23 +38,14 @@ class FolderError(ValueError):
 
 @dataclass(frozen=True)
 class Layout:
-    """The files that one kind of data folder has.
+    """The files that one kind of data folder has."""
 
-    Attributes:
-        made_with: the commands that make such a folder, for messages.
-        ids: names of the arrays of dictionary ids; an empty name leaves ``SPLIT.bin`` and ``SPLIT.idx``.
-        numbers: names of the arrays of other integers, stored as int32.
-        texts: names of the texts, ``id`` among them.
-        dictionaries: names of the dictionary's files.
-        outputs: those of ``ids`` that are learned; the others are the document.
-    """
-
-    made_with: str
-    ids: tuple[str, ...]
-    numbers: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ("id",)
-    dictionaries: tuple[str, ...] = ("dict.txt",)
-    outputs: tuple[str, ...] = ()
+    made_with: str  # the commands that make such a folder, for messages
+    ids: tuple[str, ...]  # names of the arrays of dictionary ids; an empty name leaves ``SPLIT.bin`` and ``SPLIT.idx``
+    numbers: tuple[str, ...] = ()  # names of the arrays of other integers, stored as int32
+    texts: tuple[str, ...] = ("id",)  # names of the texts, ``id`` among them
+    dictionaries: tuple[str, ...] = ("dict.txt",)  # names of the dictionary's files
+    outputs: tuple[str, ...] = ()  # those of ``ids`` that are learned; the others are the document
 
     def dtypes(self, id_dtype: np.dtype) -> dict[str, np.dtype]:
         """The type of every array, given that of dictionary ids."""

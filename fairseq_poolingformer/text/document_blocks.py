@@ -11,21 +11,13 @@ FRAME = 2  # <s> and </s> around every block
 
 @dataclass(frozen=True)
 class DocumentBlocks:
-    """The places of blocks in the tokens of all documents, one document after the other.
+    """The places of blocks in the tokens of all documents, one document after the other."""
 
-    Attributes:
-        first_token: (N,) int64.
-        end_token: (N,) int64, half-open; a block's ``<s>`` and last ``</s>`` do not count.
-        num_cut: the number of documents in several blocks; 0 where blocks are packed.
-        num_empty: the number of documents without a token; they have no block.
-        num_evened: the number of last blocks that got tokens of the block before.
-    """
-
-    first_token: np.ndarray
-    end_token: np.ndarray
-    num_cut: int
-    num_empty: int
-    num_evened: int
+    first_token: np.ndarray  # (N,) int64
+    end_token: np.ndarray  # (N,) int64, half-open; a block's ``<s>`` and last ``</s>`` do not count
+    num_cut: int  # the number of documents in several blocks; 0 where blocks are packed
+    num_empty: int  # the number of documents without a token; they have no block
+    num_evened: int  # the number of last blocks that got tokens of the block before
 
     def __len__(self) -> int:
         return len(self.first_token)

@@ -17,19 +17,12 @@ NONE = -1  # the word occurs nowhere else
 
 @dataclass(frozen=True)
 class SymbolTable:
-    """The properties of a dictionary's symbols that masking reads.
+    """The properties of a dictionary's symbols that masking reads."""
 
-    Attributes:
-        has_text: (V,) bool, False for special and spare symbols.
-        begins_word: (V,) bool, True for symbols that begin with a space.
-        ends_line: (V,) bool, True for symbols after which a new word begins without a space.
-        num_characters: (V,) int64; a character of several symbols counts for the first of them.
-    """
-
-    has_text: np.ndarray
-    begins_word: np.ndarray
-    ends_line: np.ndarray
-    num_characters: np.ndarray
+    has_text: np.ndarray  # (V,) bool, False for special and spare symbols
+    begins_word: np.ndarray  # (V,) bool, True for symbols that begin with a space
+    ends_line: np.ndarray  # (V,) bool, True for symbols after which a new word begins without a space
+    num_characters: np.ndarray  # (V,) int64; a character of several symbols counts for the first of them
 
     @classmethod
     def of(cls, texts: Sequence[bytes]) -> SymbolTable:

@@ -33,25 +33,18 @@ FINGERPRINT = "fingerprint"  # of the settings and the input of unfinished work
 
 @dataclass
 class SplitResult:
-    """The parts of a split with the examples to take of them, and the split's rejects.
+    """The parts of a split with the examples to take of them, and the split's rejects."""
 
-    Attributes:
-        parts: each part, with (n,) bool which of its n examples to take, and (n,) uint64 digests of their documents.
-        examples: how many examples are taken.
-        reused: how many parts an earlier run had finished.
-        rejects: file, line and reason of each rejected record.
-        skipped: number of skipped records of each kind; of a part that a limit cuts, all are counted.
-        lost: what the examples' texts lack, by kind, counted as skipped records are.
-        seen: the example ids so far; None where ids may repeat.
-    """
-
+    # each part, with (n,) bool which of its n examples to take, and (n,) uint64 digests of their documents
     parts: list[tuple[Part, np.ndarray, np.ndarray]] = field(default_factory=list)
-    examples: int = 0
-    reused: int = 0
-    rejects: list[dict] = field(default_factory=list)
+    examples: int = 0  # how many examples are taken
+    reused: int = 0  # how many parts an earlier run had finished
+    rejects: list[dict] = field(default_factory=list)  # file, line and reason of each rejected record
+    # number of skipped records of each kind; of a part that a limit cuts, all are counted
     skipped: Counter[str] = field(default_factory=Counter)
+    # what the examples' texts lack, by kind, counted as skipped records are
     lost: Counter[str] = field(default_factory=Counter)
-    seen: set[str] | None = None
+    seen: set[str] | None = None  # the example ids so far; None where ids may repeat
 
     def add(self, part: Part, content: dict, reused: bool, limit: int | None) -> None:
         """Add a part's examples, up to the limit."""

@@ -32,26 +32,20 @@ _USUAL_REMEDY = "correct them as it says, or leave them out with a larger --max-
 
 @dataclass
 class SplitLook:
-    """What is kept of a split's examples, in their order.
+    """What is kept of a split's examples, in their order."""
 
-    Attributes:
-        inputs, outputs: 64-bit digests of the texts after folding case and white space.
-        sizes, output_sizes: characters.
-        marked: how many examples have what makes them suspicious, and the first of them.
-        labels: how often each occurs.
-        rejects: reasons, up to their first colon, each with the first record that has it.
-        rejected: how many records each of these has.
-    """
-
+    # 64-bit digests of the texts after folding case and white space
     inputs: array = field(default_factory=lambda: array("Q"))
     outputs: array = field(default_factory=lambda: array("Q"))
-    sizes: array = field(default_factory=lambda: array("I"))
+    sizes: array = field(default_factory=lambda: array("I"))  # characters
     output_sizes: array = field(default_factory=lambda: array("I"))
+    # how many examples have what makes them suspicious, and the first of them
     marked: dict[str, list[str]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
-    labels: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)  # how often each occurs
+    # reasons, up to their first colon, each with the first record that has it
     rejects: dict[str, str] = field(default_factory=dict)
-    rejected: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)  # how many records each of these has
 
     def mark(self, kind: str, name: str) -> None:
         """Count an example as one of a kind."""
@@ -129,17 +123,11 @@ def look(corpus, limit: int | None = None) -> dict[str, SplitLook]:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is likely to be wrong.
-
-    Attributes:
-        kind: its name.
-        text: what was found, with counts and places.
-        remedy: what to do.
-    """
+    """Something that is likely to be wrong."""
 
     kind: str
-    text: str
-    remedy: str
+    text: str  # what was found, with counts and places
+    remedy: str  # what to do
 
 
 def findings(corpus, found: dict[str, SplitLook], made: Made | None = None) -> list[Finding]:

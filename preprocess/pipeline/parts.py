@@ -82,21 +82,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Encoding:
-    """Everything but the records that decides the content of a part.
+    """Everything but the records that decides the content of a part."""
 
-    Attributes:
-        parse: record to example.
-        encode: example to arrays and texts.
-        layout: names these arrays and texts.
-        folder: holds the tokenizer, and the parts.
-        fingerprint: the tokenizer's.
-    """
-
-    parse: Parse
-    encode: Encode
-    layout: Layout
-    folder: Path
-    fingerprint: str
+    parse: Parse  # record to example
+    encode: Encode  # example to arrays and texts
+    layout: Layout  # names these arrays and texts
+    folder: Path  # holds the tokenizer, and the parts
+    fingerprint: str  # the tokenizer's
 
 
 def group(records: Iterator[Record]) -> Iterator[list[Record]]:

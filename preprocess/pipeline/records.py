@@ -41,35 +41,22 @@ def needs(path: object, kind: str, package: str, otherwise: str) -> InputError:
 
 @dataclass(frozen=True)
 class Record:
-    """One raw document, not parsed yet.
+    """One raw document, not parsed yet."""
 
-    Attributes:
-        file: where it is, for messages.
-        line: line number in the file, from 1.
-        data: its bytes, or None where there are none to use.
-        progress: bytes of input, as on disk, read since the record before.
-        problem: why there are none: as a rule the record is longer than the reader's bound.
-    """
-
-    file: str
-    line: int
-    data: bytes | None
-    progress: int = 0
-    problem: str = TOO_LONG
+    file: str  # where it is, for messages
+    line: int  # line number in the file, from 1
+    data: bytes | None  # its bytes, or None where there are none to use
+    progress: int = 0  # bytes of input, as on disk, read since the record before
+    problem: str = TOO_LONG  # why there are none: as a rule the record is longer than the reader's bound
 
 
 @dataclass(frozen=True)
 class Example:
-    """A document ready to be encoded.
-
-    Attributes:
-        id: its name.
-        texts: one text for each side of the data, e.g. source and target.
-        lost: what may have had text that the document lacks, and how often; the report adds it up.
-    """
+    """A document ready to be encoded."""
 
     id: str
-    texts: tuple[str, ...]
+    texts: tuple[str, ...]  # one text for each side of the data, such as source and target
+    # what may have had text that the document lacks, and how often; the report adds it up
     lost: Mapping[str, int] = field(default_factory=dict, kw_only=True)
 
 

@@ -25,21 +25,13 @@ Parts = Iterable[tuple[Part, np.ndarray, np.ndarray]]  # each with (n,) which ex
 
 @dataclass(frozen=True)
 class Made:
-    """A data folder that a table describes.
-
-    Attributes:
-        folder: the data folder.
-        name: the corpus's name.
-        splits: its splits.
-        lengths: numbers of tokens; tables say how many inputs are longer.
-        rejects: number of rejected records of each split.
-    """
+    """A data folder that a table describes."""
 
     folder: DataFolder
-    name: str
+    name: str  # of the corpus
     splits: Sequence[str]
-    lengths: Sequence[int]
-    rejects: Mapping[str, int]
+    lengths: Sequence[int]  # numbers of tokens; tables say how many inputs are longer
+    rejects: Mapping[str, int]  # number of rejected records of each split
 
 
 Table = Callable[[Made], str]  # lines of text, columns aligned

@@ -36,46 +36,30 @@ FORMAT = 2  # of the data folder; raise it when its content changes for the same
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus before it is binarized.
+    """A corpus before it is binarized."""
 
-    Attributes:
-        name: the corpus's name on the command line and in ``corpus.json``.
-        splits: train, valid, test, or some of them.
-        parse: record to example, reject or skipped record; a pure function that can be pickled.
-        settings: everything that decides the records and what ``parse`` makes of them, as JSON values.
-        inputs: identifies the input, as JSON values.
-        paths: the files that have it, where scorers read what is right.
-        layout: the files of the data folder.
-        encode: example to the layout's arrays and texts, or a reject; a pure function that can be pickled.
-        entries: further entries of ``corpus.json``; with ``settings`` they decide what ``encode`` does.
-        table: writes the table of the corpus.
-        unique_ids: whether an id that a split has had already makes a record a reject.
-    """
-
-    name: str
-    splits: Mapping[str, SplitRecords]
-    parse: Parse
+    name: str  # the corpus's name on the command line and in ``corpus.json``
+    splits: Mapping[str, SplitRecords]  # train, valid, test, or some of them
+    parse: Parse  # record to example, reject or skipped record; a pure function that can be pickled
+    # everything that decides the records and what ``parse`` makes of them, as JSON values
     settings: Mapping[str, object]
-    inputs: object
-    paths: Sequence[Path] = ()
-    layout: Layout = PAIRS
+    inputs: object  # identifies the input, as JSON values
+    paths: Sequence[Path] = ()  # the files that have it, where scorers read what is right
+    layout: Layout = PAIRS  # the files of the data folder
+    # example to the layout's arrays and texts, or a reject; a pure function that can be pickled
     encode: Encode = encode_texts
+    # further entries of ``corpus.json``; with ``settings`` they decide what ``encode`` does
     entries: Mapping[str, object] = field(default_factory=dict)
-    table: Table = length_table
-    unique_ids: bool = False
+    table: Table = length_table  # writes the table of the corpus
+    unique_ids: bool = False  # whether an id that a split has had already makes a record a reject
 
 
 @dataclass(frozen=True)
 class TokenizerChoice:
-    """How to get the tokenizer.
+    """How to get the tokenizer."""
 
-    Attributes:
-        settings: everything that decides what ``make`` makes, as JSON values.
-        make: puts ``tokenizer/`` into the folder that it is called with.
-    """
-
-    settings: dict[str, object]
-    make: Callable[[Path], None]
+    settings: dict[str, object]  # everything that decides what ``make`` makes, as JSON values
+    make: Callable[[Path], None]  # puts ``tokenizer/`` into the folder that it is called with
 
 
 def run(corpus: Corpus, tokenizer: TokenizerChoice, args: argparse.Namespace) -> str:

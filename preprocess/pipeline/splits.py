@@ -26,18 +26,12 @@ ReadAll = Callable[[], Iterator[Record]]
 
 @dataclass(frozen=True)
 class SplitRecords:
-    """The records of one split.
+    """The records of one split."""
 
-    Attributes:
-        records: reads them from the beginning at every call.
-        size: how many bytes of input they are.
-        parse: the split's own function from record to example, where it differs from the corpus's.
-        files: the same records of each file by itself, where a file can be read without the others; else none.
-    """
-
-    records: ReadAll
-    size: int
-    parse: Parse | None = None
+    records: ReadAll  # reads them from the beginning at every call
+    size: int  # how many bytes of input they are
+    parse: Parse | None = None  # the split's own function from record to example, where it differs from the corpus's
+    # the same records of each file by itself, where a file can be read without the others; else none
     files: "tuple[SplitRecords, ...]" = ()
 
     @classmethod
@@ -111,17 +105,11 @@ def by_shares(
 
 @dataclass(frozen=True)
 class NamedSplits:
-    """The documents of each split.
+    """The documents of each split."""
 
-    Attributes:
-        file: where they are named.
-        ids: of each split, as :func:`plain_id` writes them; a document may be in several.
-        known: of all documents; some may be in no split.
-    """
-
-    file: Path
-    ids: Mapping[str, frozenset[str]]
-    known: frozenset[str]
+    file: Path  # where they are named
+    ids: Mapping[str, frozenset[str]]  # of each split, as :func:`plain_id` writes them; a document may be in several
+    known: frozenset[str]  # of all documents; some may be in no split
 
     def divide(self, whole: SplitRecords, id_of: Callable[[Record], str]) -> dict[str, SplitRecords]:
         """Divide records, given a function that gives their ids.

@@ -16,19 +16,13 @@ _HEAD_LINES = 5
 
 @dataclass(frozen=True)
 class Reading:
-    """What a file does not say by itself.
+    """What a file does not say by itself."""
 
-    Attributes:
-        max_bytes: records of more bytes are rejected without being loaded.
-        columns: names of the columns of a table without a header; empty where the first row has them.
-        quotes: whether quotation marks around a field of a table belong to the table, not to the text.
-        records_key: the key of the list of records where a file is one JSON object.
-    """
-
-    max_bytes: int = MAX_LINE_BYTES
+    max_bytes: int = MAX_LINE_BYTES  # records of more bytes are rejected without being loaded
+    # names of the columns of a table without a header; empty where the first row has them
     columns: tuple[str, ...] = ()
-    quotes: bool = True
-    records_key: str = "data"
+    quotes: bool = True  # whether quotation marks around a field of a table belong to the table, not to the text
+    records_key: str = "data"  # the key of the list of records where a file is one JSON object
 
     def settings(self) -> dict[str, object]:
         """The attributes that are not the defaults, as JSON values; without ``max_bytes``."""

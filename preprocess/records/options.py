@@ -30,20 +30,13 @@ Inside = Callable[[Iterator[Record]], Iterator[Record]]
 
 @dataclass(frozen=True)
 class Data:
-    """What the options name.
-
-    Attributes:
-        splits: the records of each split.
-        inputs: identifies the input, as JSON values.
-        settings: what of the options decides the records, as JSON values; nothing where all are the defaults.
-        notes: lines for the report.
-        paths: the files.
-    """
+    """What the options name."""
 
     splits: dict[str, SplitRecords]
-    inputs: dict[str, list]
+    inputs: dict[str, list]  # identifies the input, as JSON values
+    # what of the options decides the records, as JSON values; nothing where all are the defaults
     settings: dict[str, object]
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = ()  # lines for the report
     paths: Sequence[Path] = ()
 
 

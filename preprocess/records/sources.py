@@ -29,23 +29,15 @@ _WORDS = re.compile(r"[a-z]+")
 
 @dataclass(frozen=True)
 class Source:
-    """One thing that is read from its beginning to its end.
+    """One thing that is read from its beginning to its end."""
 
-    Attributes:
-        path: a file or a folder; of the Hub, the name.
-        member: of a zip archive, or the split on the Hub.
-        other: the file of the other side of line pairs.
-        entries: of a folder of texts, those of :func:`~preprocess.records.texts.grouped`.
-        rows: of the Hub.
-        key: of a JSON object that has a list of records for each split.
-    """
-
-    path: Path
-    member: str = ""
-    other: Path | None = None
+    path: Path  # a file or a folder; of the Hub, the name
+    member: str = ""  # of a zip archive, or the split on the Hub
+    other: Path | None = None  # the file of the other side of line pairs
+    # of a folder of texts, those of :func:`~preprocess.records.texts.grouped`
     entries: Sequence[Mapping[str, Path | str]] = field(default=(), compare=False)
-    rows: Sequence | None = field(default=None, compare=False)
-    key: str = ""
+    rows: Sequence | None = field(default=None, compare=False)  # of the Hub
+    key: str = ""  # of a JSON object that has a list of records for each split
 
     @property
     def name(self) -> str:
