@@ -1,107 +1,206 @@
-"""ModernBERT of transformers: its own ``sdpa`` and FlexAttention, ``band`` and level two, by length.
+"""Whole models of transformers with random weights: their own ``sdpa`` and FlexAttention beside ``band``, by length.
 
-    python benchmarks/hosts.py [--lengths 2048 8192 32768] [--passes forward step] [--layers 22] [--global-every 3]
-    python benchmarks/hosts.py --implementations "level two" --passes forward --lengths 8192 32768 131072
+    python benchmarks/hosts.py --hosts modernbert-base --lengths 8192 --thread-counts 1 2 --alone
+    python benchmarks/hosts.py --hosts all --lengths 2048 8192 32768 --dtypes float32 bfloat16
 
-The shape is ModernBERT-base's, with random weights: d 768, 12 heads, a window of 64 tokens on each side in two of
-three layers, full attention in the others, which ``sdpa`` and ``band`` leave to PyTorch's kernel, while ``level two``
-has the two levels there with the package's defaults; ``--global-every 0`` has windows alone. ``forward`` computes no
-gradients; ``step`` is forward and backward. Nothing is timed before all agree, level two with full attention in its
-place.
+Sizes are the published models' (of UltraBERT the number and width of layers are chosen to give its 150 million
+parameters). EuroBERT, LFM2.5's encoder and Qwen 3 have no windows: ``band`` gives their layers to ``sdpa``, and their
+rows are there to be compared with. ``forward`` computes no gradients; ``step`` is forward and backward, of the sum of
+squares. Nothing is timed before all implementations give the same vectors for rows with and without padding, through
+all layers, with windows of at most 16 tokens a side in a text of 96. FlexAttention compiles in its first run, so give
+it a warm-up.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from measure import DTYPES, Case, add_arguments, measure, must_agree, parse, print_header, print_table
+from measure import DTYPES, GIB, Case, Result, add_arguments, measure, must_agree, parse, print_header, print_table
 from torch import Tensor
-from transformers import ModernBertConfig, ModernBertModel
+from transformers import CONFIG_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
 
-from fairseq_poolingformer.huggingface import PoolingformerModernBertModel  # registers band too
+import fairseq_poolingformer.huggingface.band  # noqa: F401  # registers its name
 
-IMPLEMENTATIONS = ("sdpa", "flex_attention", "band", "level two")
+IMPLEMENTATIONS = ("sdpa", "flex_attention", "band")
+CHECKED_LENGTH, CHECKED_WINDOW = 96, 16
+LFM_LAYERS = ["full_attention" if layer in (2, 5, 8, 10, 12, 14) else "conv" for layer in range(16)]
 
 
-def encoder(args: argparse.Namespace, implementation: str, length: int, **levels: str) -> ModernBertModel:
-    """The model, with the same weights for each implementation; ``levels`` are settings of the two levels."""
-    is_full = [args.global_every and layer % args.global_every == 0 for layer in range(args.layers)]
-    kinds = ["full_attention" if full else "sliding_attention" for full in is_full]
-    config = ModernBertConfig(num_hidden_layers=args.layers, layer_types=kinds, max_position_embeddings=length)
+@dataclass(frozen=True)
+class Host:
+    """A model of transformers: its type, the sizes that differ from the type's defaults, what it is in words."""
+
+    kind: str
+    what: str
+    sizes: dict[str, Any] = field(default_factory=dict)
+
+
+HOSTS = {
+    "modernbert-base": Host("modernbert", "14 of 22 layers see 64 tokens a side"),
+    "embeddinggemma-300m": Host(
+        "gemma3_text",
+        "20 of 24 layers see 256 tokens a side",
+        {
+            **{"hidden_size": 768, "intermediate_size": 1152, "num_hidden_layers": 24, "num_attention_heads": 3},
+            **{"num_key_value_heads": 1, "sliding_window": 512, "use_bidirectional_attention": True},
+        },
+    ),
+    "embeddinggemma-2": Host("embedding_gemma2_text", "20 of 24 layers see 512 tokens a side"),
+    "ultrabert-150m": Host(
+        "ultrabert",
+        "12 of 18 layers see 128 tokens a side",
+        {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 12},
+    ),
+    "eurobert-210m": Host("eurobert", "12 layers of full attention"),
+    "lfm2.5-encoder-350m": Host(
+        "lfm2",
+        "10 of 16 layers are short convolutions, 6 full attention",
+        {
+            **{"hidden_size": 1024, "intermediate_size": 6656, "num_hidden_layers": 16, "num_attention_heads": 16},
+            **{"num_key_value_heads": 8, "layer_types": LFM_LAYERS, "is_causal": False},
+        },
+    ),
+    "gemma3-270m": Host(
+        "gemma3_text",
+        "causal; 15 of 18 layers see 512 tokens",
+        {
+            **{"hidden_size": 640, "intermediate_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 4},
+            **{"num_key_value_heads": 1, "sliding_window": 512},
+        },
+    ),
+    "mistral-7b": Host("mistral", "causal; 32 layers see 4,096 tokens"),
+    "qwen3-0.6b": Host(
+        "qwen3",
+        "causal; 28 layers of full attention",
+        {
+            **{"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16},
+            **{"num_key_value_heads": 8},
+        },
+    ),
+}
+
+
+def configuration(args: argparse.Namespace, host: str) -> PreTrainedConfig:
+    """The host's, cut to the layers that are asked for."""
+    config = CONFIG_MAPPING[HOSTS[host].kind](**HOSTS[host].sizes)
+    kinds = getattr(config, "layer_types", None)
+    if kinds and args.only_windows:
+        kinds = [kind for kind in kinds if kind == "sliding_attention"]
+    number = len(kinds) if kinds else config.num_hidden_layers
+    config.num_hidden_layers = min(number, args.layers or number)
+    if kinds:
+        config.layer_types = kinds[: config.num_hidden_layers]
+    return config
+
+
+def build_model(config: PreTrainedConfig, implementation: str, dtype: str, device: str) -> PreTrainedModel:
+    """The model, with the same weights for each implementation."""
     torch.manual_seed(0)
-    own = implementation if implementation != "level two" else "sdpa"
-    model = ModernBertModel._from_config(config, attn_implementation=own)
-    if implementation == "level two":
-        model = PoolingformerModernBertModel.from_short(model, **levels)
-    return model.to(args.device, getattr(torch, args.dtype)).eval()
+    model = AutoModel.from_config(config, attn_implementation=implementation, dtype=getattr(torch, dtype))
+    if not getattr(config, "is_causal", True):  # LFM2's layers ask themselves, and not the configuration
+        for module in model.modules():
+            if hasattr(module, "is_causal"):
+                module.is_causal = False
+    return model.to(device).eval()
 
 
-def run(model: ModernBertModel, tokens: Tensor, step: bool) -> float:
+def run(model: PreTrainedModel, tokens: Tensor, step: bool) -> float:
     """A pass; returns a number of the result."""
     with torch.set_grad_enabled(step):
-        found = model(input_ids=tokens, attention_mask=torch.ones_like(tokens)).last_hidden_state
+        found = model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False).last_hidden_state
         if step:
             model.zero_grad()
             found.float().square().mean().backward()
     return found[0, 0, 0].item()
 
 
-def build(args: argparse.Namespace, implementation: str, length: int, step: bool) -> Callable[[], Any]:
+def build(args: argparse.Namespace, host: str, implementation: str, dtype: str, length: int, step: bool) -> Callable:
     """A case's model and tokens."""
-    tokens = torch.randint(100, 50000, (1, length), generator=torch.Generator().manual_seed(1)).to(args.device)
-    return partial(run, encoder(args, implementation, length), tokens, step)
+    config = configuration(args, host)
+    model = build_model(config, implementation, dtype, args.device)
+    if step and args.checkpoint_activations:
+        model.train().gradient_checkpointing_enable({"use_reentrant": False})
+    draw = torch.Generator().manual_seed(1)
+    tokens = torch.randint(10, min(config.vocab_size, 30000), (1, length), generator=draw).to(args.device)
+    return partial(run, model, tokens, step)
 
 
-def check(args: argparse.Namespace, length: int = 512) -> list[str]:
-    """All must give the same vectors, with padding too; returns those that run, and says which does not."""
-    tokens = torch.randint(100, 50000, (2, length), device=args.device)
+def check(args: argparse.Namespace, host: str, dtype: str) -> list[str]:
+    """All must give the same vectors, at padding too; returns those that run, and says which does not."""
+    tokens = torch.randint(10, 30000, (2, CHECKED_LENGTH), device=args.device)
     is_token = torch.ones_like(tokens)
-    is_token[1, length // 2 :] = 0
-    full = {"window_size": "all", "pooled_layers": "none"}
+    is_token[1, CHECKED_LENGTH // 2 :] = 0
     found = {}
-    for name in {"sdpa": 0, **dict.fromkeys(args.implementations)}:  # the first is what the others must equal
+    for name in dict.fromkeys(("sdpa", *args.implementations)):  # the first is what the others must equal
+        config = configuration(args, host)
+        if getattr(config, "sliding_window", None):
+            setattr(config, "local_attention" if host == "modernbert-base" else "sliding_window", CHECKED_WINDOW)
+        model = build_model(config, name, dtype, args.device)
         try:
             with torch.no_grad():
-                found[name] = encoder(args, name, length, **full)(tokens, is_token)[0][is_token.bool()]
+                found[name] = model(tokens, is_token, use_cache=False).last_hidden_state[is_token.bool()]
         except (RuntimeError, ValueError) as error:  # a compiler's
             if name != "flex_attention":
                 raise
-            print(f"{name} is left out: it does not run here: {str(error).splitlines()[0]}")
+            print(f"{host}: {name} is left out: it does not run here: {str(error).splitlines()[0]}")
     for name, vectors in found.items():
-        must_agree(name, vectors, found["sdpa"], 1e-4 if args.dtype == "float32" else 0.2)
+        must_agree(f"{host}: {name}", vectors, found["sdpa"], 1e-3 if dtype == "float32" else 0.5)
     return [name for name in args.implementations if name in found]
 
 
+def row(what: Sequence[object], results: Sequence[Result]) -> str:
+    """A line of Markdown: seconds by the clock, median [least, greatest], and GiB, of each implementation."""
+    cells = dict.fromkeys(IMPLEMENTATIONS, "–")
+    for result in results:
+        wall = sorted(result.wall)
+        seconds = f"{wall[len(wall) // 2]:.3g} [{wall[0]:.3g}, {wall[-1]:.3g}]" if wall else ""
+        cells[result.name] = result.failure or f"{seconds}, {result.peak / GIB:.1f}"
+    return "| " + " | ".join([*map(str, what), *cells.values()]) + " |"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a table for each pass and length."""
+    """Print a table for each case, and one of all of them in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
-    add("--lengths", type=int, nargs="+", default=[2048, 8192, 32768], metavar="N")
+    add("--hosts", nargs="+", choices=[*HOSTS, "all"], default=["modernbert-base"])
+    add("--lengths", type=int, nargs="+", default=[2048, 8192, 32768], metavar="N", help="tokens")
     add("--implementations", nargs="+", choices=IMPLEMENTATIONS, default=list(IMPLEMENTATIONS))
     add("--passes", nargs="+", choices=("forward", "step"), default=["forward", "step"])
-    add("--layers", type=int, default=22)
-    add("--global-every", type=int, default=3, metavar="N", help="0: no layer with full attention")
-    add("--dtype", default="float32", choices=DTYPES)
+    add("--layers", type=int, metavar="N", help="the first N layers alone (default: all)")
+    add("--only-windows", action="store_true", help="leave out the layers with full attention")
+    add("--dtypes", nargs="+", choices=DTYPES, default=["float32"])
+    add("--checkpoint-activations", action="store_true", help="compute each layer again in the backward pass of a step")
     add_arguments(parser, repeats=3)
+    add("--thread-counts", type=int, nargs="+", metavar="N", help="in the place of --threads: one after the other")
     args = parse(parser, arguments)
-    found = check(args)
-    print_header(
-        args,
-        f"ModernBERT-base's shape, {args.layers} layers, full attention in one of {args.global_every}, {args.dtype}",
-    )
-    for name in args.passes:
-        kinds = found
-        if name == "step" and args.device == "cpu" and "flex_attention" in found:
-            print("\nflex_attention is left out: FlexAttention has no backward pass on a CPU")
-            kinds = [kind for kind in found if kind != "flex_attention"]
-        for length in args.lengths:
-            print(f"\n{name}, {length} tokens")
-            cases = [Case(kind, partial(build, args, kind, length, name == "step")) for kind in kinds]
-            print_table(measure(cases, args), tokens=length)
+    hosts = list(HOSTS) if "all" in args.hosts else args.hosts
+    for host in hosts:
+        if not configuration(args, host).num_hidden_layers:
+            parser.error(f"--only-windows: {host} has no layer with a window")
+    counts, rows = args.thread_counts or [args.threads], []
+    for host, dtype in itertools.product(hosts, args.dtypes):
+        found = check(args, host, dtype)
+        for threads, name, length in itertools.product(counts, args.passes, args.lengths):
+            kinds = found
+            if name == "step" and args.device == "cpu":  # FlexAttention has no backward pass on a CPU
+                kinds = [kind for kind in found if kind != "flex_attention"]
+            one = argparse.Namespace(**vars(args) | {"threads": threads})
+            layers = f"{configuration(args, host).num_hidden_layers}{' with windows' * args.only_windows}"
+            print()
+            print_header(one, f"{host} ({HOSTS[host].what}), layers: {layers}, {dtype}, {name}, {length} tokens")
+            cases = [Case(kind, partial(build, args, host, kind, dtype, length, name == "step")) for kind in kinds]
+            results = measure(cases, one)
+            print_table(results, tokens=length)
+            rows.append(row((host, layers, dtype, threads, name, f"{length:,}"), results))
+    print("\n| host | layers | dtype | threads | pass | tokens |", *(f"{name} |" for name in IMPLEMENTATIONS))
+    print("|---" * (6 + len(IMPLEMENTATIONS)) + "|")
+    print(*rows, sep="\n")
 
 
 if __name__ == "__main__":
