@@ -3,7 +3,7 @@
 #
 #   benchmarks/gpu.sh out=FOLDER [KEY=value …]
 #
-# doctor, tests and attention need torch, triton, transformers and pytest; training, fairseq and demo_model
+# doctor, tests, attention and hosts need torch, triton, transformers and pytest; fairseq and demo_model
 # need fairseq too (run_scripts/install.sh). Where no package index can be reached, steps=install wheels=FOLDER puts what is
 # missing into packages/ of the output folder, where the other steps find it; benchmarks/offline.txt says how to fill
 # FOLDER on another machine. Each step's output goes to a file of its name in the output folder, and to the terminal. A
@@ -14,14 +14,13 @@ set -euo pipefail
 # shellcheck source=run_scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../run_scripts/lib.sh"
 
-all=install,doctor,tests,attention,training,training_16_bit,training_dropout,fairseq,demo_model
+all=install,doctor,tests,attention,hosts,fairseq,demo_model
 options=(
   "out=" # the folder for the tables
-  "steps=doctor,tests,attention,training,fairseq" # which of them; there are also install, training_16_bit, training_dropout and demo_model
+  "steps=doctor,tests,attention,hosts,fairseq" # which of them; there are also install and demo_model
   "length=16384" # tokens
   "dtype=bfloat16" # float32, bfloat16 or float16
-  "size=large" # of the model in the training step: tiny, base or large
-  "device=cuda" # cpu: try the script out, with size=tiny length=512 dtype=float32 repeats=1
+  "device=cuda" # cpu: try the script out, with length=512 dtype=float32 repeats=1
   "repeats=5" # runs that count
   "updates=40" # of fairseq-train in the step fairseq
   "minutes=8" # of the demo model's pretraining in the step demo_model; resumed where an earlier call ended
@@ -56,23 +55,10 @@ record() {
   [[ $dry_run == 1 ]] || "$@" 2>&1 | tee "$out/$name.txt"
 }
 
-# training NAME FLAG…: a training step of each system.
-training() {
-  local name=$1
-  shift
-  record "$name" "$python" benchmarks/training_step.py --device "$device" --dtype "$dtype" --size "$size" \
-    --source-length "$length" --checkpoint-activations --repeats "$repeats" "$@"
-}
-
 workers=() # most of the time of the kernels' tests goes into compiling
 ! "$python" -c "import xdist" 2>/dev/null || workers=(-n 4)
-kernels=(sdpa) # beside Poolingformer's own in a training step
 dtypes=(float32 bfloat16 float16)
-if [[ $device == cuda ]]; then
-  kernels=(flex sdpa)
-else
-  dtypes=(bfloat16)
-fi
+[[ $device == cuda ]] || dtypes=(bfloat16)
 
 for step in ${steps//,/ }; do
   printf '\n# %s\n' "$step"
@@ -92,9 +78,10 @@ for step in ${steps//,/ }; do
       record attention "$python" benchmarks/attention.py --device "$device" --dtype "$dtype" --length "$length" \
         --longest-dense "$length" --repeats "$repeats" --passes forward both --parts layer
       ;;
-    training) training training --systems huggingface-led led poolingformer "${kernels[@]}" ;;
-    training_16_bit) training training_16_bit --systems huggingface-led poolingformer --peer-precision weights ;;
-    training_dropout) training training_dropout --systems huggingface-led poolingformer sdpa --attention-dropout 0.1 ;;
+    hosts)
+      record hosts "$python" benchmarks/hosts.py --device "$device" --dtypes "$dtype" --lengths "$length" \
+        --hosts modernbert-base gemma3-270m --repeats "$repeats"
+      ;;
     fairseq)
       record fairseq "$python" benchmarks/fairseq_train.py --device "$device" --output-folder "$out/fairseq" \
         --updates "$updates" --dtypes "${dtypes[@]}"

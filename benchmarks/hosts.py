@@ -90,7 +90,7 @@ def configuration(args: argparse.Namespace, host: str) -> PreTrainedConfig:
     """The host's, cut to the layers that are asked for."""
     config = CONFIG_MAPPING[HOSTS[host].kind](**HOSTS[host].sizes)
     kinds = getattr(config, "layer_types", None)
-    if kinds and args.only_windows:
+    if args.only_windows and kinds:
         kinds = [kind for kind in kinds if kind == "sliding_attention"]
     number = len(kinds) if kinds else config.num_hidden_layers
     config.num_hidden_layers = min(number, args.layers or number)
@@ -164,10 +164,10 @@ def row(what: Sequence[object], results: Sequence[Result]) -> str:
     return "| " + " | ".join([*map(str, what), *cells.values()]) + " |"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a table for each case, and one of all of them in Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    add = parser.add_argument
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add = found.add_argument
     add("--hosts", nargs="+", choices=[*HOSTS, "all"], default=["modernbert-base"])
     add("--lengths", type=int, nargs="+", default=[2048, 8192, 32768], metavar="N", help="tokens")
     add("--implementations", nargs="+", choices=IMPLEMENTATIONS, default=list(IMPLEMENTATIONS))
@@ -176,28 +176,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--only-windows", action="store_true", help="leave out the layers with full attention")
     add("--dtypes", nargs="+", choices=DTYPES, default=["float32"])
     add("--checkpoint-activations", action="store_true", help="compute each layer again in the backward pass of a step")
-    add_arguments(parser, repeats=3)
     add("--thread-counts", type=int, nargs="+", metavar="N", help="in the place of --threads: one after the other")
-    args = parse(parser, arguments)
+    add_arguments(found, repeats=3)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a table for each case, and one of all of them in Markdown."""
+    args = parse(parser(), arguments)
     hosts = list(HOSTS) if "all" in args.hosts else args.hosts
     for host in hosts:
         if not configuration(args, host).num_hidden_layers:
-            parser.error(f"--only-windows: {host} has no layer with a window")
+            raise SystemExit(f"--only-windows: {host} has no layer with a window")
     counts, rows = args.thread_counts or [args.threads], []
     for host, dtype in itertools.product(hosts, args.dtypes):
         found = check(args, host, dtype)
+        layers = f"{configuration(args, host).num_hidden_layers}{' with windows' * args.only_windows}"
         for threads, name, length in itertools.product(counts, args.passes, args.lengths):
             kinds = found
             if name == "step" and args.device == "cpu":  # FlexAttention has no backward pass on a CPU
                 kinds = [kind for kind in found if kind != "flex_attention"]
             one = argparse.Namespace(**vars(args) | {"threads": threads})
-            layers = f"{configuration(args, host).num_hidden_layers}{' with windows' * args.only_windows}"
             print()
             print_header(one, f"{host} ({HOSTS[host].what}), layers: {layers}, {dtype}, {name}, {length} tokens")
             cases = [Case(kind, partial(build, args, host, kind, dtype, length, name == "step")) for kind in kinds]
             results = measure(cases, one)
             print_table(results, tokens=length)
-            rows.append(row((host, layers, dtype, threads, name, f"{length:,}"), results))
+            rows.append(row((host, layers, dtype, threads, name, length), results))
     print("\n| host | layers | dtype | threads | pass | tokens |", *(f"{name} |" for name in IMPLEMENTATIONS))
     print("|---" * (6 + len(IMPLEMENTATIONS)) + "|")
     print(*rows, sep="\n")

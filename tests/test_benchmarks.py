@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import logging
 import re
 import shlex
@@ -16,14 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import RobertaConfig, RobertaForMaskedLM
+from transformers import AutoModel
 
 from fairseq_poolingformer.huggingface import band
 from tests.forked_python import PYTHON
 from tests.lab import ROOT, call
-
-TINY = ("--size", "tiny", "--vocabulary", 300, "--led-window", 16, "--threads", 1)
-CHECKED = ("--target-length", 12, "--check-length", 70)
 
 
 @pytest.fixture
@@ -65,38 +61,17 @@ def assert_measured(rows: dict[str, dict[str, float]]) -> None:
 
 
 ONCE = ("--repeats", 1, "--warm-ups", 0, "--threads", 1)
-STEP = (*TINY, *CHECKED, "--source-length", 512, "--systems", "huggingface-led", "window-512", "--repeats", 2)
-STEP += ("--dtype", "bfloat16", "--checkpoint-activations", "--attention-dropout", 0.1, "--allocator", "both")
-GENERATION = (*TINY, "--source-length", 128, "--tokens", 12, "--beam", 3, "--no-repeat-ngram-size", 2)
-MEASURED = {  # arguments, what the output says, and the rows of its tables
-    "attention": (
-        ("--length", 200, "--longest-dense", 100, "--parts", "levels", "disentangled", *ONCE),
-        "a product of 4096 × 768 by 768 × 768: ",
-        [["level one", "level one, one global token"], ["level one", "level one, disentangled"]],
-    ),
-    "training_step": (
-        STEP,
-        "512 tokens in, 12 out, bfloat16, attention dropout 0.1, activations checkpointed",
-        [["LED of Hugging Face", "one window, 512 in the upper layers"]] * 2,
-    ),
-    "generation": (
-        (*GENERATION, "--systems", "poolingformer"),
-        "one document of 128 tokens, beam 3, 12 tokens, float32, no 2-gram twice",
-        [["Poolingformer"]],
-    ),
-}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MEASURED)
-def test_what_is_measured(name):
-    arguments, said, names = MEASURED[name]
-    output = run(name, *arguments)
-    assert said in output
-    found = tables(output)
-    assert [list(table)[: len(rows)] for table, rows in zip(found, names, strict=True)] == names
-    for table in found:
-        assert_measured(table)
+def test_attention():
+    output = run("attention", "--length", 200, "--longest-dense", 100, "--parts", "levels", "disentangled", *ONCE)
+    assert re.search(r"^a product of 4096 × 768 by 768 × 768: [1-9]\d* GFLOP/s$", output, re.MULTILINE)
+    levels, disentangled = tables(output)
+    assert next(iter(levels)) == "level one", "no unfolding of half a window, no full attention above --longest-dense"
+    assert list(disentangled) == ["level one", "level one, disentangled"], "no full attention above --longest-dense"
+    assert_measured(levels)
+    assert_measured(disentangled)
 
 
 def test_the_limits_of_attention_count_the_pairs_that_see_each_other(scripts):
@@ -120,42 +95,79 @@ def test_the_limits_of_attention_count_the_pairs_that_see_each_other(scripts):
     assert counts["full attention"] == 7 * full + 3 * 4 * projection
 
 
-@pytest.mark.slow
-def test_growth_and_its_plots(tmp_path):
-    file = tmp_path / "growth.json"
-    output = run(
-        *("growth", "--lengths", 128, 512, "--longest-dense", 100, *ONCE),
-        *("--systems", "full attention", "LED of Hugging Face", "Poolingformer", "--output", file),
-    )
-    for table in tables(output):
-        assert list(table) == ["Poolingformer"], "no full attention above --longest-dense, no LED of half a window"
-        assert_measured(table)
-    growth = re.search(r"^Poolingformer +128 +512 +([\d.]+) +([\d.]+)$", output, re.MULTILINE)
-    rows = {(row["system"], row["length"]): row for row in json.loads(file.read_text())["rows"]}
-    short, long = rows["Poolingformer", 128], rows["Poolingformer", 512]
-    assert float(growth[1]) == pytest.approx(long["seconds"] / short["seconds"], abs=0.01)
+TINY = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "vocab_size": 30100}
 
-    run("plot", file, tmp_path / "growth")
-    for name in ("time", "memory"):
-        assert "<svg" in (tmp_path / f"growth_{name}.svg").read_text()
+
+@pytest.fixture
+def hosts(scripts, monkeypatch):
+    """The benchmark of whole models, with small ones in the place of two."""
+    module = importlib.import_module("hosts")
+    special = {f"{token}_token_id": 0 for token in ("pad", "eos", "bos", "cls", "sep")}
+    for name, sizes in (("modernbert-base", special), ("lfm2.5-encoder-350m", {"num_key_value_heads": 2})):
+        host = module.HOSTS[name]
+        monkeypatch.setitem(module.HOSTS, name, module.Host(host.kind, host.what, host.sizes | TINY | sizes))
+    return module
+
+
+def host_settings(**changed):
+    settings = {"device": "cpu", "layers": None, "only_windows": False, "implementations": ["band"]}
+    return argparse.Namespace(**settings | changed)
 
 
 @pytest.mark.slow
 def test_hosts():
-    output = run("hosts", "--lengths", 64, "--layers", 2, "--global-every", 2, "--repeats", 1, "--warm-ups", 0)
+    sizes = ("--layers", 2, "--lengths", 64, "--repeats", 1, "--warm-ups", 0, "--thread-counts", 1)
+    output = run("hosts", *sizes)
     rows = tables(output)
     flex = [] if "flex_attention is left out: it does not run here" in output else ["flex_attention"]  # no compiler
-    assert [list(table) for table in rows] == [["sdpa", *flex, "band", "level two"], ["sdpa", "band", "level two"]]
+    assert [list(table) for table in rows] == [["sdpa", *flex, "band"], ["sdpa", "band"]]
     for table in rows:
         assert_measured(table)
+    *_, forward, step = output.splitlines()
+    seconds = r" [\d.e-]+ \[[\d.e-]+, [\d.e-]+\], [\d.]+ \|"
+    for line, name, second in ((forward, "forward", seconds if flex else r" – \|"), (step, "step", r" – \|")):
+        start = rf"\| modernbert-base \| 2 \| float32 \| 1 \| {name} \| 64 \|"
+        assert re.fullmatch(start + seconds + second + seconds, line)
 
 
-def test_hosts_are_not_timed_where_band_is_wrong(scripts, monkeypatch):
+def test_hosts_have_the_sizes_of_the_published_models(scripts):
+    """Parameters in millions, without heads, as the models' cards count them."""
     hosts = importlib.import_module("hosts")
+    published = {
+        **{"modernbert-base": 149, "embeddinggemma-300m": 303, "ultrabert-150m": 150, "eurobert-210m": 210},
+        **{"lfm2.5-encoder-350m": 354, "gemma3-270m": 268, "mistral-7b": 7110, "qwen3-0.6b": 596},
+    }
+    assert published.keys() == hosts.HOSTS.keys() - {"embeddinggemma-2"}, "its sizes are transformers' defaults"
+    for name, millions in published.items():
+        with torch.device("meta"):
+            model = AutoModel.from_config(hosts.configuration(host_settings(), name))
+        assert sum(x.numel() for x in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.015), name
+
+
+def test_hosts_are_cut_to_what_is_asked_for(hosts):
+    sliding, full = "sliding_attention", "full_attention"
+    assert hosts.configuration(host_settings(layers=3), "modernbert-base").layer_types == [full, sliding, sliding]
+    windows = hosts.configuration(host_settings(only_windows=True), "modernbert-base")
+    assert (windows.layer_types, windows.num_hidden_layers) == ([sliding] * 14, 14)
+    with pytest.raises(SystemExit):
+        hosts.main(["--hosts", "lfm2.5-encoder-350m", "--only-windows"])
+
+
+def test_the_encoder_without_windows_reads_both_directions(hosts):
+    model = hosts.build_model(hosts.configuration(host_settings(), "lfm2.5-encoder-350m"), "sdpa", "float32", "cpu")
+    tokens = torch.arange(10, 40)[None]
+    others = tokens.index_fill(1, torch.tensor([29]), 5)
+    with torch.no_grad():
+        before, after = (model(x).last_hidden_state[0, 0] for x in (tokens, others))
+    assert not torch.equal(before, after)
+
+
+def test_hosts_are_not_timed_where_band_is_wrong(hosts, monkeypatch):
+    assert hosts.check(host_settings(), "modernbert-base", "float32") == ["band"]
     attention = band.band_attention
     monkeypatch.setattr(band, "band_attention", lambda *tensors, **arguments: 1.1 * attention(*tensors, **arguments))
-    with pytest.raises(SystemExit, match="band: differs by"):
-        hosts.main(["--lengths", "64", "--layers", "2"])
+    with pytest.raises(SystemExit, match="modernbert-base: band: differs by"):
+        hosts.check(host_settings(), "modernbert-base", "float32")
 
 
 def test_documents_hide_a_key(scripts):
@@ -186,96 +198,6 @@ def test_passkey(tmp_path):
     assert run(*arguments, "--systems", "full").splitlines()[-1] == full, "nothing is trained again"
 
 
-@pytest.fixture
-def short(scripts):
-    """The benchmark of from_short and a short model of its that copies, but is not trained; its mask is 300."""
-    from_short = importlib.import_module("from_short")
-    torch.manual_seed(0)
-    config = RobertaConfig(
-        vocab_size=301, hidden_size=128, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=98
-    )
-    model = RobertaForMaskedLM(config).eval()
-    from_short.lean_towards_copying(model, mask=300)
-    return from_short, model
-
-
-def test_a_start_copies_before_it_is_trained(short):
-    from_short, model = short
-    passage = torch.randint(4, 300, (40,))
-    tokens = torch.cat([torch.tensor([0]), passage, torch.randint(4, 300, (9,)), passage, torch.tensor([2])])
-    places = torch.arange(53, 87, 4)
-    masked, at = tokens.index_fill(0, places, 300)[None], torch.zeros(1, len(tokens), dtype=torch.bool)
-    at[0, places] = True
-    with torch.no_grad():
-        right = from_short.scores(model, masked, at).argmax(1) == tokens[places]
-    assert right.float().mean() > 0.8
-
-
-def test_published_attention_stands_in_the_place_of_ours(short, tmp_path):
-    """A stand-in for it, by which a token sees itself alone, makes of a model what a window of 0 does."""
-    from_short, model = short
-    folder = tmp_path / "lsg_converter" / "attention_layers"
-    folder.mkdir(parents=True)
-    (folder / "lsg_self_attention.py").write_text(
-        "import torch\n"
-        "class LSGSelfAttention(torch.nn.Module):\n"
-        "    def __init__(self, block_size, sparsity_type, sparsity_factor, attention_dropout_prob):\n"
-        "        super().__init__()\n"
-        "    def forward(self, query, key, value):\n"
-        "        return value\n"
-    )
-    published = from_short.systems_of(8, 32)["lsg-norm-2"]
-    alone = {"window_size": "0", "pooled_layers": "none", "global_tokens": 0}
-    tokens, at = torch.randint(4, 300, (2, 192)), torch.ones(2, 192, dtype=torch.bool)
-    theirs, ours = (
-        from_short.scores(from_short.converted(model, settings, 192, tmp_path), tokens, at)
-        for settings in (published, alone)
-    )
-    torch.testing.assert_close(theirs, ours, atol=0.02, rtol=0.02)
-
-
-def test_starts_that_are_silent_begin_as_the_windows_alone(short):
-    """And each system sees as many keys as its name or the table says."""
-    from_short, model = short
-    systems = from_short.systems_of(8, 32)
-    tokens, at = torch.randint(4, 300, (2, 192)), torch.ones(2, 192, dtype=torch.bool)
-    windows, silent, silent_mix, copies = (
-        from_short.scores(from_short.converted(model, systems[name], 192, None), tokens, at)
-        for name in ("level-one", "silent", "silent-mix", "copies")
-    )
-    assert torch.equal(windows, silent)
-    assert torch.equal(windows, silent_mix)
-    assert not torch.allclose(windows, copies, atol=0.1)
-    keys = {name: from_short.keys_of(settings, 192) for name, settings in systems.items()}
-    assert (keys["full"], keys["level-one"], keys["copies"], keys["lsg-norm-2"]) == (192, 16, 16 + 16, 40)
-
-
-def test_intervals_of_bits_are_paired(short):
-    """Two blocks whose difference is the same: their means have an interval, the difference has none."""
-    from_short, _ = short
-    one, other = [[[10, 10.0, 5]], [[10, 30.0, 5]]], [[[10, 15.0, 5]], [[10, 35.0, 5]]]
-    assert from_short.cell([one], 0, "bits") == "2.00 ±1.00"
-    assert from_short.cell([one, other], 0, "bits") == "2.25 ±1.00"
-    assert from_short.cell([other], 0, "bits", [one]) == "+0.50 ±0.00"
-    assert from_short.cell([one], 0, "right") == "50 ±0"
-    assert from_short.cell([[[[0, 0.0, 0]]]], 0, "bits") == "-"
-
-
-@pytest.mark.slow
-def test_from_short(tmp_path):
-    arguments = ("from_short", "--output-folder", tmp_path, "--quick", "--systems", "full", "mix", "window")
-    output = run(*arguments)
-    assert output.count("seed 1\n") == 3
-    tables = (tmp_path / "tables.txt").read_text()
-    assert output.endswith(tables)
-    assert (
-        len(re.findall(r"^mix +64( +[\d.]+ ±[\d.]+){3}( +-| +[\d.]+ ±[\d.]+){2} +\d+ +1$", tables, re.MULTILINE)) == 4
-    )
-    again = run(*arguments)
-    assert "seed 1\n" not in again, "nothing is trained again"
-    assert again.endswith(tables)
-
-
 @pytest.mark.slow
 def test_context_parallel():
     """Rows of equal sums; two processes exchange."""
@@ -283,65 +205,6 @@ def test_context_parallel():
     rows = [line.split() for line in output.splitlines()[1:]]
     assert [row[:2] for row in rows] == [["1x1", "600"], ["2x1", "600"]]
     assert [float(row[-1]) > 0 for row in rows] == [False, True]
-
-
-def test_training_is_not_timed_with_other_logits(scripts, monkeypatch):
-    import training_step
-
-    args = training_step.parser().parse_args([str(argument) for argument in (*TINY, *CHECKED)])
-    training_step.check_led(args, 70)
-    true = training_step.led_from_huggingface
-
-    def narrower(args, theirs, *flags):
-        config, task, model = true(args, theirs, *flags)
-        model.encoder.global_tokens = 0
-        return config, task, model
-
-    monkeypatch.setattr(training_step, "led_from_huggingface", narrower)
-    with pytest.raises(SystemExit, match=r"logits of LED here: differs by .*nothing is timed"):
-        training_step.check_led(args, 70)
-
-
-def test_training_is_not_timed_where_the_backend_is_wrong(scripts, monkeypatch):
-    import training_step
-
-    from fairseq_poolingformer.attention.backends.block import backend as block
-
-    args = training_step.parser().parse_args([str(argument) for argument in (*TINY, *CHECKED)])
-    training_step.check_backend(args, "poolingformer", 70)
-    training_step.check_backend(args, "sdpa", 70)
-    true = block.run
-    monkeypatch.setattr(block, "run", lambda call: 1.01 * true(call))
-    with pytest.raises(SystemExit, match="the encoder of Poolingformer: differs by"):
-        training_step.check_backend(args, "poolingformer", 70)
-
-
-def test_the_peer_generates_as_many_tokens(scripts):
-    import generation
-
-    arguments = ("--source-length", 40, "--tokens", 9, "--beam", 2)
-    args = generation.parser().parse_args([str(argument) for argument in (*TINY, *arguments)])
-    assert generation.huggingface_generation(args)()["encoder"] > 0
-    search = generation.huggingface_search(generation.huggingface_led(args, source_length=40, target_length=10), args)
-    assert [len(tokens) for tokens in search(generation.random_document(40, 300))] == [9, 9]
-
-
-def test_generation_is_not_timed_with_other_tokens(scripts, monkeypatch):
-    import generation
-
-    args = generation.parser().parse_args(["--beam", "2"])
-    generation.check(args)
-    true = generation.led_from_huggingface
-
-    def louder(args, theirs):
-        config, task, model = true(args, theirs)
-        with torch.no_grad():
-            model.decoder.layers[0].encoder_attn.out_proj.weight.mul_(1.5)
-        return config, task, model
-
-    monkeypatch.setattr(generation, "led_from_huggingface", louder)
-    with pytest.raises(SystemExit, match="beam 2 writes other tokens than Hugging Face"):
-        generation.check(args)
 
 
 def note(path: Path, name: str):
@@ -419,16 +282,16 @@ def gpu_script(*options: str, status: int = 0) -> str:
 def test_the_gpu_script_runs_each_step_with_flags_that_exist(scripts, tmp_path, device):
     import attention
     import fairseq_train
-    import training_step
+    import hosts
 
     from fairseq_poolingformer.cli import doctor
 
     parsers = {
         "attention": attention.parser,
-        "training_step": training_step.parser,
+        "hosts": hosts.parser,
         "fairseq_train": fairseq_train.parser,
     }
-    steps = "install,doctor,tests,attention,training,training_16_bit,training_dropout,fairseq,demo_model"
+    steps = "install,doctor,tests,attention,hosts,fairseq,demo_model"
     output = gpu_script(f"out={tmp_path / 'out'}", f"steps={steps}", f"wheels={tmp_path}", f"device={device}")
     blocks = dict(block.split("\n", 1) for block in output.split("# ")[1:])
     assert ",".join(blocks) == steps
@@ -443,16 +306,8 @@ def test_the_gpu_script_runs_each_step_with_flags_that_exist(scripts, tmp_path, 
             found[step] = doctor.make_parser().parse_args([word.replace("cuda", "cpu") for word in words[4:]])
     assert found["doctor"].device == "cpu"
     assert found["attention"].passes == ["forward", "both"]
-    assert found["training"].systems == [
-        "huggingface-led",
-        "led",
-        "poolingformer",
-        *["flex"] * (device == "cuda"),
-        "sdpa",
-    ]
-    assert found["training"].source_length == found["attention"].length == 16384
-    assert found["training_16_bit"].peer_precision == "weights"
-    assert found["training_dropout"].attention_dropout == 0.1
+    assert (found["hosts"].lengths, found["hosts"].dtypes) == ([16384], ["bfloat16"])
+    assert found["attention"].length == 16384
     assert found["fairseq"].dtypes == (["float32", "bfloat16", "float16"] if device == "cuda" else ["bfloat16"])
 
 
