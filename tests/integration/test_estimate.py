@@ -77,7 +77,7 @@ def base(estimate, source):
     ("source", "recompute", "gib"), [(4096, True, 0.76), (4096, False, 1.46), (16384, False, 4.86)]
 )
 def test_memory_beyond_the_model_is_about_the_measured(estimate, source, recompute, gib):
-    """docs/performance.md, training steps of the base size in float32: activations and gradients."""
+    """Measured training steps of the base size in float32: activations and gradients."""
     training = base(estimate, source)
     predicted = estimate.memory(training, recompute, half=False)["activations"]
     predicted += 4 * estimate.parameters(training.size, training.attention, source)
@@ -85,7 +85,7 @@ def test_memory_beyond_the_model_is_about_the_measured(estimate, source, recompu
 
 
 def test_measured_steps_reach_a_possible_share_of_the_machines_rate(estimate):
-    """docs/performance.md: 21.3 s of CPU time a step; three quarters of it products at the machine's rate, which level
+    """Measured: 21.3 s of CPU time a step; three quarters of it products at the machine's rate, which level
     one's 48 % in 0.235 s gives."""
     pairs = 4096 * (2 * 128 + 1) * 768
     rate = 2 * 7 * pairs / 0.235 / 0.48  # seven products: two forward, five backward, of which one is computed again
