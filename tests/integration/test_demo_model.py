@@ -269,38 +269,6 @@ def test_texts_are_of_a_library_and_a_documentation_and_held_out_by_file(script,
         texts.Texts.read(library, False)
 
 
-def test_restoring_copies_what_is_not_left_out(script):
-    pretrain, texts = script("pretrain"), script("texts")
-    tokenizer = load_tokenizer(FOLDER)
-    data = texts.Texts([PROSE * 9], [("A title", PROSE[0])], [], "")
-    cue = tokenizer.encode(texts.RESTORE).tolist()
-    for number in range(20):
-        pair = pretrain.make_text_pair("restore", data, tokenizer, Random(number))
-        assert pair.source[1 : 1 + len(cue)] == cue
-        assert texts.GAP in pair.source
-        assert texts.GAP not in pair.target
-        copied = [(token, place) for token, place in zip(pair.target, pair.places, strict=True) if place >= 0]
-        assert all(pair.source[place] == token for token, place in copied)
-        assert len(copied) == len(pair.source) - len(cue) - 2 - pair.source.count(texts.GAP)
-        assert len(copied) <= (1 - texts.GAPS) * (len(pair.target) - 2)
-    pair = pretrain.make_text_pair("title", data, tokenizer, Random(1))
-    assert tokenizer.decode(pair.source[1:-1]) == f"{texts.TITLE} {PROSE[0]}"
-    assert tokenizer.decode(pair.target[1:-1]) == "A title"
-
-
-def test_a_round_is_of_made_documents_and_text(script):
-    pretrain = script("pretrain")
-    tokenizer = load_tokenizer(FOLDER)
-    data = pretrain.Data(PROSE, pretrain.texts.Texts([PROSE * 9], [("A title", PROSE[0])], [], ""), False)
-    made = pretrain.make_round(data, 1, tokenizer, Random(1), 4096)
-    named = [task for task, _ in made]
-    assert set(named) == {"facts", "restore", "title"}
-    assert 1 - named.count("facts") / len(named) == pytest.approx(pretrain.TEXT, abs=0.1)
-    starts = [len(pair.source) for task, batch in made for pair in batch if task == "facts"]
-    assert min(starts) < 40 < 100 < max(starts)  # of the stage before, too
-    assert pretrain.stages(20) == [0] * 3 + [1] * 4 + [2] * 2 + [3] * 5 + [4] * 6
-
-
 def test_summarize_asks_for_a_checkpoint_or_the_demo(tmp_path, capsys):
     for arguments, message in (
         ([], "name a trained model with --checkpoint, or give --demo"),

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
-from importlib import import_module
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from fairseq_poolingformer.attention.backends import BACKENDS
 from run_scripts.kernels.calls import CALLS, GREATEST_ERROR, KernelCall, error
 from run_scripts.kernels.results import Results
 from tests.lab import run_script
@@ -32,20 +28,6 @@ def test_another_python_is_asked_for(tmp_path):
     assert "there is no python9" in run_script(
         SCRIPT, f"venv={tmp_path}/venv", f"out={tmp_path}", "python=python9", status=1
     )
-
-
-def test_kernels_are_executed_without_the_self_check(monkeypatch):
-    ttsem = SimpleNamespace(session=lambda capability: nullcontext(capability), KernelFault=ValueError, Fault=object)
-    monkeypatch.setitem(sys.modules, "ttsem", SimpleNamespace(sanitize=ttsem))
-    execute = import_module("run_scripts.kernels.execute")
-    checked: list[object] = []
-    monkeypatch.setattr(BACKENDS["triton"], "self_check", lambda call: checked.append(call))
-    with execute.sanitized(90) as session:
-        assert session == 90
-        BACKENDS["triton"].self_check(None)
-    assert checked == []
-    BACKENDS["triton"].self_check(None)
-    assert checked == [None]
 
 
 def test_results_of_other_kernels_do_not_count(tmp_path):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import random
-import shlex
 from pathlib import Path
-
-import pytest
 
 from tests.forked_python import PYTHON
 from tests.integration.conftest import dry_run, options
@@ -16,58 +13,6 @@ from tests.lab import run_script
 def commands(experiment: str, *arguments: object) -> list[list[str]]:
     """The commands of a dry run on eight GPUs, each as its words."""
     return dry_run("pretraining/run.sh", f"experiments={experiment}", "gpus=8", *arguments)
-
-
-def expected(arch, lr, batch, window, layers, length="4096", pretrained=None, **others):
-    """The flags that a paper decides."""
-    flags = {"--arch": arch, "--lr": lr, "--max-positions": length, "--window-size": window, "--pooled-layers": layers}
-    flags |= {"--finetune-from-model": pretrained and f"/out/{pretrained}/model.pt"}
-    return flags | {f"--{name.replace('_', '-')}": value for name, value in others.items()}, batch
-
-
-CONTINUED = {"max_update": "65000", "total_num_update": "65000", "power": "3", "warmup_updates": "500"}
-POOLED = {"pooled_window_size": "512", "pool_kernel_size": "5", "pool_stride": "4", "pool_type": "ldconv"}
-LARGE, BASE = "poolingformer_roberta_large", "poolingformer_roberta_base"
-PAPERS = {
-    "thesis_large": expected(LARGE, "1e-4", 128, "128", "15-20", **POOLED, max_epoch="4", power="1"),
-    "fusion_large": expected(
-        "poolingformer_deberta_large", "1e-4", 128, "128", "15-20", **POOLED, max_epoch="4", power="1"
-    ),
-    "longformer_base": expected(
-        "longformer_roberta_base", "3e-5", 64, "256", "none", pretrained="roberta.base", **CONTINUED
-    ),
-    "longformer_large": expected(
-        "longformer_roberta_large", "3e-5", 64, "256", "none", pretrained="roberta.large", **CONTINUED
-    ),
-    "frozen_base": expected(
-        "longformer_roberta_base", "3e-5", 64, "256", "none", pretrained="roberta.base", **CONTINUED
-    ),
-    "start_base": expected("longformer_roberta_base", "0", 8, "256", "none", pretrained="roberta.base", max_update="1"),
-    "roberta_base": expected(BASE, "0", 8, "512", "none", length="512", pretrained="roberta.base", max_update="1"),
-    "poolingformer_base": expected(BASE, "3e-5", 64, "128", "6-8", pretrained="roberta.base", **POOLED, **CONTINUED),
-}
-
-
-@pytest.mark.parametrize("experiment", PAPERS)
-def test_the_numbers_are_the_papers(experiment):
-    preprocess, train = commands(experiment)
-    flags, batch = PAPERS[experiment]
-    found = options(train)
-    assert {name: found.get(name) for name in flags} == flags
-    assert int(found["--batch-size"]) * int(found["--update-freq"]) * 8 == batch
-    assert ("--freeze-pretrained" in train) == experiment.startswith("frozen")
-    assert found["--adam-betas"] == "(0.9, 0.98)"
-    assert options(preprocess)["--input"] == "/out/raw/wiki/*-pages-articles*.xml*"
-
-
-def test_the_fusion_is_trained_as_the_model_beside_it():
-    """Thesis table 3.6: the same budget, whatever it is."""
-    output = run_script("pretraining/thesis.sh", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8", "steps=train")
-    lines = output.replace("\\\n", " ").splitlines()
-    thesis, fusion = (shlex.split(line) for line in lines if "-m " in line)
-    assert options(fusion)["--arch"] == "poolingformer_deberta_large"
-    ours = [word.replace("fusion_large", "thesis_large").replace("deberta", "roberta") for word in fusion]
-    assert ours == thesis
 
 
 def test_epochs_become_updates():

@@ -11,11 +11,8 @@ import pytest
 
 from tests.forked_python import PYTHON
 from tests.integration.conftest import dry_run, module, options
-from tests.lab import SCRIPTS, run_script
+from tests.lab import run_script
 from tests.tasks.question_answering.folders import Example, write_folder
-
-FULL = ("128", "512", "15-20", "5", "4", "ldconv")
-BASE = ("128", "512", "6-8", "5", "4", "ldconv")
 
 
 def commands(experiment: str, *arguments: object) -> dict[str, list[str]]:
@@ -28,66 +25,6 @@ def attention(words: list[str]) -> tuple[str | None, ...]:
     """Windows, layers, kernel, stride and kind of the two levels."""
     names = ("--window-size", "--pooled-window-size", "--pooled-layers", "--pool-kernel-size", "--pool-stride")
     return tuple(options(words).get(name) for name in (*names, "--pool-type"))
-
-
-@pytest.mark.parametrize(
-    ("experiment", "arch", "pretrained", "batch", "lr"),
-    [
-        ("nq_large", "poolingformer_roberta_large", "roberta.large", 64, "2e-5"),
-        ("tydi_large", "poolingformer_xlmr_large", "xlmr.large", 64, "2e-5"),
-        ("nq_thesis", "poolingformer_roberta_large", "thesis_large", 32, "3e-5"),
-        ("nq_fusion", "poolingformer_deberta_large", "fusion_large", 32, "3e-5"),
-    ],
-)
-def test_the_numbers_are_the_papers(experiment, arch, pretrained, batch, lr):
-    steps = commands(experiment)
-    train = options(steps["train"])
-    wanted = {"--arch": arch, "--max-positions": "4096", "--doc-stride": "1568", "--negative-share": "0.5"}
-    wanted |= {"--lr": lr, "--lr-scheduler": "polynomial_decay", "--max-epoch": "2"}
-    wanted |= {"--finetune-from-model": f"/out/{pretrained}/model.pt"}
-    assert {name: train.get(name) for name in wanted} == wanted
-    assert attention(steps["train"]) == FULL
-    assert int(train["--batch-size"]) * int(train["--update-freq"]) * 8 == batch
-    assert int(train["--warmup-updates"]) == int(train["--total-num-update"]) // 10
-    predict = options(steps["predict"])
-    assert predict["--output"] == f"/out/{experiment}/predictions.json"
-    corpus, flag = (
-        ("tydiqa", "--sentencepiece-model") if experiment == "tydi_large" else ("natural_questions", "--gpt2-bpe")
-    )
-    assert flag in steps[corpus]
-
-
-@pytest.mark.parametrize(
-    ("experiment", "levels", "length", "extra"),
-    [
-        ("roberta_512", ("512", None, "none", None, None, None), "512", None),
-        ("w128", ("128", None, "none", None, None, None), "4096", None),
-        ("w256", ("256", None, "none", None, None, None), "4096", None),
-        ("w512", ("512", None, "none", None, None, None), "4096", None),
-        ("w128_p256", ("128", "256", *BASE[2:]), "4096", None),
-        ("w128_p512", BASE, "4096", None),
-        ("w128_p2048_c8", ("128", "2048", "6-8", "9", "8", "ldconv"), "4096", None),
-        ("w128_p2048_c16", ("128", "2048", "6-8", "17", "16", "ldconv"), "4096", None),
-        ("w128_all_c8", ("128", "all", "6-8", "9", "8", "ldconv"), "4096", None),
-        ("w128_all_c16", ("128", "all", "6-8", "17", "16", "ldconv"), "4096", None),
-        ("mean", (*BASE[:5], "mean"), "4096", None),
-        ("max", (*BASE[:5], "max"), "4096", None),
-        ("mean_ldconv", (*BASE[:5], "mean-ldconv"), "4096", None),
-        ("mix", BASE, "4096", "--pool-mix"),
-        ("share", BASE, "4096", "--pool-share-weights"),
-        ("layers_1", (*BASE[:2], "8", *BASE[3:]), "4096", None),
-        ("layers_6", (*BASE[:2], "6-11", *BASE[3:]), "4096", None),
-        ("layers_all", (*BASE[:2], "0-11", *BASE[3:]), "4096", None),
-    ],
-)
-def test_the_ablations_are_tables_5_to_7(experiment, levels, length, extra):
-    steps = commands(experiment, "steps=preprocess,train")
-    train = options(steps["train"])
-    assert attention(steps["train"]) == levels
-    assert train["--max-positions"] == length
-    assert {"--pool-mix", "--pool-share-weights"} & set(steps["train"]) == ({extra} if extra else set())
-    assert options(steps["natural_questions"])["--limit"] == str(307373 // 5 + 1)
-    assert experiment in (SCRIPTS / "question_answering" / "ablations.sh").read_text()
 
 
 @pytest.mark.parametrize(("partial_segments", "count"), [("skip", 1), ("negative", 6)])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -21,8 +19,6 @@ from tests.forked_python import PYTHON
 from tests.integration.conftest import dry_run, options
 from tests.lab import ROOT, SCRIPTS, run_script
 
-ABLATIONS = ["base_w128", "base_w256", "base_w512", "base_w128_p256", "base_w128_p512", "base_mean", "base_max"]
-
 
 def commands(experiment: str, *arguments: object, **environment: str) -> list[list[str]]:
     """The commands of a dry run, each as its words."""
@@ -30,51 +26,6 @@ def commands(experiment: str, *arguments: object, **environment: str) -> list[li
     if not (SCRIPTS / script).exists():
         script, first = "summarization/run.sh", [f"experiments={experiment}"]
     return dry_run(script, *first, *arguments, **environment)
-
-
-def expected(arch, positions, lr, total, window, level_two, lenpen="2", ngram="0"):
-    """The flags of training and generation that thesis §3.1 decides."""
-    flags = {"--pooled-layers": "none"}
-    if level_two:
-        layers, pooled_window, kind = level_two
-        flags = {"--pooled-layers": layers, "--pooled-window-size": pooled_window, "--pool-type": kind}
-        flags |= {"--pool-kernel-size": "5", "--pool-stride": "4"}
-    training = {"--arch": arch, "--max-source-positions": positions, "--max-target-length": "256"}
-    training |= {"--lr": lr, "--lr-scheduler": "polynomial_decay", "--warmup-updates": "1000", "--max-epoch": "10"}
-    training |= {"--optimizer": "fused_adamw", "--total-num-update": total, "--window-size": window, **flags}
-    generation = {"--beam": "5", "--lenpen": lenpen, "--no-repeat-ngram-size": ngram, "--max-len-b": "256"}
-    return training, generation
-
-
-LARGE, BASE = "poolingformer_bart_large", "poolingformer_bart_base"
-FULL = ("6-11", "512", "ldconv")
-THESIS = {
-    "arxiv_4k": expected(LARGE, "4096", "2e-4", "15870", "128", FULL),
-    "arxiv_16k": expected(LARGE, "16384", "1e-4", "15870", "128", FULL),
-    "pubmed_4k": expected(LARGE, "4096", "2e-4", "9370", "128", FULL),
-    "led_4k": expected("led_bart_large", "4096", "2e-4", "15870", "512", None),
-    "window_4k": expected(LARGE, "4096", "2e-4", "15870", "256", None),
-    "led_16k": expected("led_bart_large", "16384", "1e-4", "15870", "512", None),
-    "window_16k": expected(LARGE, "16384", "1e-4", "15870", "256", None),
-    "base_w128": expected(BASE, "4096", "1e-4", "3910", "128", None, "1", "3"),
-    "base_w256": expected(BASE, "4096", "1e-4", "3910", "256", None, "1", "3"),
-    "base_w512": expected(BASE, "4096", "1e-4", "3910", "512", None, "1", "3"),
-    "base_w128_p256": expected(BASE, "4096", "1e-4", "3910", "128", ("3-5", "256", "ldconv"), "1", "3"),
-    "base_w128_p512": expected(BASE, "4096", "1e-4", "3910", "128", ("3-5", "512", "ldconv"), "1", "3"),
-    "base_mean": expected(BASE, "4096", "1e-4", "3910", "128", ("3-5", "512", "mean"), "1", "3"),
-    "base_max": expected(BASE, "4096", "1e-4", "3910", "128", ("3-5", "512", "max"), "1", "3"),
-}
-
-
-@pytest.mark.parametrize("experiment", THESIS)
-def test_the_numbers_are_the_thesis_s(experiment):
-    preprocess, train, generate, score = commands(experiment, "gpus=8")
-    training, generation = THESIS[experiment]
-    assert {name: options(train).get(name) for name in training} == training
-    assert {name: options(generate).get(name) for name in generation} == generation
-    assert ("--pool-type" in train) == ("--pool-type" in training)
-    assert options(preprocess).get("--limit") == ("50000" if experiment in ABLATIONS else None)
-    assert options(score)["--json"] == f"/out/{experiment}/rouge.json"
 
 
 @pytest.mark.parametrize(
@@ -128,22 +79,6 @@ def test_how_processes_are_started():
     assert "--cpu" in on_cpu
     assert "--fp16" not in on_cpu
     assert on_cpu[-4:-2] == ["--log-interval", "7"], "after the script's own, which they override"
-
-
-def test_slurm_starts_torchrun_on_every_node(tmp_path):
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text('#!/bin/sh\n[ "$*" = "show hostnames node[3-4]" ] && printf "node3\\nnode4\\n"\n')
-    scontrol.chmod(0o755)
-    job = {"SLURM_JOB_ID": "54321", "SLURM_JOB_NODELIST": "node[3-4]", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8"}
-    job |= {"SLURM_CPUS_PER_TASK": "64", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    script = SCRIPTS / "summarization" / "arxiv_4k.sh"
-    output = run_script("slurm.sh", script, f"python={PYTHON}", "dry_run=1", "steps=train", **job)
-    (train,) = (shlex.split(line) for line in output.replace("\\\n", " ").splitlines() if "-m " in line)
-    assert train[0] == "srun"
-    wanted = {"--nodes": "2", "--cpus-per-task": "64", "--nnodes": "2", "--nproc_per_node": "8"}
-    wanted |= {"--rdzv_endpoint": "node3:34321", "--rdzv_id": "54321", "--update-freq": "2"}
-    assert {name: options(train).get(name) for name in wanted} == wanted
-    assert "sbatch" in run_script("slurm.sh", script, status=1, SLURM_JOB_ID="")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,159 @@
+"""What the run scripts would run at full size: the numbers that the papers decide, by a dry run of all experiments."""
+
+import functools
+
+import pytest
+
+from tests.integration.conftest import dry_run, module, options
+from tests.lab import SCRIPTS
+
+# flags of all rows of a family, then a row an experiment: its name, the examples of an update, its flags
+NUMBERS = {
+    # thesis §3.1; the numbers of updates are 203,037 and 119,924 documents, or 50,000, ten times over
+    "summarization": """
+* --max-target-length 256 --lr-scheduler polynomial_decay --warmup-updates 1000 --max-epoch 10 --optimizer fused_adamw
+arxiv_4k 128 --arch poolingformer_bart_large --max-source-positions 4096 --lr 2e-4 --total-num-update 15870 \
+    --window-size 128 --pooled-layers 6-11 --pooled-window-size 512 --pool-type ldconv \
+    --pool-kernel-size 5 --pool-stride 4
+arxiv_16k 128 --arch poolingformer_bart_large --max-source-positions 16384 --lr 1e-4 --total-num-update 15870 \
+    --window-size 128 --pooled-layers 6-11 --pooled-window-size 512 --pool-type ldconv
+pubmed_4k 128 --arch poolingformer_bart_large --lr 2e-4 --total-num-update 9370 --window-size 128 --pooled-layers 6-11
+led_4k 128 --arch led_bart_large --max-source-positions 4096 --lr 2e-4 --window-size 512 --pooled-layers none
+window_4k 128 --arch poolingformer_bart_large --lr 2e-4 --window-size 256 --pooled-layers none
+led_16k 128 --arch led_bart_large --max-source-positions 16384 --lr 1e-4 --window-size 512 --pooled-layers none
+window_16k 128 --max-source-positions 16384 --lr 1e-4 --window-size 256 --pooled-layers none
+base_w128 128 --arch poolingformer_bart_base --max-source-positions 4096 --lr 1e-4 --total-num-update 3910 \
+    --window-size 128 --pooled-layers none
+base_w256 128 --window-size 256 --pooled-layers none
+base_w512 128 --window-size 512 --pooled-layers none
+base_w128_p256 128 --window-size 128 --pooled-layers 3-5 --pooled-window-size 256 --pool-type ldconv
+base_w128_p512 128 --window-size 128 --pooled-layers 3-5 --pooled-window-size 512 --pool-type ldconv
+base_mean 128 --window-size 128 --pooled-layers 3-5 --pooled-window-size 512 --pool-type mean
+base_max 128 --window-size 128 --pooled-layers 3-5 --pooled-window-size 512 --pool-type max
+""",
+    # Poolingformer §4.1 and its tables 5 to 7; thesis §3.2
+    "question_answering": """
+* --doc-stride 1568 --negative-share 0.5 --lr-scheduler polynomial_decay --max-epoch 2 --max-positions 4096
+nq_large 64 --arch poolingformer_roberta_large --lr 2e-5 --finetune-from-model /out/roberta.large/model.pt \
+    --window-size 128 --pooled-window-size 512 --pooled-layers 15-20 --pool-kernel-size 5 --pool-stride 4 \
+    --pool-type ldconv
+tydi_large 64 --arch poolingformer_xlmr_large --lr 2e-5 --finetune-from-model /out/xlmr.large/model.pt \
+    --window-size 128 --pooled-window-size 512 --pooled-layers 15-20 --pool-type ldconv
+nq_thesis 32 --arch poolingformer_roberta_large --lr 3e-5 --finetune-from-model /out/thesis_large/model.pt
+nq_fusion 32 --arch poolingformer_deberta_large --lr 3e-5 --finetune-from-model /out/fusion_large/model.pt
+roberta_512 - --window-size 512 --pooled-layers none --max-positions 512 --doc-stride -
+w128 - --window-size 128 --pooled-layers none
+w256 - --window-size 256 --pooled-layers none
+w512 - --window-size 512 --pooled-layers none
+w128_p256 - --window-size 128 --pooled-window-size 256 --pooled-layers 6-8 --pool-kernel-size 5 --pool-stride 4
+w128_p512 - --window-size 128 --pooled-window-size 512 --pooled-layers 6-8 --pool-type ldconv
+w128_p2048_c8 - --pooled-window-size 2048 --pool-kernel-size 9 --pool-stride 8 --pool-type ldconv
+w128_p2048_c16 - --pooled-window-size 2048 --pool-kernel-size 17 --pool-stride 16 --pool-type ldconv
+w128_all_c8 - --pooled-window-size all --pool-kernel-size 9 --pool-stride 8 --pool-type ldconv
+w128_all_c16 - --pooled-window-size all --pool-kernel-size 17 --pool-stride 16 --pool-type ldconv
+mean - --pool-type mean --pooled-window-size 512
+max - --pool-type max --pooled-window-size 512
+mean_ldconv - --pool-type mean-ldconv --pooled-window-size 512
+mix - --pool-type ldconv --pooled-window-size 512 --pool-mix
+share - --pool-type ldconv --pooled-window-size 512 --pool-share-weights
+layers_1 - --pooled-layers 8
+layers_6 - --pooled-layers 6-11
+layers_all - --pooled-layers 0-11
+""",
+    # Longformer §6 and its tables 7 to 10 and 14
+    "longformer_tasks": """
+* --lr-scheduler polynomial_decay
+imdb 32 --task document_classification --lr 3e-5 --max-epoch 15 --warmup-updates 1056 --max-positions 4096 \
+    --window-size 256
+wikihop 32 --task wikihop --lr 3e-5 --max-epoch 15 --warmup-updates 200 --max-positions 4096 --window-size 256
+triviaqa 32 --task triviaqa --lr 3e-5 --max-epoch 5 --warmup-updates 1000 --max-positions 4096 --window-size 256
+hotpotqa 32 --task hotpotqa --lr 3e-5 --max-epoch 5 --warmup-updates 1000 --max-positions 4096 --window-size 256
+wikihop_2048 32 --task wikihop --max-positions 2048 --max-epoch 5 --window-size 256
+wikihop_roberta 32 --task wikihop --max-positions 512 --window-size all
+wikihop_no_projections 32 --task wikihop --arch poolingformer_roberta_base --pooled-layers none --window-size 256
+wikihop_no_global 32 --no-global-attention
+wikihop_large 32 --task wikihop --arch longformer_roberta_large --window-size 256
+coreference 8 --lr 1e-5 --head-lr 1e-4 --batch-size 1 --update-freq 1 --no-global-attention
+""",
+    # thesis §3.1; Longformer §5; Poolingformer §4.1
+    "pretraining": """
+* --max-positions 4096
+thesis_large 128 --arch poolingformer_roberta_large --lr 1e-4 --window-size 128 --pooled-layers 15-20 \
+    --pooled-window-size 512 --pool-kernel-size 5 --pool-stride 4 --pool-type ldconv --max-epoch 4 --power 1
+fusion_large 128 --arch poolingformer_deberta_large --lr 1e-4 --window-size 128 --pooled-layers 15-20 \
+    --pooled-window-size 512 --pool-kernel-size 5 --pool-stride 4 --pool-type ldconv --max-epoch 4 --power 1
+longformer_base 64 --arch longformer_roberta_base --lr 3e-5 --window-size 256 --pooled-layers none \
+    --finetune-from-model /out/roberta.base/model.pt --max-update 65000 --total-num-update 65000 --power 3 \
+    --warmup-updates 500
+longformer_large 64 --arch longformer_roberta_large --lr 3e-5 --finetune-from-model /out/roberta.large/model.pt \
+    --max-update 65000
+frozen_base 64 --arch longformer_roberta_base --lr 3e-5 --window-size 256 --max-update 65000 --freeze-pretrained
+start_base 8 --arch longformer_roberta_base --lr 0 --window-size 256 --max-update 1
+roberta_base 8 --arch poolingformer_roberta_base --lr 0 --window-size 512 --max-positions 512 --max-update 1
+poolingformer_base 64 --arch poolingformer_roberta_base --lr 3e-5 --window-size 128 --pooled-layers 6-8 \
+    --pooled-window-size 512 --finetune-from-model /out/roberta.base/model.pt --max-update 65000 --power 3
+""",
+}
+ROWS = {}
+for family, text in NUMBERS.items():
+    common, *rows = text.strip().splitlines()
+    for name, batch, *flags in map(str.split, rows):
+        ROWS[family, name] = batch, {**options(common.split()), **options(flags)}
+# flags that a row has only where it says so
+SWITCHES = {"--pool-mix", "--pool-share-weights", "--freeze-pretrained", "--no-global-attention"}
+
+
+@functools.cache
+def steps(family: str) -> dict[str, dict[str, list[str]]]:
+    """By experiment and module the words of each command, of one dry run on eight GPUs."""
+    names = [name for of, name in ROWS if of == family]
+    found: dict[str, dict[str, list[str]]] = {name: {} for name in names}
+    for words in dry_run(f"{family}/run.sh", f"experiments={','.join(names)}", "gpus=8"):
+        for name in names:
+            if any(f"/out/{name}/" in word for word in words):
+                found[name][module(words)] = words
+    return found
+
+
+@pytest.mark.parametrize(("family", "name"), ROWS)
+def test_the_numbers_are_the_papers(family, name):
+    batch, wanted = ROWS[family, name]
+    words = steps(family)[name]["train"]
+    train = options(words)
+    switches = SWITCHES & set(wanted)
+    assert SWITCHES & set(words) == switches
+    assert {flag: train.get(flag) for flag in wanted if wanted[flag] != "-" and flag not in SWITCHES} == {
+        flag: value for flag, value in wanted.items() if value != "-" and flag not in SWITCHES
+    }
+    assert ("--pool-type" in words) == (train["--pooled-layers"] != "none" if "--pooled-layers" in train else False)
+    if batch != "-":
+        assert int(train["--batch-size"]) * int(train["--update-freq"]) * 8 == int(batch)
+
+
+def test_what_comes_before_and_after_the_training():
+    for name, found in steps("summarization").items():
+        base = name.startswith("base")
+        wanted = {"--beam": "5", "--lenpen": "1" if base else "2", "--no-repeat-ngram-size": "3" if base else "0"}
+        wanted |= {"--max-len-b": "256"}
+        generate = options(found["generate"])
+        assert {flag: generate.get(flag) for flag in wanted} == wanted
+        assert options(found["score"])["--json"] == f"/out/{name}/rouge.json"
+    for name, found in steps("question_answering").items():
+        train = options(found["train"])
+        assert int(train["--warmup-updates"]) == int(train["--total-num-update"]) // 10
+        assert options(found["predict"])["--output"] == f"/out/{name}/predictions.json"
+        if "_" not in name or name.startswith(("w128", "layers")):
+            assert name in (SCRIPTS / "question_answering" / "ablations.sh").read_text()
+    for family, name, limit in (("summarization", "base_max", 50000), ("question_answering", "mix", 307373 // 5 + 1)):
+        (preprocess,) = dry_run(f"{family}/run.sh", f"experiments={name}", "steps=preprocess", "gpus=8")
+        assert options(preprocess)["--limit"] == str(limit)
+    for found in steps("pretraining").values():
+        assert options(found["train"])["--adam-betas"] == "(0.9, 0.98)"
+    for name in ("wikihop", "triviaqa", "hotpotqa", "imdb"):
+        assert steps("longformer_tasks")[name]["score"][3] == f"/out/{name}/predictions"
+
+
+def test_the_fusion_is_trained_as_the_model_beside_it():
+    """Thesis table 3.6: the same budget, whatever it is."""
+    thesis, fusion = (steps("pretraining")[name]["train"] for name in ("thesis_large", "fusion_large"))
+    assert [word.replace("fusion", "thesis").replace("deberta", "roberta") for word in fusion] == thesis
