@@ -249,21 +249,6 @@ def test_initial_values(arch, embedding, matrix, gains, biases):
         assert decoder.positions.weight.shape == (64, 16)  # distances 1 to 64
 
 
-def test_gaa_without_its_two_ideas_is_adaptive_span():
-    """l = 0 and a plain feed-forward layer, against equations that know neither."""
-    flags = ("--max-span", "12", "--no-gated-ffn", "--activation-fn", "relu")
-    model, tokens = build("gaa_lm_tiny", *flags), text(1, 15)
-    with torch.no_grad():
-        model.decoder.spans.shared.zero_()
-    naive = {name: p for name, p in parameters(model).items() if name != "decoder.spans.shared"}
-    expected = naive_char_lm.logits(naive, tokens[0], heads=4, **SPANS)
-    torch.testing.assert_close(model(tokens)[0][0], expected, atol=1e-9, rtol=0)
-
-    plain = build("adaptive_span_lm_tiny", "--max-span", "12")
-    plain.load_state_dict({name: x for name, x in model.state_dict().items() if name != "decoder.spans.shared"})
-    assert torch.equal(plain(tokens)[0], model(tokens)[0])
-
-
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_future_has_no_gradient(arch):
     model, embedded = build(f"{arch}_tiny"), []

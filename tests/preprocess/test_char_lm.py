@@ -14,9 +14,8 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from fairseq_poolingformer.char_lm.task import load_text
-from fairseq_poolingformer.text.dictionary import bytes_to_ids
 from preprocess import char_lm
-from preprocess.char_lm import main, make_folder, split_sizes
+from preprocess.char_lm import main, make_folder
 from preprocess.pipeline.records import InputError
 from preprocess.wikitext.text8 import clean
 from tests.text.test_atomic_write import locked_elsewhere
@@ -55,17 +54,6 @@ def test_splits_are_the_text(file, tmp_path, monkeypatch):
         ["dict.txt", *(f"{split}.{suffix}" for split in splits for suffix in ("bin", "idx"))]
     )
     assert not list((tmp_path / "data").glob("*unfinished"))
-
-
-def test_the_standard_splits():
-    assert split_sizes(100_000_000, None) == (90_000_000, 5_000_000, 5_000_000)
-    assert split_sizes(20, None) == (18, 1, 1)
-    assert split_sizes(10, (1, 2, 7)) == (1, 2, 7)
-
-
-def test_bytes_and_ids():
-    assert bytes_to_ids(TEXT).tolist() == [4 + byte for byte in TEXT]
-    assert bytes_to_ids(b"\0\xff").tolist() == [4, 259]
 
 
 def test_every_kind_of_file_gives_the_same(file, tmp_path):

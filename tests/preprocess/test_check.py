@@ -54,20 +54,6 @@ def test_every_flipped_byte_is_noticed(folder, capsys):
     read_all(folder)
 
 
-def test_every_cut_file_is_noticed(folder):
-    rng = random.Random(1)
-    names = [name for name, data in contents(folder.path).items() if data and name != "dict.target.txt"]
-    for number in range(50):
-        path = folder.path / names[number % len(names)]
-        good = path.read_bytes()
-        path.write_bytes(good[: rng.randrange(len(good))])
-        if path.name == "corpus.json" and _content(path.read_bytes()) is not None:
-            continue  # without the line's end
-        with pytest.raises(ValueError, match=rf"{path.name}: "):
-            read_all(folder)
-        path.write_bytes(good)
-
-
 def _content(data):
     try:
         return json.loads(data)

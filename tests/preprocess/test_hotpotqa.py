@@ -4,13 +4,11 @@ import copy
 import json
 import re
 
-import numpy as np
 import pytest
 
 from fairseq_poolingformer.tasks.hotpotqa.data import AnswerType, HotpotqaSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import hotpotqa
-from tests.preprocess.conftest import contents
 from tests.tasks.released_files import HOTPOTQA_QUESTIONS, write_hotpotqa
 
 BRIDGE = HOTPOTQA_QUESTIONS[1]
@@ -90,14 +88,6 @@ def test_places_of_an_answer(tmp_path, gpt2_folder, answer, expected):
     assert answers(tmp_path / "data", split, 0) == expected
     notes = (tmp_path / "data" / "train.notes.txt").read_text(encoding="utf-8")
     assert ("answer that is not in its paragraphs" in notes) == (not expected)
-
-
-def test_a_title_goes_before_sentences_that_are_no_facts(tmp_path, gpt2_folder):
-    record = changed(answer="Shirley Temple", supporting_facts=[["Kiss and Tell (film)", 1], ["Shirley Temple", 1]])
-    source = write_hotpotqa(tmp_path / "hotpot.json", [record])
-    assert convert(tmp_path / "data", gpt2_folder, "--train", source) == 0
-    split = HotpotqaSplit.open(tmp_path / "data", "train")
-    assert answers(tmp_path / "data", split, 0) == ["Shirley Temple"]
 
 
 def test_facts_without_a_place_are_counted_and_the_others_kept(tmp_path, gpt2_folder, capsys):
@@ -237,16 +227,6 @@ def test_other_scores_make_another_folder(tmp_path, gpt2_folder):
         assert len(HotpotqaSplit.open(tmp_path / "data", "train").paragraphs(0)) == count
 
 
-def test_another_selection_makes_another_folder(tmp_path, gpt2_folder, capsys):
-    source, first = write_hotpotqa(tmp_path / "hotpot.json", [BRIDGE]), tmp_path / "first.json"
-    first.write_text(json.dumps(scored((2.0, 1.0, 3.0))), encoding="utf-8")
-    arguments = ("--train", source, "--paragraph-scores", first)
-    assert convert(tmp_path / "data", gpt2_folder, *arguments) == 0
-    for other in (("--max-paragraphs", 2), ("--min-score", 1.5)):
-        assert convert(tmp_path / "data", gpt2_folder, *arguments, *other) == 1
-        assert "holds a finished corpus that differs in: settings" in capsys.readouterr().err
-
-
 def test_the_table_has_the_lengths_of_questions_and_documents(tmp_path, gpt2_folder, capsys):
     source = write_hotpotqa(tmp_path / "hotpot.json")
     assert convert(tmp_path / "data", gpt2_folder, "--train", source) == 0
@@ -263,13 +243,3 @@ def test_the_table_has_the_lengths_of_questions_and_documents(tmp_path, gpt2_fol
     ninety_fifth = f"{median + 0.9 * (longest - median):.0f}"  # of three numbers, 0, 50 and 100 %
     assert row[:6] == ["train", "3", *medians, str(median), ninety_fifth]
     assert row[6:9] == ["3 (100.0 %)", "1 (33.3 %)", "0 (0.0 %)"]
-
-
-def test_the_result_does_not_depend_on_workers(tmp_path, gpt2_folder, monkeypatch):
-    monkeypatch.setattr("preprocess.pipeline.parts.PART_RECORDS", 2)
-    questions = [changed(HOTPOTQA_QUESTIONS[k % 3], the_id=f"q{k}") for k in range(7)]
-    source = write_hotpotqa(tmp_path / "hotpot.json", questions)
-    for name, workers in (("one", 1), ("three", 3)):
-        assert convert(tmp_path / name, gpt2_folder, "--train", source, "--workers", workers) == 0
-    assert contents(tmp_path / "one") == contents(tmp_path / "three")
-    assert len(np.unique(HotpotqaSplit.open(tmp_path / "one", "train").document.sizes)) == 3

@@ -267,17 +267,6 @@ def test_only_test_files_need_no_annotations(convert, tmp_path, write_lines):
     assert convert(tmp_path / "bad", "--train", test) == 1
 
 
-def test_limit_counts_no_example_twice(convert, tmp_path, write_lines):
-    first, second, third = list(read_json_lines(TRAIN))[:3]
-    train = write_lines("train.jsonl", [first, first, second, first, third])
-    args = ["--train", train, "--max-reject-fraction", "1"]
-    for limit, ids, lines in ((2, ["11", "-12"], [2]), (3, ["11", "-12", "13"], [2, 4])):
-        assert convert(tmp_path / str(limit), *args, "--limit", limit) == 0
-        assert [example["id"] for example in read_split(tmp_path / str(limit), "train")] == ids
-        rejects = read_json_lines(tmp_path / str(limit) / "train.rejects.jsonl")
-        assert [reject["line"] for reject in rejects] == lines
-
-
 def test_wrong_arguments_are_explained(convert, tmp_path, gpt2_folder, capsys):
     for args, tokenizer, message in (
         ([], None, "give files with --train"),

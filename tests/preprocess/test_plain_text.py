@@ -9,10 +9,8 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import plain_text
-from preprocess.pipeline import parts
 from preprocess.pipeline.records import Record
 from preprocess.plain_text import parse, read_blocks, read_whole
-from tests.preprocess.conftest import contents
 
 
 @pytest.fixture
@@ -112,21 +110,6 @@ def test_bad_documents_are_named(convert, tmp_path, capsys):
         (6, "too long: more bytes than --max-line-bytes or --max-document-bytes allows"),
     ]
     assert documents(out, "train") == ["good", "good"]
-
-
-def test_the_same_bytes_whatever_the_number_of_workers(convert, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "PART_RECORDS", 5)
-    blocks = [f"document {number} of attention\n" * (1 + number % 3) for number in range(40)]
-    (tmp_path / "a.txt").write_text("\n".join(blocks))
-    args = ["--input", tmp_path / "a.txt", "--documents", "block"]
-    assert convert(tmp_path / "one", *args, valid_share=0.3) == 0
-    assert convert(tmp_path / "two", *args, valid_share=0.3, workers=2) == 0
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    train, valid = documents(tmp_path / "one", "train"), documents(tmp_path / "one", "valid")
-    assert sorted(train + valid) == sorted(block.strip() for block in blocks)
-    assert len(train) > len(valid) > 3
-    assert not list((tmp_path / "one").glob("*.text.txt"))  # only --write-text writes them
-    assert convert(tmp_path / "one", *args, valid_share=0.2) == 1  # another corpus
 
 
 @pytest.mark.parametrize("share", [-0.1, 1])

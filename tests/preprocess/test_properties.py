@@ -9,7 +9,6 @@ from hypothesis import given
 
 from preprocess import arxiv_pubmed, natural_questions, plain_text, tydiqa
 from preprocess.pipeline import parts
-from preprocess.pipeline.encode import encode_texts
 from preprocess.pipeline.parts import group
 from preprocess.pipeline.records import Example, Record, Reject, Skipped
 from preprocess.questions import QuestionExample
@@ -50,19 +49,3 @@ def test_every_record_is_in_one_part(sizes, part_bytes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "PART_BYTES", part_bytes)
         assert [record for part in group(iter(records)) for record in part] == records
-
-
-@pytest.fixture(scope="module")
-def tokenizer(gpt2_folder):
-    from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
-
-    return GPT2Tokenizer(*(gpt2_folder / name for name in GPT2Tokenizer.files))
-
-
-@given(  # the dictionary has no z
-    texts=st.tuples(*[st.text(st.characters(codec="ascii", exclude_characters="z"), min_size=1, max_size=40)] * 2)
-)
-def test_what_is_encoded_decodes_to_the_text(tokenizer, texts):
-    encoded = encode_texts(tokenizer, Example("id", texts))
-    for ids, text in zip(encoded.arrays.values(), texts, strict=True):
-        assert tokenizer.decode(ids.tolist()) == text

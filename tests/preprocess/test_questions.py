@@ -1,11 +1,9 @@
 """The stored arrays of a question and its document, against a reading of the words one by one; the report, by hand."""
 
-import io
 import itertools
 
 import numpy as np
 import pytest
-import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +15,7 @@ from preprocess import questions
 from preprocess.pipeline.report import Made
 from preprocess.questions import AnnotatedAnswer, Candidate, QuestionExample
 from tests.tasks.question_answering.folders import Example, write_folder
+from tests.text.tiny_gpt2 import train_sentencepiece
 
 WORDS = [
     "the",
@@ -51,18 +50,8 @@ def tokenizer(request, gpt2_folder):
 def _tokenizer(kind, gpt2_folder):
     if kind == "gpt2":
         return GPT2Tokenizer.from_files(gpt2_folder)
-    proto = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([" ".join(WORDS)] * 9),
-        model_writer=proto,
-        vocab_size=320,
-        hard_vocab_limit=False,
-        byte_fallback=True,
-        minloglevel=2,
-    )
-    path = gpt2_folder / "any.model"
-    path.write_bytes(proto.getvalue())
-    return SentencePieceTokenizer(path)
+    lines = [" ".join(WORDS)] * 9
+    return SentencePieceTokenizer(train_sentencepiece(gpt2_folder / "any.model", lines, 320, byte_fallback=True))
 
 
 @st.composite

@@ -12,7 +12,6 @@ from fairseq_poolingformer.tasks.shared.answers import triviaqa_words
 from fairseq_poolingformer.tasks.triviaqa.data import TriviaqaSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import triviaqa
-from tests.preprocess.conftest import contents
 from tests.tasks.released_files import TRIVIAQA_DOCUMENTS, TRIVIAQA_QUESTIONS, write_triviaqa
 
 
@@ -170,29 +169,6 @@ def test_progress_counts_a_question_of_several_documents_once(tmp_path):
     pages = [number for *_, pages in TRIVIAQA_QUESTIONS for number in range(len(pages))]
     assert {record.progress for record, number in zip(records, pages, strict=True) if number} == {0}
     assert sum(record.progress for record in records) == source.stat().st_size
-
-
-def test_the_result_does_not_depend_on_workers_or_on_a_stop(tmp_path, gpt2_folder, monkeypatch):
-    source = write_triviaqa(tmp_path)
-    monkeypatch.setattr("preprocess.pipeline.parts.PART_RECORDS", 1)
-    for name, workers in (("one", 1), ("three", 3)):
-        options = ("--train", source, "--workers", workers)
-        assert convert(tmp_path / name, gpt2_folder, tmp_path / "evidence", *options) == 0
-    stopped = []
-
-    def stop(*args):
-        stopped.append(args)
-        if len(stopped) == 3:
-            raise KeyboardInterrupt
-        return triviaqa_encode(*args)
-
-    triviaqa_encode = triviaqa.encode
-    with monkeypatch.context() as patched:
-        patched.setattr(triviaqa, "encode", stop)
-        assert convert(tmp_path / "again", gpt2_folder, tmp_path / "evidence", "--train", source) == 130
-    assert convert(tmp_path / "again", gpt2_folder, tmp_path / "evidence", "--train", source) == 0
-    assert len(stopped) == 3
-    assert contents(tmp_path / "one") == contents(tmp_path / "three") == contents(tmp_path / "again")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """TyDi QA: byte offsets in every script, and what is refused."""
 
 import copy
-import io
 import json
 
 import pytest
-import sentencepiece
 
 from fairseq_poolingformer.tasks.question_answering.data import AnswerType
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
@@ -19,6 +17,7 @@ from tests.preprocess.qa_folder import (
     read_split,
 )
 from tests.preprocess.test_natural_questions import DEL, change
+from tests.text.tiny_gpt2 import train_sentencepiece
 
 TRAIN, VALID = FIXTURES / "tydiqa_train.jsonl", FIXTURES / "tydiqa_valid.jsonl"
 NOT_EXACT = "short answer not on token edges"
@@ -91,11 +90,7 @@ def test_every_answer_leads_back_to_its_bytes(tmp_path, capsys, tokenizer):
 def test_an_edge_inside_a_token_is_widened_and_counted(tmp_path, write_lines):
     """A model of whole words: "window" is one token, and so is "pooled", whose first letters are the answer."""
     text = "the pooled window"
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([text] * 9), model_writer=model, model_type="word", vocab_size=6, minloglevel=2
-    )
-    (tmp_path / "words.model").write_bytes(model.getvalue())
+    train_sentencepiece(tmp_path / "words.model", [text] * 9, 6, model_type="word")
     example = next(read_json_lines(TRAIN)) | {"document_plaintext": text, "question_text": "the window"}
     example["passage_answer_candidates"] = [{"plaintext_start_byte": 0, "plaintext_end_byte": 17}]
     example["annotations"][0]["minimal_answer"] = {"plaintext_start_byte": 4, "plaintext_end_byte": 8}

@@ -86,15 +86,6 @@ def test_ids_of_random_text_are_fairseqs(tokenizer, expected):
         assert tokenizer.encode(text).tolist() == expected(text), repr(text)
 
 
-def test_random_lines_of_code_are_fairseqs(tokenizer, expected):
-    rng = random.Random(1)
-    words = ["def", "self.x", "=", "f(a,", "b)", "'it's'", "#", "0x1f", "é", "\t", "", "", "\r"]
-    for _ in range(300):
-        lines = [rng.choice(["", " ", "\t"]) * rng.randint(0, 9) + " ".join(rng.choices(words, k=5)) for _ in range(8)]
-        text = rng.choice(["\n", "\n\n", "\r\n"]).join(lines)
-        assert tokenizer.encode(text).tolist() == expected(text), repr(text)
-
-
 def test_special_tokens_of_tiktoken_are_text(tokenizer, expected):
     text = "é<|endoftext|><|endoftext|> <|endoftext|>\n\n<|endoftext|" * 3
     assert tokenizer.encode(text).tolist() == expected(text)

@@ -1,10 +1,8 @@
 """Long texts under a sentencepiece model: each word has its pieces as alone, as in Hugging Face's tokenizer."""
 
-import io
 import random
 
 import pytest
-import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
@@ -13,6 +11,7 @@ from transformers import XLMRobertaTokenizer
 from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 from fairseq_poolingformer.weights.unigram import has_unigrams
+from tests.text.tiny_gpt2 import train_sentencepiece
 
 LINES = [
     "the long document attends to the numbers 12 and 345",
@@ -25,17 +24,10 @@ ALPHABET = "abcdefgh the0129fжщሀ.,-éß\u0301注意力機構文書 ﬁ½…�
 
 
 def train(path, **options):
-    proto = io.BytesIO()
     rng = random.Random(0)
     words = ["".join(rng.choices("abcdef01", k=rng.randint(1, 8))) for _ in range(2000)]
     lines = [" ".join(words[k : k + 10]) for k in range(0, len(words), 10)]
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([*LINES * 20, *lines, *RARE]),
-        model_writer=proto,
-        **{"vocab_size": 400, "hard_vocab_limit": False, "minloglevel": 2, **options},
-    )
-    path.write_bytes(proto.getvalue())
-    return path
+    return train_sentencepiece(path, [*LINES * 20, *lines, *RARE], 400, **options)
 
 
 @pytest.fixture(scope="module")
@@ -123,17 +115,3 @@ def models(tmp_path_factory):
 def test_only_unigram_models_are_converted(tmp_path):
     for kind in ("unigram", "bpe", "char", "word"):
         assert has_unigrams(train(tmp_path / kind, model_type=kind).read_bytes()) == (kind == "unigram")
-
-
-def test_offsets_of_a_long_document(folder):
-    """Each token of a document, from its bytes, is the token of the same bytes alone."""
-    tokenizer = SentencePieceTokenizer(folder / "sentencepiece.bpe.model")
-    document = " \n".join(words(2) * 20)
-    ids, starts, ends = tokenizer.encode_with_offsets(document)
-    assert ids.tolist() == tokenizer.encode(document).tolist()
-    alone, first, last = tokenizer.encode_with_offsets(" \n".join(words(2)))
-    period = len(" \n".join(words(2))) + 2
-    shifts = [k * period for k in range(20) for _ in alone]
-    assert ids.tolist() == alone.tolist() * 20
-    assert (starts - shifts).tolist() == first.tolist() * 20
-    assert (ends - shifts).tolist() == last.tolist() * 20

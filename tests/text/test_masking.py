@@ -5,7 +5,6 @@ Distances to the nearest repetition: by hand, and beside a twin that compares al
 
 import numpy as np
 import pytest
-import sentencepiece
 import torch
 from fairseq.data import Dictionary, ListDataset, MaskTokensDataset
 
@@ -18,7 +17,7 @@ from fairseq_poolingformer.text.masking import (
     nearest_repetitions,
 )
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
-from tests.text.tiny_gpt2 import TEXT
+from tests.text.tiny_gpt2 import TEXT, train_sentencepiece
 
 WORDS = [b"", b"", b"", b"", b" the", b" long", b"er", b"\n", b"Word", b" \xe6\xb3", b"\xa8", b"", b""]
 BOS, EOS, THE, LONG, ER, LINE, WORD, PART, REST, SPARE, MASK = 0, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12
@@ -138,17 +137,10 @@ def test_gpt2_symbols_have_their_texts_and_characters(gpt2_folder):
 
 @pytest.mark.parametrize("byte_fallback", [False, True])
 def test_sentencepiece_symbols_have_their_texts_and_characters(tmp_path, byte_fallback):
-    text = "naïve café 注意力 attention that attends to the long document\n"
-    (tmp_path / "text").write_text(text * 20, encoding="utf-8")
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(tmp_path / "text"),
-        model_prefix=str(tmp_path / "sp"),
-        vocab_size=310 if byte_fallback else 50,
-        byte_fallback=byte_fallback,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    tokenizer = SentencePieceTokenizer(tmp_path / "sp.model")
+    text = "naïve café 注意力 attention that attends to the long document"
+    size = 310 if byte_fallback else 50
+    model = train_sentencepiece(tmp_path / "sp.model", [text] * 20, size, byte_fallback=byte_fallback)
+    tokenizer = SentencePieceTokenizer(model)
     texts = tokenizer.symbol_texts()
     table = SymbolTable.of(texts)
     assert len(texts) == len(tokenizer)

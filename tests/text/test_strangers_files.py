@@ -4,13 +4,12 @@ import random
 import shutil
 
 import pytest
-import sentencepiece
 from fairseq.data import Dictionary
 
 from fairseq_poolingformer.patches import table
 from fairseq_poolingformer.text.dictionary import read_symbols
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer, load_tokenizer
-from tests.text.tiny_gpt2 import TEXT, write_vocabulary
+from tests.text.tiny_gpt2 import TEXT, train_sentencepiece, write_vocabulary
 
 table.apply()
 SAMPLE = "the naïve theory 😀 \n\t of 注意力"
@@ -41,15 +40,7 @@ def good(tmp_path_factory):
     GPT2Tokenizer.from_files(gpt2).save(gpt2)
     pieces = folder / "pieces"
     pieces.mkdir()
-    model = SentencePieceTokenizer.files[0]
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXT.split("\n") * 5),
-        model_prefix=str(pieces / "m"),
-        vocab_size=60,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    (pieces / "m.model").rename(pieces / model)
+    train_sentencepiece(pieces / SentencePieceTokenizer.files[0], TEXT.split("\n") * 5, 60)
     return {name: pieces if name == "sentencepiece" else gpt2 for name in READERS}
 
 

@@ -1,13 +1,12 @@
 """Sentencepiece models, and rebuilding a tokenizer from a data folder."""
 
-import io
-
 import numpy as np
 import pytest
 import sentencepiece
 from fairseq.data import Dictionary
 
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer, fingerprint, load_tokenizer
+from tests.text.tiny_gpt2 import train_sentencepiece
 
 LINES = [
     "attention attends to the long document",
@@ -19,21 +18,9 @@ LINES = [
 
 @pytest.fixture(scope="module", params=["unigram", "bpe"])
 def model(request, tmp_path_factory):
-    proto = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES * 20),
-        model_writer=proto,
-        model_type=request.param,
-        vocab_size=330,
-        hard_vocab_limit=False,
-        byte_fallback=True,
-        pad_id=3,
-        user_defined_symbols=["\n", "<sep>"],
-        minloglevel=2,
-    )
+    options = {"byte_fallback": True, "pad_id": 3, "user_defined_symbols": ["\n", "<sep>"]}
     path = tmp_path_factory.mktemp("spm") / "any.model"
-    path.write_bytes(proto.getvalue())
-    return path
+    return train_sentencepiece(path, LINES * 20, 330, model_type=request.param, **options)
 
 
 def test_dictionary_holds_the_pieces_in_order(model, tmp_path):

@@ -1,10 +1,13 @@
-"""A small vocabulary in the files of GPT-2's, learnt from a few words, for tests without the real one."""
+"""A small vocabulary in the files of GPT-2's, learnt from a few words, for tests without the real one; small models."""
 
+import io
 import itertools
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
+import sentencepiece
 from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
 
 TEXT = (
@@ -12,6 +15,15 @@ TEXT = (
     * 2
 )
 TEXT += "naïve café naïve café 注意力 注意力 機構 機構 การ การ 😀 😀 \n\n\n\n \t\t\t\t        "
+
+
+def train_sentencepiece(path: Path, lines: Iterable[str], vocab_size: int, **options: object) -> Path:
+    """Train a sentencepiece model; it has fewer pieces where the lines are too few for so many."""
+    model = io.BytesIO()
+    sizes = {"vocab_size": vocab_size, "hard_vocab_limit": options.get("model_type") == "word", "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, **sizes, **options)
+    path.write_bytes(model.getvalue())
+    return path
 
 
 def write_vocabulary(folder: Path, merges: int = 80) -> Path:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from preprocess import arxiv_pubmed, labelled_text, squad
-from preprocess.pipeline.records import Example, parsed
+from preprocess.pipeline.records import parsed
 from preprocess.records.reader import read
 from preprocess.records.sources import expand
 
@@ -128,7 +128,6 @@ MEETING = [
 ]
 SECTION = {"paragraphs": ["one"], "subsections": [{"paragraphs": ["two", "three"], "subsections": []}]}
 REPORTS = [{"reports": SECTION, "summary": ["s", "t"]}]
-SAME = {"text": ["one", "two"]}
 
 SHAPES = {
     "JSON lines": file("train.jsonl", lines()),
@@ -282,10 +281,6 @@ def test_the_data_folder_is_that_of_json_lines(shape, tmp_path, gpt2_folder):
     assert found == expected
     assert len(found) == 6
     assert "findings" not in (tmp_path / "first" / "report.txt").read_text()
-
-
-def test_there_are_enough_shapes():
-    assert len(SHAPES) >= 40
 
 
 def test_queries_about_a_meeting_are_examples(tmp_path):
@@ -506,9 +501,3 @@ def test_a_missing_package_is_named(module, name, data, message, tmp_path, monke
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ValueError, match=message):
         found(arxiv_pubmed, ["--train", tmp_path / name])
-
-
-def test_every_example_is_one(tmp_path):
-    """The table would be worth nothing if rejects were equal to one another."""
-    examples, _ = found(arxiv_pubmed, file("x.jsonl", lines())(tmp_path))
-    assert all(isinstance(example, Example) for example in examples)
