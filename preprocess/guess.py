@@ -1,38 +1,38 @@
-"""What people's data are for, told by their columns, and which options of ``poolingformer preprocess`` read them."""
+"""What people's data are for, told by their columns, and how ``poolingformer finetune`` reads them."""
 
 import argparse
 import importlib
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fairseq_poolingformer.command import did_you_mean
 from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import PURPOSES
 
 from . import presets, squad
-from .arxiv_pubmed import ARTICLE_KEYS, SUMMARY_KEYS
-from .pipeline import task_corpus
-from .pipeline.records import Example, InputError, Record, parsed
+from .arxiv_pubmed import ARTICLE_KEYS, ID_KEYS, SUMMARY_KEYS
+from .pipeline import command, task_corpus
+from .pipeline.records import InputError, Record
 from .pipeline.run import Corpus
 from .records import keys, options, reader
 from .records.formats import Reading
-from .records.sources import Source, splits_of
+from .records.sources import Source, expand, splits_of
 
 SAMPLE = 200  # records whose columns are looked at
-SHARE = 0.1  # of the training data, for a split that there is not
-FEWEST = 10  # records to divide
-SMALL, SEEDS = 1000, 100  # fewer records are divided by the first of so many seeds that leaves no split empty
 SHOWN = 20  # columns in messages
 MOST_FILES = 100  # that are looked at
 
-ARTICLES = (*ARTICLE_KEYS, "report", "dialogue", "source", "input")
-SUMMARIES = (*SUMMARY_KEYS, "highlights", "target", "output")
+INSTRUCTION = "instruction"  # before an input, as Alpaca's rows have it
+ARTICLES = (*ARTICLE_KEYS, "report", "dialogue", "source", "input", "content", "prompt", "messages.-2.content")
+SUMMARIES = (*SUMMARY_KEYS, "highlights", "target", "output", "completion", "response", "messages.-1.content")
 TEXTS = ("text", "document", "article", "content", "body", "review", "sentence")
 PAIRS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2"), ("question1", "question2"))
 LABELS = ("label", "labels", "class", "category", "sentiment", "score", "rating")
 WORDS, TAGS = ("tokens", "words"), ("labels", "tags", "ner_tags", "ner")
+NOT_HERE = {"--max-positions", "--report", "--task"}  # options of preprocessing that are for data folders alone
 
 
 @dataclass(frozen=True)
@@ -64,51 +64,61 @@ class Guess:
     """How data are read."""
 
     purpose: Purpose
-    options: list[str]  # of the command of preprocessing: all but those of tokenizer and output
-    others: list[str]  # the given flags that the command does not have
-    notes: list[str]  # sentences on what was decided
-    is_divided: bool  # whether a split is taken out of the training data
-
-    def corpus(self) -> Corpus:
-        """The corpus of these options."""
-        return _corpus(self.purpose, self.options)
+    corpus: Corpus
+    used: Sequence[str]  # columns
+    left_out: Sequence[str]
 
 
-def guess(data: str, given: Sequence[str], task: str | None = None) -> Guess:
-    """Find out how data are read."""
+def guess(data: str, given: Sequence[str], task: str | None = None, known: Collection[str] = ()) -> Guess:
+    """Find out how data are read; ``given`` are options that say it, ``known`` those of the command beside them."""
     reading, _ = _reading_parser().parse_known_args(given)
     named = [data] if task in PRESETS else ["--train" if reading.valid or reading.test else "--data", data]
     reading.data, reading.train = (None, [data]) if named[0] == "--train" else (data, None)
-    there = {split for split in ("valid", "test") if getattr(reading, split)}
     if reading.data:
         found = presets.find_sources(task, [data], True)[0] if task in PRESETS else splits_of(data, unnamed=True)
-        there |= found.keys()
-        if "train" not in there:
-            raise InputError(f"{data}: only {' and '.join(sorted(there)) or 'nothing'} in it, and nothing to train on")
+        if "train" not in found:
+            raise InputError(f"{data}: only {' and '.join(sorted(found)) or 'nothing'} in it, and nothing to train on")
         if task not in PRESETS and not reading.each and not _own_options(given):
             _check_mixture(data, list(itertools.chain.from_iterable(found.values())), options.reading_of(reading))
-    shares, notes = [], []
-    if not options.divides(reading) and "valid" not in there:
-        shares = [f"--{split}-share" for split in ("valid", "test") if split not in there]
-        for flag in shares:
-            setattr(reading, flag[2:].replace("-", "_"), SHARE)
+        if task not in PRESETS and not options.divides(reading) and "train" not in splits_of(data, unnamed=False):
+            paths = {split: dict.fromkeys(str(one.path) for one in sources) for split, sources in found.items()}
+            named = [word for split in paths for word in (f"--{split}", *paths[split])]  # a folder of any names
+    else:
+        found = {"train": expand([data])}
+    columns: list[str] = []
     if task in PRESETS:
         purpose = Purpose("summarization", (), f"of {task}", task)
     else:
-        found = options.find(reading, lambda record: f"{record.file}:{record.line}", squad.questions)
-        columns, all_columns = _columns(found.splits["train"].records() if "train" in found.splits else iter(()))
+        records = reader.read(found["train"], options.reading_of(reading))
+        often, columns = _columns(squad.questions(reader.each(records, reading.each) if reading.each else records))
         if not reading.each:
-            _check_names(data, all_columns, given)
-        purpose = _purpose(data, columns, given, task)
-    own, others = _divided(purpose.command().make_parser(), given)
-    chosen = [*named, *own, *(flag for flag in purpose.columns)]
-    if shares:
-        chosen += [word for flag in shares for word in (flag, f"{SHARE:g}")]
-        chosen += _seed(data, purpose, chosen)
-        names = [flag[2:].partition("-")[0] for flag in shares]
-        share = f"{100 * SHARE:g} % as {' and as '.join(names)}"
-        notes.append(f"no file says {' or '.join(names)}: a hash of the ids takes {share}")
-    return Guess(purpose, chosen, others, notes, options.divides(reading))
+            _check_names(data, columns, given)
+        purpose = _purpose(data, often, given, task)
+    parser = purpose.command().make_parser()
+    refused = NOT_HERE | set(command.make_parser(purpose.corpus, "-")._option_string_actions)
+    if wrong := [word for word in given if word.partition("=")[0] in refused]:
+        raise InputError(f"{wrong[0]}: is for data folders of fairseq; this command has no such option")
+    unused = ["--output-folder", ".", "--sentencepiece-train", "1000"]
+    args, others = parser.parse_known_args([*named, *given, *purpose.columns, *unused])
+    if others:
+        similar = did_you_mean(others[0].partition("=")[0], {*known, *parser._option_string_actions} - refused)
+        raise InputError(f"{others[0]}: there is no such option{similar}")
+    used = set.union(*(set(_parts(key)) for key in _keys(args)))
+    left_out = [column for column in columns if column not in used]
+    return Guess(purpose, purpose.command().make_corpus(args), [name for name in columns if name in used], left_out)
+
+
+def _keys(args: argparse.Namespace) -> Iterator[str]:
+    """The key paths of the columns that are read."""
+    yield from ("id", "title", "question", "context", "answers") if not hasattr(args, "id_key") else ()
+    usual = {"article_key": ARTICLE_KEYS, "summary_key": SUMMARY_KEYS, "id_key": ID_KEYS}
+    for name, value in vars(args).items():
+        if name.endswith("_key") and name not in ("split_key", "records_key"):
+            yield from [value] if isinstance(value, str) else value or usual.get(name, ())
+
+
+def _parts(key: str) -> Iterator[str]:
+    return (part.partition(".")[0] for part in (key, *key.split("+")))
 
 
 def _reading_parser() -> argparse.ArgumentParser:
@@ -173,10 +183,11 @@ def _purpose(data: str, columns: Sequence[str], given: Sequence[str], task: str 
     fitting = [found for found in _purposes(columns) if task in (None, found.name)]
     asked = [name for name in _own_options(given) if task in (None, name)]
     if len(asked) == 1:
-        usual = next((found.columns for found in fitting if found.name == asked[0]), ())
-        pairs = zip(usual[::2], usual[1::2], strict=True)
-        others = tuple(word for pair in pairs if pair[0] not in flags for word in pair)
-        return Purpose(asked[0], others, "by the columns that the flags name")
+        usual, others, kept = next((found.columns for found in fitting if found.name == asked[0]), ()), [], False
+        for word in usual:
+            kept = word not in flags if word.startswith("--") else kept
+            others += [word] * kept
+        return Purpose(asked[0], tuple(others), "by the columns that the flags name")
     if len(fitting) == 1:
         return fitting[0]
     shown = _shown(columns)
@@ -190,81 +201,36 @@ def _purpose(data: str, columns: Sequence[str], given: Sequence[str], task: str 
         f"{data}: its columns are {shown}, which do not tell what to learn{asked_for}; name them: --article-key and "
         "--summary-key, or --text-key and --label-key, or --tokens-key and "
         "--labels-key; questions need question, context and answers; --columns names "
-        "those of a table without a header, --each lists of records; or make a data folder with poolingformer "
-        "preprocess CORPUS and give that"
+        "those of a table without a header, --each lists of records"
     )
 
 
 def _purposes(columns: Sequence[str]) -> Iterator[Purpose]:
-    """All that columns may mean."""
-    article, summary, text, label = (
-        next((key for key in known if key in columns), None) for known in (ARTICLES, SUMMARIES, TEXTS, LABELS)
-    )
+    """All that columns may mean; capitals do not count, and a path is there where its first key is."""
+    own = {column.casefold(): column for column in reversed(columns)}
+
+    def first(known: Sequence[str]) -> str | None:
+        found = next((key for key in known if key.partition(".")[0] in own), None)
+        return found and own[found.partition(".")[0]] + found.removeprefix(found.partition(".")[0])
+
+    article, summary, text, label, words, tags = map(first, (ARTICLES, SUMMARIES, TEXTS, LABELS, WORDS, TAGS))
     if {"question", "context", "answers"} <= set(columns):
         yield Purpose("question-answering", (), "question and context to answers")
         return  # SQuAD's rows have a title, and other columns beside
-    if article and summary:
+    instruction = first([INSTRUCTION])
+    if instruction and summary:
+        others = [] if article in (None, summary) else [f"{instruction}+{article}"]
+        article = f"{instruction} and {article}" if others else instruction
+        flags = ("--article-key", *others, instruction, "--summary-key", summary)
+        yield Purpose("summarization", flags, f"{article} to {summary}")
+    elif article and summary:
         named = [("--article-key", article, ARTICLE_KEYS), ("--summary-key", summary, SUMMARY_KEYS)]
         flags = tuple(word for flag, key, usual in named if key not in usual for word in (flag, key))
         yield Purpose("summarization", flags, f"{article} to {summary}")
-    pair = next((pair for pair in PAIRS if set(pair) <= set(columns)), None)
-    words, tags = (next((key for key in known if key in columns), None) for known in (WORDS, TAGS))
+    pair = next((pair for pair in PAIRS if set(pair) <= own.keys()), None)
     if words and tags:
         yield Purpose("token-labels", ("--tokens-key", words, "--labels-key", tags), f"{words} to {tags}")
     if label and (text or pair):
-        first, *second = pair or (text,)
-        flags = ("--text-key", first, "--label-key", label, *(("--pair-key", *second) if second else ()))
-        yield Purpose("classification", flags, f"{' and '.join((first, *second))} to {label}")
-
-
-def _divided(parser: argparse.ArgumentParser, given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words that are of a parser's options, and the others."""
-    parser = argparse.ArgumentParser(parents=[parser], add_help=False, allow_abbrev=False, conflict_handler="resolve")
-    for action in list(parser._actions):
-        action.required = False
-        if not action.option_strings:  # the files, which the caller has
-            parser._remove_action(action)
-    for group in parser._mutually_exclusive_groups:
-        group.required = False
-    others = parser.parse_known_args(given)[1]
-    own, left = [], list(others)
-    for word in given:
-        if left and word == left[0]:
-            left.pop(0)
-        else:
-            own.append(word)
-    return own, others
-
-
-def _corpus(purpose: Purpose, chosen: Sequence[str]) -> Corpus:
-    command = purpose.command()
-    unused = ["--output-folder", ".", "--sentencepiece-train", "1000"]
-    return command.make_corpus(command.make_parser().parse_args([*chosen, *unused]))
-
-
-def _seed(data: str, purpose: Purpose, chosen: Sequence[str]) -> list[str]:
-    """``--split-seed`` where few records need one for which no split is empty; nothing where the usual one will do."""
-    for seed in range(SEEDS):
-        flags = ["--split-seed", str(seed)] * (seed > 0)
-        splits = _corpus(purpose, [*chosen, *flags]).splits
-        counts = {split: sum(1 for _ in itertools.islice(one.records(), SMALL)) for split, one in splits.items()}
-        total = sum(counts.values())
-        if total >= SMALL:
-            return []
-        if total < FEWEST:
-            raise InputError(
-                f"{data}: {total} records, too few to divide; name files with --valid and --test, or give "
-                f"{FEWEST} records or more"
-            )
-        if all(count >= max(1, SHARE * total / 2) for count in counts.values()):
-            return flags
-    raise InputError(
-        f"{data}: no division by ids leaves records for each of {', '.join(splits)} (questions about one article stay "
-        "together); name files with --valid and --test"
-    )
-
-
-def examples(corpus: Corpus, split: str) -> Iterator[Example]:
-    """The examples of a split with what is to be learned, also where preprocessing does not read that: in test."""
-    found = (parsed(record, corpus.parse) for record in corpus.splits[split].records())
-    return (example for example in found if isinstance(example, Example))
+        one, *second = [own[name] for name in pair] if pair else [text]
+        flags = ("--text-key", one, "--label-key", label, *(("--pair-key", *second) if second else ()))
+        yield Purpose("classification", flags, f"{' and '.join((one, *second))} to {label}")

@@ -32,7 +32,9 @@ def test_the_extras_are_those_of_setup_py(monkeypatch):
     given = setup_arguments(monkeypatch)
     assert given["install_requires"] == ["torch>=2.6"]
     names = {
-        extra: {re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in requirements}
+        extra: {
+            re.match(r"[\w-]+", one)[0].replace("-", "_").replace("scikit_learn", "sklearn") for one in requirements
+        }
         for extra, requirements in given["extras_require"].items()
     }
     assert {extra: names[extra] for extra in EXTRAS} == {extra: set(EXTRAS[extra]) for extra in EXTRAS}

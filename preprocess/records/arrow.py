@@ -74,11 +74,30 @@ def _rows(batches: Iterable, file: str, size: int, total: int | None, max_bytes:
         if twice := {name for name in names if names.count(name) > 1}:
             raise InputError(f"{file}: two columns are called {min(twice)!r}; rename one")
         batch.validate(full=True)  # offsets of a damaged file would lead anywhere in memory
+        labels = _labels((batch.schema.metadata or {}).get(b"huggingface"))
         for row in batch.to_pylist():
             number += 1
+            row |= {name: _named(row[name], names) for name, names in labels.items() if name in row}
             now = size * number // total if total else done
             yield json_of(row, file, number, now - done, max_bytes)
             done = now
+
+
+def _labels(metadata: bytes | None) -> dict[str, list[str]]:
+    """The names of the labels in each column that is a ClassLabel of ``datasets``, or lists of them."""
+    try:
+        features = json.loads(metadata or b"{}")["info"]["features"]
+        inner = {name: one.get("feature", one) if isinstance(one, dict) else {} for name, one in features.items()}
+        return {name: list(one["names"]) for name, one in inner.items() if one.get("_type") == "ClassLabel"}
+    except (ValueError, KeyError, TypeError, AttributeError):  # of another program
+        return {}
+
+
+def _named(value: object, names: Sequence[str]) -> object:
+    """Labels by their names in place of their numbers; -1 stands for none."""
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None if value == -1 else value
 
 
 def _pyarrow(path: Path, kind: str) -> ModuleType:
@@ -152,5 +171,8 @@ def hub(name: str) -> Mapping[str, Sequence]:
 
 def hub_rows(rows: Sequence, name: str, max_bytes: int) -> Iterator[Record]:
     """Read the rows of a split of :func:`hub`."""
+    features = {column: getattr(one, "feature", one) for column, one in (getattr(rows, "features", None) or {}).items()}
+    labels = {column: one.names for column, one in features.items() if hasattr(one, "names")}
     for number, row in enumerate(rows, 1):
-        yield json_of(row, name, number, 1, max_bytes)
+        named = {column: _named(row[column], names) for column, names in labels.items()}
+        yield json_of({**row, **named}, name, number, 1, max_bytes)

@@ -1,9 +1,9 @@
 """Key paths: where in a record a value is.
 
-``a.b`` is ``b`` in the object ``a``, which may be JSON inside a string; ``a.0`` the first of the list ``a``; ``a.*.b``
-every ``b`` inside of ``a``, however deep, in order, and ``a.*`` everything; ``a.*.b:c`` the text ``B: C`` of every
-object that has both, as of who speaks; ``a+b`` both, one after the other. A key that is there as it is written comes
-before all that.
+``a.b`` is ``b`` in the object ``a``, which may be JSON inside a string; ``a.0`` the first of the list ``a``, ``a.-1``
+the last; ``a.*.b`` every ``b`` inside of ``a``, however deep, in order, and ``a.*`` everything; ``a.*.b:c`` the text
+``B: C`` of every object that has both, as of who speaks; ``a+b`` both, one after the other. A key that is there as it
+is written comes before all that.
 """
 
 import itertools
@@ -63,7 +63,7 @@ def under(fields: dict, key: str) -> object:
         value = _parsed(value) if isinstance(value, str) else value
         if name == _DEEPER:
             return _flat(_collect(value, names[number + 1 :])) or None
-        if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+        if isinstance(value, list) and name.removeprefix("-").isdecimal() and -len(value) <= int(name) < len(value):
             value = value[int(name)]
         else:
             value = value.get(name) if isinstance(value, dict) else None

@@ -22,8 +22,8 @@ FORMATS = (
     "A.summary.txt, or LABEL/A.txt; names on the Hub"
 )
 KEYS = (
-    "A KEY is a key or column, or a path: a.b is b in the object a, a.0 the first of the list a, a.*.b every b inside "
-    "of a, a.* everything in it, a.*.b:c the text 'B: C' of every object in it, a+b both."
+    "A KEY is a key or column, or a path: a.b is b in the object a, a.0 the first of the list a, a.-1 the last, a.*.b "
+    "every b inside of a, a.* everything in it, a.*.b:c the text 'B: C' of every object in it, a+b both."
 )
 Inside = Callable[[Iterator[Record]], Iterator[Record]]
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from preprocess.guess import examples, guess
+from preprocess.guess import guess
 from preprocess.pipeline.records import InputError
 
 
@@ -35,10 +35,29 @@ def write(path, columns, count=12):
 def test_columns_tell_the_task(tmp_path, columns, task, options):
     found = guess(write(tmp_path / "data.jsonl", columns), [])
     assert found.purpose.task == task
-    assert set(options) <= set(found.options)
-    assert ("--article-key" in found.options) == ("--article-key" in options)
-    assert set(found.corpus().splits) == {"train", "valid", "test"}
-    assert list(examples(found.corpus(), "test")), "with labels, which preprocessing does not read there"
+    assert set(options) <= set(found.purpose.columns)
+    assert ("--article-key" in found.purpose.columns) == ("--article-key" in options)
+    assert set(found.corpus.splits) == {"train"}
+    assert set(found.used) >= set(columns) - {"pid", "title"}
+    assert set(found.left_out) == {"pid"} & set(columns)
+
+
+@pytest.mark.parametrize(
+    ("row", "article", "summary"),
+    [
+        ({"Text": "a b", "Summary": "c"}, "a b", "c"),
+        ({"content": "a b", "summary": "c"}, "a b", "c"),
+        ({"prompt": "a b", "completion": "c"}, "a b", "c"),
+        ({"instruction": "sum it up", "input": "a b", "output": "c"}, "sum it up\na b", "c"),
+        ({"instruction": "sum it up", "output": "c"}, "sum it up", "c"),
+        ({"messages": [{"role": "user", "content": "a b"}, {"role": "assistant", "content": "c"}]}, "a b", "c"),
+    ],
+)
+def test_further_shapes_of_pairs_of_texts(tmp_path, row, article, summary):
+    (tmp_path / "data.jsonl").write_text("\n".join([json.dumps(row)] * 12))
+    corpus = guess(str(tmp_path / "data.jsonl"), []).corpus
+    example = corpus.parse(next(iter(corpus.splits["train"].records())))
+    assert example.texts == (article, summary)
 
 
 def test_several_meanings_are_listed(tmp_path):
@@ -76,65 +95,42 @@ def test_unknown_columns_are_listed_and_flags_name_them(tmp_path):
     data = write(tmp_path / "data.jsonl", ("foo", "bar"))
     with pytest.raises(InputError, match="columns are foo, bar, which do not tell what to learn"):
         guess(data, [])
-    found = guess(
-        data, ["--article-key", "foo", "--patience", "3", "--summary-key", "bar", "--max-reject-fraction=0.5"]
-    )
-    assert found.others == ["--patience", "3"]
-    assert [word for word in found.options if word.startswith("--article")] == ["--article-key"]
-    assert "--max-reject-fraction=0.5" in found.options
+    found = guess(data, ["--article-key", "foo", "--summary-key", "bar"])
+    assert (found.purpose.corpus, found.used) == ("arxiv_pubmed", ["foo", "bar"])
+    with pytest.raises(InputError, match=r"--sumary-key: there is no such option; did you mean --summary-key"):
+        guess(data, ["--article-key", "foo", "--summary-key", "bar", "--sumary-key", "bar"])
+    with pytest.raises(InputError, match=r"--gpt2-bpe: is for data folders of fairseq"):
+        guess(data, ["--article-key", "foo", "--summary-key", "bar", "--gpt2-bpe", "x"])
 
 
-def test_splits_that_are_there_are_left_alone(tmp_path):
+def test_splits_are_those_of_the_files(tmp_path):
     for name in ("train", "validation"):
         write(tmp_path / f"{name}.jsonl", ("article", "abstract"))
-    assert "--valid-share" not in (found := guess(str(tmp_path), [])).options
-    assert set(found.corpus().splits) == {"train", "valid"}
-    assert not found.notes
+    assert set(guess(str(tmp_path), []).corpus.splits) == {"train", "valid"}
     found = guess(str(tmp_path / "train.jsonl"), ["--valid", str(tmp_path / "validation.jsonl")])
-    assert found.options[:2] == ["--train", str(tmp_path / "train.jsonl")]
+    assert set(found.corpus.splits) == {"train", "valid"}
+    (tmp_path / "train.jsonl").rename(tmp_path / "mine.jsonl")
     (tmp_path / "validation.jsonl").rename(tmp_path / "test.jsonl")
     found = guess(str(tmp_path), [])
-    assert found.options[-2:] == ["--valid-share", "0.1"] or "--split-seed" in found.options
-    assert "no file says valid: a hash of the ids takes 10 % as valid" in found.notes[0]
+    assert {split: len(list(one.records())) for split, one in found.corpus.splits.items()} == {"train": 12, "test": 12}
 
 
-def test_a_small_corpus_is_divided_so_that_no_split_is_empty(tmp_path):
-    seeds = 0
-    for name in "abcdefgh":
-        found = guess(write(tmp_path / f"{name}.jsonl", ("text", "label"), 10), [])
-        counts = [len(list(examples(found.corpus(), split))) for split in ("train", "valid", "test")]
-        assert min(counts) > 0
-        assert sum(counts) == 10
-        seeds += "--split-seed" in found.options
-    assert seeds, "of one of these files, the usual hash leaves a split empty"
-
-
-@pytest.mark.parametrize(
-    ("count", "message"), [(0, "no records with columns"), (5, "5 records, too few to divide; name files with --valid")]
-)
-def test_too_little_data(tmp_path, count, message):
-    with pytest.raises(InputError, match=message):
-        guess(write(tmp_path / "data.jsonl", ("article", "abstract"), count), [])
-
-
-def test_nothing_to_train_on(tmp_path):
+def test_no_data(tmp_path):
+    with pytest.raises(InputError, match="no records with columns"):
+        guess(write(tmp_path / "data.jsonl", ("article", "abstract"), 0), [])
     write(tmp_path / "test.jsonl", ("article", "abstract"))
+    (tmp_path / "data.jsonl").unlink()
     with pytest.raises(InputError, match="only test in it, and nothing to train on"):
         guess(str(tmp_path), [])
 
 
-@pytest.mark.parametrize("splits", [("train", "valid"), ("train",)])
-def test_a_release_is_read_as_its_preset_says(tmp_path, splits):
+def test_a_release_is_read_as_its_preset_says(tmp_path):
     (tmp_path / "qasper").mkdir()
     rows = [{"id": f"q{number}", "pid": f"q{number}_0", "input": "a b", "output": "b"} for number in range(20)]
-    for split in splits:
-        (tmp_path / "qasper" / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = guess(str(tmp_path), ["--patience", "3", "--max-source-length", "1024"], "scrolls/qasper")
+    (tmp_path / "qasper" / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = guess(str(tmp_path), [], "scrolls/qasper")
     assert (found.purpose.task, found.purpose.corpus) == ("long_summarization", "scrolls/qasper")
-    assert found.options[:3] == [str(tmp_path), "--max-source-length", "1024"]
-    assert found.others == ["--patience", "3"]
-    assert found.is_divided == (splits == ("train",))
-    assert set(found.corpus().splits) == ({"train", "valid", "test"} if found.is_divided else set(splits))
+    assert set(found.corpus.splits) == {"train"}
 
 
 @pytest.mark.parametrize("flag", ["--text-key", "--summary-key", "--label-key"])

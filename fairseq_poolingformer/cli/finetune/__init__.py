@@ -1,1 +1,1 @@
-"""``poolingformer finetune``: from a model and data to a model that is evaluated, by the commands that there are."""
+"""``poolingformer finetune``: from a model and data to a model that is evaluated, by transformers' Trainer."""

@@ -3,44 +3,54 @@
 from __future__ import annotations
 
 import argparse
-import difflib
+import contextlib
+import functools
 import json
+import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.cli.options import DTYPES
-from fairseq_poolingformer.command import finite, load_fairseq, natural, positive, run_command
+from fairseq_poolingformer.cli.finetune.stopping import Stopping
+from fairseq_poolingformer.command import UsageError, natural, positive, run_command, share
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import PURPOSES
 from fairseq_poolingformer.text.atomic_write import lock_folder, write_lines
 from fairseq_poolingformer.text.json_file import read_json_file
 
-CHOICES = "choices.json"  # from then on the arguments must stay the same
-SCORES = "scores.json"  # which a finished job has
+BEGUN = "begun.json"  # what a folder was begun with: model, data and settings
+FORMER = {  # options of before -> TrainingArguments'
+    "--epochs": "--num_train_epochs",
+    "--updates": "--max_steps",
+    "--lr": "--learning_rate",
+    "--warmup": "--warmup_steps",
+    "--batch": "--gradient_accumulation_steps with --per_device_train_batch_size",
+    "--device-batch": "--per_device_train_batch_size",
+    "--beam": "--generation_num_beams",
+    "--target-length": "--generation_max_length",
+    "--checkpoint-activations": "--gradient_checkpointing",
+    "--device": "--use_cpu",
+    "--precision": "--bf16 or --fp16",
+    "--output_dir": "--output-folder",
+    "--output-dir": "--output-folder",
+}
+DECIDED = ("do_train", "do_eval", "do_predict", "resume_from_checkpoint", "predict_with_generate")  # by the command
 
 _EPILOG = """\
 examples:
-  poolingformer finetune facebook-bart-base my-documents --output-folder run
-  poolingformer finetune roberta.base/model.pt reviews.csv --output-folder run --epochs 3
-  poolingformer finetune roberta-base squad/train-v1.1.json --valid squad/dev-v1.1.json --output-folder run
-  poolingformer summarize --checkpoint run paper.txt
+  poolingformer finetune facebook/bart-base my-documents --output-folder run
+  poolingformer finetune microsoft/deberta-v3-base reviews.csv --output-folder run --num_train_epochs 3
+  poolingformer finetune bert-base-uncased contracts.parquet --output-folder run --compare short,window,long
+  poolingformer finetune roberta-base train-v2.0.json --valid dev-v2.0.json --output-folder run
+  accelerate launch --no-python poolingformer finetune …                 # several GPUs
 
-MODEL and DATA come first. Other flags are those of poolingformer preprocess (--text-key, --valid, --split-key, …), or
-else of fairseq-train. Started again with the same arguments, the command goes on where it was stopped.
+MODEL and DATA come first. Other options are those of transformers' TrainingArguments, such as --learning_rate,
+--per_device_train_batch_size or --bf16, and those by which poolingformer preprocess reads data: --text-key, --valid,
+--split-key, --columns, …. Started again with the same arguments, the command goes on where it was stopped.
 """
-
-
-class _Parser(argparse.ArgumentParser):
-    """Leaves flags that it does not know in ``further``."""
-
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:
-        parsed, further = self.parse_known_args(args, namespace)
-        parsed.further = further
-        return parsed
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,157 +59,153 @@ def main(arguments: list[str] | None = None) -> int:
     parser = make_parser()
     if len(arguments) > 1 and any(argument.startswith("-") for argument in arguments[:2]):
         parser.error("give MODEL and DATA first: poolingformer finetune MODEL DATA --output-folder run …")
-    return run_command(parser, run, arguments)
+    with Stopping.listening() as stopping:
+        return run_command(parser, functools.partial(run, stopping=stopping), arguments)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Leaves options that it does not know in ``further``."""
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:
+        parsed, parsed.further = self.parse_known_args(args, namespace)
+        return parsed
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = _Parser(
         prog="poolingformer finetune",
-        description="Fine-tune a model on data as they are, evaluate it, and leave a folder that fairseq and "
-        "transformers open.",
+        description="Fine-tune a model of transformers on data as they are, make it long where documents are, evaluate "
+        "it beside simple baselines, and leave a folder that transformers opens.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="a folder of transformers, a name on the Hub, a checkpoint of fairseq, an architecture of this project "
-        "(which begins with random weights), or demo, the small model that comes with the package",
-    )
-    text = "files, a folder or a name on the Hub, as poolingformer preprocess reads them; or a data folder that it made"
-    parser.add_argument("data", metavar="DATA", help=text)
-    parser.add_argument("--output-folder", type=Path, required=True, metavar="DIR", help="the folder of the model")
-    group = parser.add_argument_group(
-        "choices (default: by the data, the model and the memory; the command says which)"
-    )
-    add = group.add_argument
+    add = parser.add_argument
+    text = "a folder of transformers, a name on the Hub, a checkpoint of fairseq, or demo, which comes with the package"
+    add("model", metavar="MODEL", help=text)
+    add("data", metavar="DATA", help="a file, a folder or a name on the Hub, as poolingformer preprocess reads them")
+    add("--output-folder", type=Path, required=True, metavar="DIR", help="the folder of the model")
     text = f"what to learn: {', '.join(PURPOSES)}, or a release that preprocess lists, such as scrolls/qasper"
     add("--task", choices=(*PURPOSES, *PRESETS), metavar="NAME", help=f"{text} (default: the columns tell)")
-    add(
-        "--length", "--max-positions", "--max-source-positions", type=positive, metavar="N", help="tokens of a document"
-    )
-    add("--max-segments", type=positive, metavar="N", help="of a document of more tokens, in training (default: all)")
-    add("--target-length", type=positive, metavar="N", help="tokens of a summary")
-    add("--batch", type=positive, metavar="N", help="documents of an update, on all devices together")
-    add("--device-batch", type=positive, metavar="N", help="documents at a time on a device")
-    add("--checkpoint-activations", action="store_true", help="compute layers twice, which takes less memory")
-    add("--epochs", type=positive, metavar="N", help="times that the documents are read")
-    add("--updates", type=positive, metavar="N", help="end after so many updates")
-    add("--warmup", type=natural, metavar="N", help="updates until the learning rate is at its peak")
-    add("--lr", type=finite, metavar="RATE", help="peak learning rate")
-    add("--precision", choices=DTYPES, help="of the training")
-    add("--device", choices=("cpu", "cuda"), help="to train on")
-    add("--seed", type=natural, default=1, metavar="N", help="of the training (default: %(default)s)")
-    add("--beam", type=positive, default=5, metavar="N", help="beam size of summaries (default: %(default)s)")
-    add("--lenpen", type=finite, default=2.0, help="their length penalty (default: %(default)s)")
+    text = "tokens of a document (default: as many as the documents have, up to 4,096, or the model's)"
+    add("--length", type=positive, metavar="N", help=text)
+    add("--keep-short", action="store_true", help="keep the model's own length: documents are cut, or read in segments")
+    text = "train several systems and print one table: short, the model in its own length; window, one window that "
+    text += "costs as much as two levels; long, two levels"
+    add("--compare", metavar="short,window,long", help=text)
+    group = parser.add_argument_group("division, where no file says valid (test)")
+    for split in ("valid", "test"):
+        text = "share of the training examples, those of equal text together (default: %(default)s)"
+        group.add_argument(f"--{split}-share", type=share, default=0.1, metavar="F", help=text)
+    group.add_argument("--split-seed", type=natural, default=0, metavar="S", help="another number divides otherwise")
+    text = "stop where more records of a split cannot be used (default: %(default)s)"
+    group.add_argument("--max-reject-fraction", type=share, default=0.01, metavar="F", help=text)
     return parser
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace, stopping: Stopping) -> None:
     """Do all that is not done yet."""
-    import torch
+    output, folder = args.output_folder, args.output_folder / "training"
+    _check_place(output, args.data)
+    with needing("finetune"), contextlib.ExitStack() as stack:
+        import sklearn  # noqa: F401 - noticed before any work
+        import transformers
+        from accelerate import PartialState
 
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: PyTorch finds no GPU; leave the option out to train on the CPU")
-    output = args.output_folder.resolve()
-    folder = output / "training"
-    for name in ("model", "data"):
-        if Path(getattr(args, name)).exists():
-            setattr(args, name, str(Path(getattr(args, name)).resolve()))
-    _claim(output, folder, {key: str(value) for key, value in vars(args).items() if key != "output_folder"})
-    if (output / SCORES).is_file():
-        _show(output)
-        return
-    with needing("fairseq"):
-        load_fairseq()
-        from fairseq.tasks import TASK_REGISTRY
+        from fairseq_poolingformer.cli.finetune import base, data, job, results
 
-        from fairseq_poolingformer.cli.finetune import choices, data, evaluation, probe, processes, results, start
-    found = data.Data(args.data, args.further, args.task)
-    _check_spelling(found.training_flags)
-    begin = start.find(args.model, found.task, folder / "start", found.labels)
-    for note in (*found.notes, *begin.notes):
-        print(note)
-    commands = processes.Commands(folder)
-    if begin.command:
-        commands.note(*begin.command)
-    made = found.preprocess(commands, folder / "data", begin)
-    lengths = choices.Lengths.of(made, TASK_REGISTRY[found.task].layout)
-    examples = len(lengths.inputs)
-
-    def flags(chosen: choices.Choices) -> list[str]:
-        return choices.training_flags(chosen, begin, found.task, made, folder, lengths, found.training_flags)
-
-    saved = folder / CHOICES
-    if saved.is_file():
-        chosen = choices.Choices(**read_json_file(saved))
-    else:
-        given = vars(args)
-        chosen = choices.choose(given, begin, found.task, lengths)
-        chosen = probe.fit(chosen, flags, folder, given, examples)
-        write_lines(saved, [json.dumps(asdict(chosen), indent=1)])
-    print(f"\n{chosen.as_text(found.task, found.text, found.counts, lengths)}")
-    if not (folder / "trained").is_file():
-        commands.run("fairseq-train", *flags(chosen), take=processes.Progress(chosen.total(examples)).take_training)
-        (folder / "trained").touch()
-    evaluated = folder / "evaluated.json"
-    if not evaluated.is_file():
-        generation = {"beam": args.beam, "lenpen": args.lenpen, **asdict(chosen)}
-        result = evaluation.evaluate(commands, found, made, folder, generation)
-        write_lines(evaluated, [json.dumps(result, indent=1)])
-    result, name = read_json_file(evaluated), Path(args.data).stem
-    for note in results.leave(output, folder, made, name, found.task, result, commands):
-        print(note)
-    _show(output)
+        process = PartialState()
+        if not process.is_main_process:
+            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+        transformers.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+        given, reading = _training_options(args.further)
+        found = data.Data.read(args, reading, make_parser()._option_string_actions)
+        stopping.check()
+        settings = {name: value for name, value in vars(args).items() if name not in ("output_folder", "further")}
+        request = {
+            "MODEL": base.fingerprint(args.model),
+            "DATA": json.loads(json.dumps(found.found.corpus.inputs)),
+            **{name: json.loads(json.dumps(value, default=str)) for name, value in (settings | given).items()},
+            "reading": reading,
+        }
+        if process.is_main_process:
+            _claim(output, folder, request)
+        process.wait_for_everyone()
+        if (result := results.read_whole(output)) is None:
+            print(found.report())
+            with process.main_process_first():
+                model = base.find(args.model, found.task, folder / "start")
+            result, facts = job.train_all(found, model, args, given, folder, stopping)
+            if process.is_main_process:
+                results.leave(output, folder / result["system"] / "model", result, facts, model)
+        print(f"\n{results.as_table(result)}")
+        print(f"{output} has the model, {results.SCORES} and a card, README.md; training/ in it may be deleted")
 
 
-def _check_spelling(flags: Sequence[str]) -> None:
-    """Refuse a flag that is nearly one of this command's, and not fairseq's."""
-    from fairseq.options import get_training_parser
+def _training_options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The options that TrainingArguments has, and the others."""
+    from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 
-    known = get_training_parser()._option_string_actions
-    own = make_parser()._option_string_actions
-    for flag in (word.partition("=")[0] for word in flags if word.startswith("--")):
-        close = difflib.get_close_matches(flag, own, 1, 0.8)
-        if flag not in known and close:
-            raise ValueError(f"{flag}: there is no such option; did you mean {close[0]}?")
+    for word in (word.partition("=")[0] for word in words):
+        if word in FORMER:
+            raise UsageError(f"{word}: is {FORMER[word]} now, as transformers' TrainingArguments has it")
+        if word.lstrip("-").replace("-", "_") in DECIDED:
+            raise UsageError(f"{word}: the command decides that itself; leave it out")
+    parser = HfArgumentParser(Seq2SeqTrainingArguments, add_help=False, allow_abbrev=False)
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
+        action.required = False
+
+    def refuse(message: str) -> None:
+        raise UsageError(message)
+
+    parser.error = refuse
+    given, others = parser.parse_known_args(list(words))
+    return vars(given), others
 
 
-def _show(output: Path) -> None:
-    """Print what a finished job has found."""
-    from fairseq_poolingformer.cli.finetune import results
+def _check_place(output: Path, data: str) -> None:
+    """Refuse a folder that could not be read later, or in which the data would change."""
+    if ":" in str(output):
+        raise ValueError(f"{output}: a colon divides names of folders; name an --output-folder without one")
+    if Path(data).is_dir() and output.resolve().is_relative_to(Path(data).resolve()):
+        raise ValueError(f"{output}: lies in DATA, which would be read with it; name an --output-folder elsewhere")
 
-    print(f"\n{results.as_text(read_json_file(output / SCORES))}")
-    print(f"{output} has the model, README.md and {SCORES}; training/ in it may be deleted")
 
-
-def _claim(output: Path, folder: Path, request: Mapping[str, str]) -> None:
-    """Take a folder for this job alone, and refuse one that holds something else."""
-    file = folder / "arguments.json"
-    if output.exists() and not file.is_file() and (not output.is_dir() or any(output.iterdir())):
+def _claim(output: Path, folder: Path, request: Mapping[str, Any]) -> None:
+    """Take a folder for this job alone, and refuse one that holds something else, or was begun otherwise."""
+    if output.exists() and not folder.is_dir() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output}: is there, and not of this command; name a new folder, or move this one away first")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         lock_folder(folder)
     except BlockingIOError:
         raise ValueError(f"{output}: another finetune is running there; wait for it, or stop it") from None
-    before = read_json_file(file) if file.is_file() else request
-    differing = [name for name in request if request[name] != before.get(name)]
-    if differing and (folder / CHOICES).is_file():
-        changed = "; ".join(
-            f"{name.replace('_', '-')} was {_shown(before.get(name))}, is {_shown(request[name])}" for name in differing
-        )
-        raise ValueError(
-            f"{output}: was begun with other arguments ({changed}). Give the same ones to go on, or another "
-            f"--output-folder; MODEL may be {output} then, to begin with what it has learned"
-        )
-    write_lines(file, [json.dumps(request, indent=1)])
+    file = folder / BEGUN
+    if not file.is_file():
+        if left := [path for path in output.iterdir() if path != folder]:
+            raise ValueError(f"{left[0]}: is not of this command; name a new --output-folder")
+        for path in folder.iterdir():  # of a run that was killed before it knew what it does
+            if path.is_dir():
+                shutil.rmtree(path)
+        write_lines(file, [json.dumps(request, indent=1)])
+        return
+    before = read_json_file(file)
+    named = "give the same to go on, or another --output-folder"
+    if before["model"] != request["model"] or before["MODEL"] != request["MODEL"]:
+        what = f"MODEL {before['model']}" if before["model"] != request["model"] else f"a former {request['model']}"
+        raise ValueError(f"{output}: was begun with {what}, not with {request['model']} as it is now; {named}")
+    if before["DATA"] != request["DATA"]:
+        raise ValueError(f"{output}: was begun with other data: {request['data']} has changed; {named}")
+    if changed := [name for name in {**before, **request} if before.get(name) != request.get(name)]:
+        listed = "; ".join(f"{n} was {_shown(before.get(n))}, is {_shown(request.get(n))}" for n in changed)
+        raise ValueError(f"{output}: was begun with other arguments ({listed}); {named}")
 
 
-def _shown(value: str | None) -> str:
-    return "not given" if value in (None, "None") else value
+def _shown(value: object) -> str:
+    return "not given" if value in (None, [], False) else " ".join(value) if isinstance(value, list) else str(value)
 
 
 if __name__ == "__main__":

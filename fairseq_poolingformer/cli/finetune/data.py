@@ -1,71 +1,128 @@
-"""What a model is trained on: data as people have them, or a data folder that was made already."""
+"""What a model is trained on: records as people have them, divided by equal text, with what is suspicious in them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import argparse
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from fairseq_poolingformer.cli.finetune.choices import NOT_TRAINED
-from fairseq_poolingformer.cli.finetune.processes import Commands
-from fairseq_poolingformer.cli.finetune.start import Start
-from fairseq_poolingformer.preprocess.guess import guess
-from fairseq_poolingformer.preprocess.pipeline.run import Corpus
-from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.labels import AMOUNT_LABEL
+from fairseq_poolingformer.preprocess.guess import Guess, guess
+from fairseq_poolingformer.preprocess.pipeline.findings import SplitLook, as_text, findings, fold
+from fairseq_poolingformer.preprocess.pipeline.records import Example, Reject, parsed
+from fairseq_poolingformer.preprocess.pipeline.splits import hash_of
+from fairseq_poolingformer.text.labels import AMOUNT, ONE
 
-VOCABULARY = 8000  # symbols of a tokenizer that is trained on the data, at most
+FEWEST = 10  # examples to divide
+WITHOUT_REFERENCE = ("no summary", "empty summary", "no label", "no answers")  # reasons, which are no fault in test
 
 
+@dataclass
 class Data:
-    """The data of a job; ``flags`` are the user's for preprocessing and training, ``task`` is as for :func:`guess`.
+    """The examples of each split, with what is to be learned."""
 
-    ``task`` is fairseq's then, and ``scorer`` that of ``poolingformer score``.
-    """
+    name: str
+    found: Guess
+    splits: dict[str, list[Any]] = field(default_factory=dict)
+    looks: dict[str, SplitLook] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # sentences for people
+    is_divided: bool = False  # whether a split was taken out of the training examples
 
-    def __init__(self, data: str, flags: Sequence[str], task: str | None) -> None:
-        self.name, self.preset = data, ""  # the release that this is; "" for others
-        self.is_divided = False  # whether a split was taken out of the training files
-        self._folder = Path(data) if (Path(data) / "corpus.json").is_file() else None
-        self.corpus: Corpus | None = None  # the data as they were found; None for a data folder
-        self.counts: Mapping[str, int] = {}  # the examples of each split; empty before preprocessing
-        self.notes: Sequence[str] = ()  # sentences for people
-        if self._folder:
-            self._entries = read_json_file(self._folder / "corpus.json")
-            self.task, self.text, self.training_flags = self._of_folder(), "of a data folder", list(flags)
-            made_by = self._entries.get("corpus")
-        else:
-            self._found = guess(data, flags, task)
-            purpose, self.notes, self.is_divided = self._found.purpose, self._found.notes, self._found.is_divided
-            self.task, self.text, self.preset, made_by = purpose.task, purpose.text, purpose.preset, purpose.corpus
-            self.corpus, self.training_flags = self._found.corpus(), self._found.others
-            self._entries = self.corpus.entries
-        self.scorer = "squad" if made_by == "squad" else self.task
+    @property
+    def task(self) -> str:
+        """A key of ``PURPOSES``."""
+        return self.found.purpose.name
 
-    def _of_folder(self) -> str:
-        described = self._entries
-        task = registry.of_kind(described.get("kind")) or registry.corpora().get(described.get("corpus"))
-        if task is None or task.name in NOT_TRAINED:
-            what = f"{task.name}, which docs/pretraining.md and docs/char_lm.md train" if task else "no known task"
-            raise ValueError(f"{self._folder}: a data folder of {what}")
-        self.counts = described.get("examples", {})
-        if lacking := {"train", "valid"} - self.counts.keys():
-            raise ValueError(f"{self._folder}: has no {min(lacking)} split; preprocess again, with --valid-share 0.1")
-        return task.name
-
+    @property
     def labels(self) -> list[str]:
-        """The labels that are to be learned."""
-        return list(self._entries["labels"])
+        """The names of the labels; empty where there are none."""
+        return list(self.found.corpus.entries.get("labels", ()))
 
-    def preprocess(self, commands: Commands, folder: Path, start: Start) -> Path:
-        """Make the data folder with the model's tokenizer, and a report of it the first time; return the folder."""
-        if self._folder:
-            return self._folder
-        words = list(self._found.options)
-        if not any(word.startswith(("--gpt2-bpe", "--sentencepiece-")) for word in words):
-            words += start.tokenizer or ("--sentencepiece-train", str(VOCABULARY), "--sentencepiece-fewer")
-        words += ["--labels", *start.labels] if start.labels not in ((), (AMOUNT_LABEL,)) else []
-        words += ["--output-folder", str(folder), *["--report"] * (not (folder / "corpus.json").is_file())]
-        commands.run("poolingformer", "preprocess", self._found.purpose.corpus, *words)
-        self.counts = read_json_file(folder / "corpus.json")["examples"]
-        return folder
+    @property
+    def problem(self) -> str:
+        """One of ``PROBLEM_TYPES``."""
+        return self.found.corpus.entries.get("problem_type", ONE)
+
+    @classmethod
+    def read(cls, args: argparse.Namespace, flags: Sequence[str], known: Collection[str]) -> Data:
+        """Read all examples; ``flags`` say how, ``known`` are the command's own ones."""
+        data = cls(args.data, guess(args.data, flags, args.task, known))
+        for split in data.found.corpus.splits:
+            data._read(split, args.max_reject_fraction)
+        if "valid" not in data.splits:
+            data._divide({split: vars(args)[f"{split}_share"] for split in ("test", "valid")}, args.split_seed)
+        for split in ("train", "valid"):
+            if not data.splits.get(split):
+                raise ValueError(f"{args.data}: no examples of {split}; name files with --{split}")
+        if data.task == "question-answering":
+            for split, examples in data.splits.items():
+                without = sum(not example.answers for example in examples)
+                data.notes.append(f"{split}: {without:,} of {len(examples):,} questions have no answer")
+        return data
+
+    def _read(self, split: str, most_rejected: float) -> None:
+        corpus, seen, kept = self.found.corpus, SplitLook(), []
+        ids: set[str] = set()
+        outputs, has_classes, without = len(corpus.layout.outputs), self.problem != AMOUNT, 0
+        for record in corpus.splits[split].records():
+            example = parsed(record, corpus.parse)
+            if isinstance(example, Example) and corpus.unique_ids and example.id in ids:
+                example = Reject(f"id that was there before: {example.id[:60]}")
+            if isinstance(example, Reject) and split == "test" and example.reason.startswith(WITHOUT_REFERENCE):
+                without += 1
+            elif isinstance(example, Reject):
+                seen.reject(example.reason, f"{record.file}, line {record.line}")
+            elif isinstance(example, Example):
+                ids.add(example.id)
+                seen.add(example, outputs, has_classes)
+                kept.append(example)
+        rejected = seen.rejected.total()
+        if rejected > most_rejected * (rejected + len(kept)):
+            raise ValueError(
+                f"{self.name}: {rejected:,} of {rejected + len(kept):,} records of {split} cannot be used, first "
+                f"{next(iter(seen.rejects.values()))}; correct them, or leave out more with --max-reject-fraction"
+            )
+        if without:
+            self.notes.append(f"{split}: {without:,} documents have no reference and are left out")
+        self.splits[split], self.looks[split] = kept, seen
+
+    def _divide(self, shares: dict[str, float], seed: int) -> None:
+        """Take splits that are not there out of train, groups of equal text one after the other, by their hashes."""
+        total, groups = len(self.splits["train"]), {}
+        if total < FEWEST:
+            raise ValueError(
+                f"{self.name}: {total} examples, too few to divide; name files with --valid and --test, or give "
+                f"{FEWEST} or more"
+            )
+        for example in self.splits["train"]:
+            groups.setdefault(_text(example), []).append(example)
+        order = sorted(groups, key=lambda text: hash_of(b"%d " % seed + text.encode("utf-8", "replace")))
+        taken = [split for split in shares if split not in self.splits and shares[split]]
+        for split in taken:
+            self.splits[split] = []
+            while order and len(self.splits[split]) < shares[split] * total:
+                self.splits[split] += groups[order.pop()]
+        self.splits["train"] = [example for text in order for example in groups[text]]
+        if not order or "valid" not in taken:
+            raise ValueError(f"{self.name}: too few different texts to divide; name files with --valid and --test")
+        percent = " and ".join(f"{100 * shares[split]:g} % as {split}" for split in taken)
+        self.notes.append(f"no file says {' or '.join(taken)}: by a hash of the texts, {percent}")
+        self.is_divided = True
+
+    def report(self) -> str:
+        """What was read and what is suspicious in it, for people."""
+        found = self.found
+        columns = f"columns used: {', '.join(found.used) or found.purpose.text}"
+        columns += f"; left out: {', '.join(found.left_out)}" if found.left_out else ""
+        counts = ", ".join(f"{len(examples):,} {split}" for split, examples in self.splits.items())
+        looked = as_text(self.name, findings(found.corpus, self.looks))
+        return "\n".join([f"{self.task}, {columns}", f"examples: {counts}", *self.notes, *looked])
+
+
+def _text(example: Any) -> str:
+    """What decides where an example goes: the text, without the question about it and without a second text."""
+    if hasattr(example, "answers"):
+        return fold(example.texts[1])
+    if hasattr(example, "sentences"):
+        return fold(" ".join(example.texts))
+    return fold(example.texts[0].removeprefix(getattr(example, "query", "")))

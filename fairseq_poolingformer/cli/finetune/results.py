@@ -1,114 +1,100 @@
-"""The figures of a trained model for people, and the folder that it leaves."""
+"""The figures of a training for people, its card, and the folder that it leaves."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from fairseq_poolingformer.checkpoint_reader.checkpoints import OPTIMIZER, load
-from fairseq_poolingformer.cli import convert
-from fairseq_poolingformer.cli.finetune.evaluation import checkpoint_of
-from fairseq_poolingformer.cli.finetune.processes import Commands
-from fairseq_poolingformer.extras import MissingLibraryError
-from fairseq_poolingformer.patches.long_jobs import companions
+from fairseq_poolingformer.cli.finetune.base import Base
+from fairseq_poolingformer.cli.finetune.training import duration
+from fairseq_poolingformer.huggingface.card import source_of
 from fairseq_poolingformer.tasks.shared.estimates import RESAMPLES
-from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
+from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.table import aligned
-from fairseq_poolingformer.weights import ConversionError, card, files
-from fairseq_poolingformer.weights.convert import FAMILIES, default_model_type
-from fairseq_poolingformer.weights.heads import HEADS
+from fairseq_poolingformer.weights.card import CARD, head, model_index, table, task_of
 
-CHECKPOINT = "model.pt"
-ENDS = {head.task: head.end for head in HEADS} | {"long_summarization": "ForConditionalGeneration"}
-USE = "`poolingformer predict DATA-FOLDER --path FOLDER --output predictions`; the tokenizer is in `tokenizer/`."
+SCORES = "scores.json"  # the last file of a whole folder
+HIDDEN = ("precision_", "recall_", "f1_", "best_")  # figures of each label, and thresholds, which SCORES has
 FEW = 30  # examples, of which figures say little
 
 
-def as_text(result: Mapping[str, Any]) -> str:
-    """The figures, for people."""
-    if not result["figures"]:
-        released = " ".join(result.get("made_of", ())) or "RELEASED-FILE"
-        scored = f"poolingformer score --task {result['task']} {result['predictions']} --gold {released}"
-        return f"{result['split']} is predicted; what is right is not known here: {scored} compares"
-    rows = [[f"{result['split']}, {result['examples']:,} examples", "%", f"95 % of {RESAMPLES} resamples (bootstrap)"]]
-    rows += [[_title(name), f"{one['mean']:.2f}", _interval(one)] for name, one in result["figures"].items()]
-    notes = []
-    if missing := result.get("without_prediction"):
-        notes.append(f"{missing:,} more were left out or rejected before, and count nowhere")
+def as_table(result: Mapping[str, Any]) -> str:
+    """The figures of all systems and baselines, for people."""
+    systems = result["systems"]
+    names = [name for name in next(iter(systems.values()))["figures"] if not name.startswith(HIDDEN)]
+    head = [f"{result['split']}, {result['examples']:,} examples", "tokens", "training", *map(_title, names)]
+    rows = [head]
+    for name, one in systems.items():
+        took = duration(one["seconds"]) if "seconds" in one else ""
+        tokens = f"{one['tokens']:,}" if "tokens" in one else ""
+        rows.append([name, tokens, took, *(_cell(one["figures"].get(figure)) for figure in names)])
+    lines = [aligned(rows), f"in %; in brackets the 95 % interval of {RESAMPLES:,} resamples (bootstrap)"]
+    if result["split"] == "valid":
+        lines.append("these examples also chose the checkpoint, so that the figures are a little too good")
     if result["examples"] < FEW:
-        notes.append(f"{result['examples']} examples are few: these figures say little")
-    return "\n".join([aligned(rows), *notes])
+        lines.append(f"{result['examples']} examples are few: these figures say little")
+    return "\n".join(lines)
 
 
 def _title(figure: str) -> str:
     return "mse (not in %)" if figure == "mse" else figure
 
 
-def _interval(one: Mapping[str, float]) -> str:
-    return f"[{one['low']:.2f}, {one['high']:.2f}]" if "low" in one else ""
+def _cell(one: Mapping[str, float] | None) -> str:
+    if one is None:
+        return ""
+    return f"{one['mean']:.2f}" + (f" [{one['low']:.2f}, {one['high']:.2f}]" if "low" in one else "")
 
 
-def leave(
-    output: Path, folder: Path, data: Path, name: str, task: str, result: Mapping[str, Any], commands: Commands
-) -> list[str]:
-    """Put the model into its folder: for fairseq and for transformers, with dictionary, tokenizer and card."""
-    with atomic_write(output / CHECKPOINT) as path:
-        torch.save({**load(checkpoint_of(folder), (OPTIMIZER,)), OPTIMIZER: None}, path)
-    companions.copy(data, output)
-    shutil.copyfile(data / "corpus.json", output / "corpus.json")
-    notes = []
-    try:
-        if task not in ENDS:
-            raise ConversionError(f"transformers has no model with a head for {task}")
-        _convert(output, folder / "transformers", commands)
-    except (ConversionError, MissingLibraryError) as error:
-        notes.append(f"for fairseq only: {error}")
-        settings, parameters, training = files.read_training(output / CHECKPOINT)
-        family = FAMILIES[default_model_type(settings)]
-        end = ENDS.get(task, "ForQuestionAnswering")  # others ask a question about a document, too
-        facts = {"library": "fairseq", "architecture": end, "training": training}
-        text = card.model_card(output.name, family, settings, parameters, **facts, use=USE)
-        (output / card.CARD).write_text(text, encoding="utf-8")
-    _complete_card(output / card.CARD, read_json_file(data / "corpus.json")["corpus"], name, result)
-    write_lines(output / "scores.json", [json.dumps(result, indent=1)])
-    return notes
+def leave(output: Path, made: Path, result: dict[str, Any], facts: Mapping[str, Any], base: Base) -> None:
+    """Put the chosen model into its folder with a card; SCORES comes last, and names every file with its size."""
+    (made / CARD).unlink(missing_ok=True)
+    for path in sorted(made.iterdir()):
+        shutil.copyfile(path, output / path.name)
+    kind = read_json_file(output / "config.json")["architectures"][0]
+    (output / CARD).write_text(_card(output.name, kind, result, facts, base), encoding="utf-8")
+    files = {path.name: path.stat().st_size for path in sorted(output.iterdir()) if path.is_file()}
+    write_lines(output / SCORES, [json.dumps({**result, "files": files}, indent=1)])
 
 
-def _convert(output: Path, scratch: Path, commands: Commands) -> None:
-    """Put the model into its folder for transformers."""
-    made = scratch / output.name  # whose name the card takes
-    shutil.rmtree(scratch, ignore_errors=True)  # of a run that was stopped here
-    words = ("convert", "to-huggingface", str(output / CHECKPOINT), str(made))
-    commands.note("poolingformer", *words)
-    with contextlib.redirect_stdout(io.StringIO()):
-        args = convert.make_parser().parse_args(words[1:])
-        args.convert(args)
-    for path in made.iterdir():
-        path.replace(output / path.name)
-    shutil.rmtree(scratch)
+def read_whole(output: Path) -> dict[str, Any] | None:
+    """What a finished folder has found; None of one that is not finished."""
+    if not (output / SCORES).is_file():
+        return None
+    result = read_json_file(output / SCORES)
+    for name, size in result["files"].items():
+        if not (output / name).is_file() or (name != CARD and (output / name).stat().st_size != size):
+            raise ValueError(f"{output / name}: is gone or has changed; name another --output-folder to train again")
+    return result
 
 
-def _complete_card(path: Path, corpus: str, name: str, result: Mapping[str, Any]) -> None:
-    """Add the figures to a card, and call the data by their own name, not by that of the command that read them."""
-    text = path.read_text(encoding="utf-8")
-    for quoted in ('"{}"', "`{}`"):
-        text = text.replace(quoted.format(corpus), quoted.format(name))
-    if figures := {_title(figure): one for figure, one in result["figures"].items()}:
-        facts, end, rest = text.partition("\n---\n")
-        facts, task = facts.partition("\nmodel-index:")[0], re.search(r'^pipeline_tag: "(.*)"$', facts, re.MULTILINE)[1]
-        split = "validation" if result["split"] == "valid" else result["split"]
-        means = {title: f"{one['mean']:.2f}" for title, one in figures.items()}
-        index = "\n".join(card.model_index(path.parent.name, task, name, split, means))
-        rows = {title: f"{means[title]} {_interval(one)}".rstrip() for title, one in figures.items()}
-        title = f"Results on {result['examples']:,} examples of {result['split']}, % [95 % interval]"
-        text = f"{facts}\n{index}{end}{rest}\n{card.table(title, rows)}\n"
-    path.write_text(text, encoding="utf-8")
+def _card(name: str, kind: str, result: Mapping[str, Any], facts: Mapping[str, Any], base: Base) -> str:
+    system = result["systems"][result["system"]]
+    figures = {_title(figure): one for figure, one in system["figures"].items() if not figure.startswith(HIDDEN)}
+    split = "validation" if result["split"] == "valid" else result["split"]
+    task, auto = task_of(kind)
+    means = {title: f"{one['mean']:.2f}" for title, one in figures.items()}
+    source = source_of(base.name, local_files_only=True)
+    tags = {"library_name": "transformers", "pipeline_tag": task, **source}
+    own = "import fairseq_poolingformer.huggingface  # registers the model\n" if kind.startswith("Pooling") else ""
+    licence = source.get("license", "not known: that of the base and of the data")
+    rows = {"base": f"`{source.get('base_model', base.name)}`", "licence": licence, **facts}
+    of_systems = {one: ", ".join(_of(found["figures"], figures)) for one, found in result["systems"].items()}
+    parts = [
+        head(tags, ["long-documents"], model_index(name, task, str(facts["data"]), split, means)),
+        f"# {name}",
+        table("Training", rows),
+        table(f"Results on {result['examples']:,} examples of {split}, % [95 % interval]", of_systems),
+        f"## Use\n\n```python\n{own}from transformers import {auto}, AutoTokenizer\n\n"
+        f'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\nmodel = {auto}.from_pretrained("FOLDER")\n```',
+        "Nobody has written here yet what the model is good for, its limits and biases.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _of(figures: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    return [f"{_title(name)} {_cell(one)}" for name, one in figures.items() if _title(name) in names]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 from xml.etree import ElementTree
@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from fairseq_poolingformer.tasks.shared.answers import compared
-from fairseq_poolingformer.tasks.shared.estimates import Mean, shares
+from fairseq_poolingformer.tasks.shared.estimates import Mean, Statistic, shares, statistics_of_shares
 from fairseq_poolingformer.tasks.shared.examples import Examples, Segment, Symbols, count_pieces, cut
 from fairseq_poolingformer.text import labels
 from fairseq_poolingformer.text.data_folder import Layout
@@ -42,7 +42,7 @@ class ClassificationSplit(Split):
     label: Sequences
 
 
-read_labels = functools.partial(labels.read_labels, layout=ClassificationSplit.layout)
+read_labels = partial(labels.read_labels, layout=ClassificationSplit.layout)
 
 
 def amounts_as_integers(amounts: np.ndarray) -> np.ndarray:
@@ -128,18 +128,20 @@ def _figures_of_labels(
     """The figures of (right, predicted) labels; ``files`` have those of all documents."""
     same = [100 * (right == label) for right, label in pairs]
     figures: dict[str, float | int] = {"accuracy": Mean.of(sum(same) / len(same), same)}
-    each = {}
-    for name in sorted(frozenset().union(*(_as_set(label) for file in files for label in file.values()))):
-        hits = sum(name in right and name in label for right, label in pairs)
-        predicted, there = (sum(name in pair[side] for pair in pairs) for side in (1, 0))
-        each[name] = hits, predicted, there
+    names = sorted(frozenset().union(*(_as_set(label) for file in files for label in file.values())))
+    found, there = (np.array([[name in pair[side] for name in names] for pair in pairs], int) for side in (1, 0))
+    counts = np.stack([found & there, found, there], 1)  # (n, 3, labels)
     if any(isinstance(label, tuple) for file in files for label in file.values()):
-        f1 = [shares(*counts)["f1"] for counts in each.values()]
-        figures |= shares(*map(sum, zip((0, 0, 0), *each.values(), strict=True)))
-        figures |= {"macro_f1": sum(f1) / max(len(f1), 1)}
-    for name, counts in each.items():
-        figures |= {f"{kind}_{name}": value for kind, value in shares(*counts).items()}
+        figures |= statistics_of_shares(counts.sum(axis=2))
+    figures |= {"macro_f1": Statistic.of(counts, _macro_f1)} if names else {}
+    for name, each in zip(names, counts.sum(axis=0).T.tolist(), strict=True):
+        figures |= {f"{kind}_{name}": value for kind, value in shares(*each).items()}
     return figures
+
+
+def _macro_f1(counts: np.ndarray) -> float:
+    hits, found, there = counts.sum(axis=0)
+    return float(np.mean(200 * hits / np.maximum(found + there, 1)))
 
 
 def _figures_of_amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]]) -> dict[str, float | int]:
@@ -147,7 +149,8 @@ def _figures_of_amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]])
 
     right, found = _amounts(predictions, pairs)
     correlations = {
-        name: _correlation(of, right, found) for name, of in (("pearson", pearsonr), ("spearman", spearmanr))
+        name: Statistic.of(np.stack([right, found], 1), partial(_correlation, of))
+        for name, of in (("pearson", pearsonr), ("spearman", spearmanr))
     }
     errors = (right - found) ** 2
     return correlations | {"mse": Mean.of(float(np.mean(errors)), errors)}
@@ -161,8 +164,9 @@ def _amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]]) -> np.ndar
         raise ValueError(f"{predictions}: amounts, and a label is not a number; are the gold files others?") from None
 
 
-def _correlation(of: Callable, x: np.ndarray, y: np.ndarray) -> float:
-    """100 times a correlation of two (n,) arrays; 0 where it is not defined."""
+def _correlation(of: Callable, pairs: np.ndarray) -> float:
+    """100 times a correlation of (n, 2) numbers; 0 where it is not defined."""
+    x, y = pairs.T
     if len(x) < 2 or not (np.ptp(x) and np.ptp(y)):
         return 0.0
     return 100 * float(of(x, y).statistic)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -37,8 +38,28 @@ class Mean(float):
         return Mean.of(factor * float(self), factor * self.values)
 
 
+class Statistic(float):
+    """A figure that is no mean over examples, such as F1, and knows how to compute itself of any of them."""
+
+    table: np.ndarray  # (n, …) what each example adds
+    of_rows: Callable[[np.ndarray], float]
+
+    @classmethod
+    def of(cls, table: np.ndarray, of_rows: Callable[[np.ndarray], float]) -> Statistic:
+        """The figure of all examples."""
+        found = cls(of_rows(table))
+        found.table, found.of_rows = table, of_rows
+        return found
+
+    def interval(self) -> tuple[float, float]:
+        """Its 95% bootstrap interval."""
+        rng, count = np.random.default_rng(SEED), len(self.table)
+        drawn = [self.of_rows(self.table[rng.integers(count, size=count)]) for _ in range(RESAMPLES)]
+        return tuple(interval(np.array(drawn)).tolist())
+
+
 def intervals(figures: Mapping[str, float | int]) -> dict[str, tuple[float, float]]:
-    """The 95% bootstrap interval of each figure that is a :class:`Mean`; those of as many examples share resamples."""
+    """The 95% bootstrap interval of each mean and each statistic; means of as many examples share resamples."""
     by_count: dict[int, dict[str, np.ndarray]] = {}
     for name, one in figures.items():
         if isinstance(one, Mean):
@@ -48,6 +69,7 @@ def intervals(figures: Mapping[str, float | int]) -> dict[str, tuple[float, floa
         for columns in by_count.values()
         for name, estimate in zip(columns, bootstrap_means(np.column_stack(list(columns.values()))), strict=True)
     }
+    found |= {name: one.interval() for name, one in figures.items() if isinstance(one, Statistic)}
     return {name: found[name] for name in figures if name in found}
 
 
@@ -63,6 +85,15 @@ def bootstrap_means(table: np.ndarray, seed: int = SEED) -> list[Estimate]:
 def interval(means: np.ndarray) -> np.ndarray:
     """(2, …) the 95% percentile interval of (:data:`RESAMPLES`, …) means."""
     return np.percentile(means, [2.5, 97.5], axis=0)
+
+
+def statistics_of_shares(counts: np.ndarray) -> dict[str, Statistic]:
+    """Precision, recall and F1 in percent of (n, 3) counts of each example: hits, found, there."""
+
+    def of_rows(table: np.ndarray, name: str) -> float:
+        return shares(*table.sum(axis=0).tolist())[name]
+
+    return {name: Statistic.of(counts, partial(of_rows, name=name)) for name in ("precision", "recall", "f1")}
 
 
 def shares(hits: int, found: int, there: int) -> dict[str, float]:

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from fairseq_poolingformer.tasks.shared.answers import compared
-from fairseq_poolingformer.tasks.shared.estimates import shares
+from fairseq_poolingformer.tasks.shared.estimates import Statistic, shares, statistics_of_shares
 from fairseq_poolingformer.tasks.shared.examples import Segment, WordExamples, WordSplit
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.columns import documents
@@ -169,6 +169,11 @@ def _labelled(fields: dict) -> LabelledWords:
     return LabelledWords([replace_lone_surrogates(str(token)) for token in tokens], labels, sentences)
 
 
+def _share_of_words(counts: np.ndarray) -> float:
+    right, words = counts.sum(axis=0)
+    return 100 * float(right / max(words, 1))
+
+
 def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     """Compare predicted labels with the released ones.
 
@@ -184,11 +189,12 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
             if word != right:
                 raise ValueError(f"{predictions}, {name}: word {number} is {word!r}, and the gold files have {right!r}")
     pairs = [(document.labels, there[name]) for name, document in found.items()]
-    counts = EntityCounts.of(
-        (entities(own, right.sentences), entities(right.labels, right.sentences)) for own, right in pairs
-    )
-    same = [one == other for own, right in pairs for one, other in zip(own, right.labels, strict=True)]
-    figures: dict[str, float | int] = {"accuracy": 100 * sum(same) / len(same) if same else 0.0, **counts.figures()}
+    each = [(entities(own, right.sentences), entities(right.labels, right.sentences)) for own, right in pairs]
+    counts = EntityCounts.of(each)
+    same = [[one == other for one, other in zip(own, right.labels, strict=True)] for own, right in pairs]
+    words = np.array([[sum(one), len(one)] for one in same], float).reshape(-1, 2)
+    figures: dict[str, float | int] = {"accuracy": Statistic.of(words, _share_of_words)}
+    figures |= statistics_of_shares(np.array([[len(a & b), len(a), len(b)] for a, b in each], int).reshape(-1, 3))
     for kind in sorted({*counts.found, *counts.there}):
         figures |= {f"{name}_{kind}": value for name, value in counts.figures(kind).items()}
     return figures | {"examples": len(found), "without_prediction": len(there) - len(found)}

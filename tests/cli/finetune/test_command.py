@@ -4,53 +4,85 @@ import json
 
 import pytest
 
-from fairseq_poolingformer.cli.finetune import command as finetune
+from fairseq_poolingformer.cli.finetune import command
+from fairseq_poolingformer.command import UsageError
 
 
 def test_model_and_data_come_first(capsys):
     """Or else ``--patience 3 MODEL DATA`` would take 3 for the model."""
     with pytest.raises(SystemExit):
-        finetune.main(["--patience", "3", "model", "data", "--output-folder", "run"])
+        command.main(["--seed", "3", "model", "data", "--output-folder", "run"])
     assert "give MODEL and DATA first" in capsys.readouterr().err
 
 
-def test_flags_that_it_does_not_know_are_kept():
-    args = finetune.make_parser().parse_args(
-        ["m", "d", "--patience", "3", "--output-folder", "r", "--text-key", "body"]
-    )
-    assert args.further == ["--patience", "3", "--text-key", "body"]
-    assert args.lr is None
+def test_options_of_transformers_keep_their_names():
+    words = ["--learning_rate", "3e-5", "--bf16", "--text-key", "body", "--eval-steps=7", "--columns", "a", "b"]
+    given, others = command._training_options(words)
+    assert given == {"learning_rate": 3e-5, "bf16": True, "eval_steps": 7}
+    assert others == ["--text-key", "body", "--columns", "a", "b"]
 
 
-def test_other_arguments_are_refused_once_a_training_was_decided_on(tmp_path):
-    run, training = tmp_path / "run", tmp_path / "run" / "training"
-    finetune._claim(run, training, {"lr": "1", "epochs": "2"})
-    finetune._claim(run, training, {"lr": "3", "epochs": "2"})
-    (training / finetune.CHOICES).write_text("{}")
-    with pytest.raises(ValueError, match=r"begun with other arguments \(lr was 3, is 4\)"):
-        finetune._claim(run, training, {"lr": "4", "epochs": "2"})
-    assert json.loads((training / "arguments.json").read_text())["lr"] == "3"
-    finetune._claim(run, training, {"lr": "3", "epochs": "2"})
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--epochs", "3"], "--epochs: is --num_train_epochs now"),
+        (["--resume-from-checkpoint=x"], "the command decides that itself"),
+        (["--learning_rate", "fast"], "--learning_rate.*fast"),
+    ],
+)
+def test_options_that_it_does_not_take(words, message):
+    with pytest.raises(UsageError, match=message):
+        command._training_options(words)
 
 
-@pytest.mark.parametrize("is_file", [True, False])
-def test_what_is_not_its_own_is_left_alone(tmp_path, is_file):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "thesis.txt").touch()
-    taken = tmp_path / "run" / "thesis.txt" if is_file else tmp_path / "run"
-    with pytest.raises(ValueError, match="is there, and not of this command"):
-        finetune._claim(taken, taken / "training", {})
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.txt"]
+def test_places_of_an_output(tmp_path):
+    with pytest.raises(ValueError, match="a colon divides names of folders"):
+        command._check_place(tmp_path / "a:b", "data")
+    (tmp_path / "data").mkdir()
+    with pytest.raises(ValueError, match="lies in DATA"):
+        command._check_place(tmp_path / "data" / "run", str(tmp_path / "data"))
+    command._check_place(tmp_path / "run", str(tmp_path / "data"))
 
 
-def test_a_gpu_that_is_not_there_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert finetune.main(["m", "d", "--output-folder", str(tmp_path / "run"), "--device", "cuda"]) == 1
-    assert "--device cuda: PyTorch finds no GPU" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
+REQUEST = {"model": "m", "MODEL": "digest", "data": "d", "DATA": {"train": [1]}, "learning_rate": 1.0, "reading": []}
 
 
-def test_flags_that_nobody_has_are_corrected():
-    finetune._check_spelling(["--patience", "3", "--max-epoch=2", "--clip-norm", "0.1"])
-    with pytest.raises(ValueError, match="--lenght: there is no such option; did you mean --length"):
-        finetune._check_spelling(["--patience", "3", "--lenght=512"])
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model": "n"}, "was begun with MODEL m, not with n"),
+        ({"MODEL": "other"}, "was begun with a former m, not with m as it is now"),
+        ({"DATA": {"train": [2]}}, "was begun with other data: d has changed"),
+        ({"learning_rate": 2.0}, r"other arguments \(learning_rate was 1.0, is 2.0\)"),
+        ({"reading": ["--text-key", "x"]}, r"\(reading was not given, is --text-key x\)"),
+        ({"seed": 3}, r"\(seed was not given, is 3\)"),
+    ],
+)
+def test_a_folder_is_of_one_model_data_and_settings(tmp_path, changed, message):
+    run = tmp_path / "run"
+    command._claim(run, run / "training", REQUEST)
+    command._claim(run, run / "training", REQUEST)
+    with pytest.raises(ValueError, match=f"{message}.*give the same to go on, or another --output-folder"):
+        command._claim(run, run / "training", REQUEST | changed)
+    assert json.loads((run / "training" / command.BEGUN).read_text()) == REQUEST
+
+
+def test_a_run_that_was_killed_in_its_first_moments_begins_anew(tmp_path):
+    run = tmp_path / "run"
+    (run / "training" / "start").mkdir(parents=True)
+    (run / "training" / "start" / "config.json").write_text("of another model")
+    command._claim(run, run / "training", REQUEST)
+    assert not (run / "training" / "start").exists()
+
+
+@pytest.mark.parametrize("place", ["thesis", "thesis/notes.txt", "begun"])
+def test_what_is_not_its_own_is_left_alone(tmp_path, place):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "notes.txt").touch()
+    (tmp_path / "begun" / "training").mkdir(parents=True)
+    (tmp_path / "begun" / "notes.txt").touch()
+    taken = tmp_path / place
+    with pytest.raises(ValueError, match="not of this command"):
+        command._claim(taken, taken / "training", REQUEST)
+    assert (tmp_path / "thesis" / "notes.txt").exists()
+    assert (tmp_path / "begun" / "notes.txt").exists()

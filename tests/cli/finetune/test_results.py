@@ -1,57 +1,49 @@
-"""The figures on a model's card, as the Hub reads them."""
+"""The table of a job, and the folders that are believed."""
+
+import json
 
 import pytest
 
-from fairseq_poolingformer.cli.finetune.results import _complete_card, as_text
-from fairseq_poolingformer.weights.card import Training, model_card
-from fairseq_poolingformer.weights.convert import FAMILIES
+from fairseq_poolingformer.cli.finetune import results
 
+FIGURES = {"accuracy": {"mean": 80.0, "low": 70.0, "high": 90.0}, "precision_a": {"mean": 1.0}, "mse": {"mean": 2.0}}
 RESULT = {
     "split": "test",
     "examples": 40,
-    "figures": {"accuracy": {"mean": 62.5, "low": 50.0, "high": 75.004}, "mse": {"mean": 0.123456}},
+    "system": "long",
+    "systems": {"long": {"tokens": 4096, "seconds": 130, "figures": FIGURES}, "always a": {"figures": FIGURES}},
 }
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """The card of a model whose training knows its validation loss, trained on labelled texts."""
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "corpus.json").write_text('{"corpus": "labelled_text", "examples": {"train": 320, "valid": 40}}')
-    settings = {"data": str(data), "arch": "poolingformer_roberta_base", "max_positions": 4096}
-    (tmp_path / "judge").mkdir()
-    facts = {"architecture": "PoolingformerRobertaForSequenceClassification", "training": Training(90, "loss", 0.5)}
-    text = model_card("judge", FAMILIES["poolingformer-roberta"], settings, {}, **facts)
-    (tmp_path / "judge" / "README.md").write_text(text)
-    return tmp_path / "judge"
-
-
-@pytest.mark.parametrize(("split", "named"), [("test", "test"), ("valid", "validation")])
-def test_the_hub_reads_the_figures_that_the_report_prints(folder, split, named):
-    hub = pytest.importorskip("huggingface_hub")
-    _complete_card(folder / "README.md", "labelled_text", "reviews", {**RESULT, "split": split})
-    data = hub.ModelCard.load(folder / "README.md").data
-    assert [(one.metric_type, one.metric_value) for one in data.eval_results] == [
-        ("accuracy", 62.5),
-        ("mse (not in %)", 0.12),
+def test_the_table_has_systems_and_baselines():
+    head, long, always, note = results.as_table(RESULT).splitlines()
+    assert head.split("  ")[0] == "test, 40 examples"
+    assert [word.strip() for word in long.split("  ") if word] == [
+        "long",
+        "4,096",
+        "2 minutes",
+        "80.00 [70.00, 90.00]",
+        "2.00",
     ]
-    assert {(one.dataset_name, one.dataset_split, one.task_type) for one in data.eval_results} == {
-        ("reviews", named, "text-classification")
-    }
-    assert (data.model_name, data.pipeline_tag) == ("judge", "text-classification")
-    report = as_text({**RESULT, "split": split})
-    text = (folder / "README.md").read_text()
-    for one in data.eval_results:
-        assert one.metric_type in report
-        assert f"{one.metric_value:.2f}" in report
-    assert "| accuracy | 62.50 [50.00, 75.00] |" in text
-    assert text.count("model-index:") == 1
-    assert "| validation, loss | 0.5 |" in text
+    assert "precision_a" not in head
+    assert "mse (not in %)" in head
+    assert always.startswith("always a")
+    assert "1,000 resamples" in note
 
 
-def test_a_card_without_figures_keeps_the_loss(folder):
-    hub = pytest.importorskip("huggingface_hub")
-    _complete_card(folder / "README.md", "labelled_text", "reviews", {**RESULT, "figures": {}})
-    [found] = hub.ModelCard.load(folder / "README.md").data.eval_results
-    assert (found.metric_type, found.metric_value, found.dataset_name) == ("loss", 0.5, "reviews")
+@pytest.mark.parametrize(
+    ("changed", "note"), [({"split": "valid"}, "also chose the checkpoint"), ({"examples": 3}, "3 examples are few")]
+)
+def test_what_a_reader_of_figures_must_know(changed, note):
+    assert note in results.as_table(RESULT | changed)
+    assert note not in results.as_table(RESULT)
+
+
+def test_a_folder_is_believed_where_it_is_whole(tmp_path):
+    assert results.read_whole(tmp_path) is None
+    (tmp_path / "model.safetensors").write_text("weights")
+    (tmp_path / results.SCORES).write_text(json.dumps(RESULT | {"files": {"model.safetensors": 7}}))
+    assert results.read_whole(tmp_path)["examples"] == 40
+    (tmp_path / "model.safetensors").write_text("weig")
+    with pytest.raises(ValueError, match=r"model\.safetensors: is gone or has changed; name another --output-folder"):
+        results.read_whole(tmp_path)

@@ -1,0 +1,180 @@
+"""The model that a training begins with: what MODEL names, in its own length or made long."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors.torch import load_file
+from torch import nn
+from transformers import AutoConfig, AutoTokenizer
+
+from fairseq_poolingformer import huggingface
+from fairseq_poolingformer.cli import convert
+from fairseq_poolingformer.huggingface.families import FAMILIES, family_of
+from fairseq_poolingformer.huggingface.short_models import WINDOWED, why_not
+from fairseq_poolingformer.settings import as_text, layer_numbers, per_layer
+from fairseq_poolingformer.text.digests import digest_of
+from fairseq_poolingformer.weights import files, sentencepiece_model
+
+DEMO = "demo"  # the small model that comes with the package
+DEMO_FOLDER = Path(huggingface.__file__).parent.parent / "demo_model"
+DEMO_LEVELS = {"window_size": "4,16,32,32", "pooled_layers": "2-3", "pooled_window_size": "256"}
+LONG = 4096  # tokens that a model is made to read at most, unless --length says more
+UNLIMITED = 10**6  # tokens, which tokenizers have that know no limit
+SHORT, WINDOW, TWO_LEVELS = SYSTEMS = ("short", "window", "long")
+ENDS = {  # of the classes for a task; before them comes the family's name
+    "summarization": "ForConditionalGeneration",
+    "classification": "ForSequenceClassification",
+    "token-labels": "ForTokenClassification",
+    "question-answering": "ForQuestionAnswering",
+}
+
+
+@dataclass
+class Base:
+    """A model of transformers before its training."""
+
+    name: str  # as the user named it
+    place: str  # what transformers opens: a folder, or a name on the Hub
+    task: str  # a key of ENDS
+    notes: list[str] = field(default_factory=list)  # sentences for people
+
+    def __post_init__(self) -> None:
+        self.config = _config(self.name, self.place)
+        try:
+            spaces = {"add_prefix_space": True} if self.task == "token-labels" else {}  # GPT-2's kind needs it
+            self.tokenizer = AutoTokenizer.from_pretrained(self.place, **spaces)
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise ValueError(
+                f"{self.name}: its tokenizer cannot be read: {' '.join(str(error).split())[:200]}"
+            ) from error
+        if len(self.tokenizer) <= len(self.tokenizer.all_special_ids):
+            raise ValueError(f"{self.name}: has no tokenizer; put its files beside config.json")
+        if self.tokenizer.pad_token is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
+        self.auto = getattr(transformers, f"AutoModel{'ForSeq2SeqLM' if self.writes else ENDS[self.task]}")
+        kind = self.config.model_type
+        if type(self.config) not in self.auto._model_mapping:
+            needed = "a decoder, as BART and T5 have" if self.writes else f"a class …{ENDS[self.task]}"
+            raise ValueError(f"{self.name}: a {kind}, and {self.task} needs {needed}; take another model")
+        if self.task in ("token-labels", "question-answering") and not self.tokenizer.is_fast:
+            raise ValueError(f"{self.name}: its tokenizer does not say where tokens lie in a text; take another model")
+        family = family_of(kind)
+        first = family.layout.first_position if family else 0  # positions that the configuration counts beside
+        self.is_long = kind in FAMILIES
+        end = "MTModel" if kind == "marian" else ENDS[self.task]
+        self.long_class = family and getattr(huggingface, f"Poolingformer{family.name}{end}", None)
+        self.why_not_long = "" if self.long_class else why_not(kind)
+        names = ("max_encoder_position_embeddings", "max_position_embeddings", "n_positions")
+        counted = next((value for name in names if (value := getattr(self.config, name, None))), UNLIMITED)
+        self.length = min(counted - first, self.tokenizer.model_max_length, UNLIMITED)  # tokens that it reads
+        self.unused = first if family and not family.has_decoder else 0
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes texts."""
+        return self.task == "summarization"
+
+    def reads(self, longest: int, asked: int | None, keep_short: bool) -> int:
+        """Decide how many tokens are read of documents, most of which have up to ``longest``."""
+        if self.is_long or keep_short or not self.long_class:
+            if asked and asked > self.length:
+                reason = "--keep-short" if keep_short else "as it is" if self.is_long else self.why_not_long
+                raise ValueError(f"--length {asked}: {self.name} reads {self.length:,} tokens ({reason})")
+            return asked or min(self.length, LONG if self.length == UNLIMITED else self.length)
+        if asked or longest <= self.length:
+            return asked or self.length
+        return max(self.length, min(LONG, 2 ** (longest - 1).bit_length()))
+
+    def build(self, system: str, length: int, labels: list[str], problem: str) -> nn.Module:
+        """Load it as one of SYSTEMS, in float32; a head for the same labels is kept."""
+        own = list(self.config.id2label.values()) if ENDS[self.task] in str(self.config.architectures) else []
+        names = own if sorted(own) == sorted(labels) else labels
+        named = {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
+        given = {"dtype": torch.float32, **(named if labels else {})}
+        model = self.auto.from_pretrained(self.place, ignore_mismatched_sizes=True, **given)
+        if system != SHORT and not self.is_long:
+            settings = {"max_position_embeddings": max(length, self.length) + self.unused}
+            made = self.long_class.from_short(model, **settings)
+            if system == WINDOW:
+                window = {"pooled_layers": "none", "window_size": equal_cost(made.config)}
+                made = self.long_class.from_short(model, **settings, **window)
+            model = made
+        if self.task == "classification":
+            model.config.problem_type = problem
+        model.config.pad_token_id = self.tokenizer.pad_token_id
+        return model.train()
+
+
+def fingerprint(name: str) -> str:
+    """What tells a model from another one, or from itself after a change."""
+    path = Path(name)
+    if not path.exists():
+        return DEMO if name == DEMO else str(getattr(_config(name, name), "_commit_hash", None))
+    inside = [path] if path.is_file() else sorted(one for one in path.iterdir() if one.is_file())
+    return json.dumps({one.name: digest_of(one) for one in inside if one.suffix != ".md"})
+
+
+def _config(name: str, place: str) -> Any:
+    try:
+        return AutoConfig.from_pretrained(place)
+    except (OSError, ValueError, KeyError) as error:
+        what = "cannot be read" if Path(place).exists() else "no such folder or file, and not found on the Hub"
+        raise ValueError(f"{name}: {what}: {' '.join(str(error).split())[:200]}") from error
+
+
+def find(name: str, task: str, scratch: Path) -> Base:
+    """Find the model that a folder, a checkpoint of fairseq, or a name on the Hub is; conversions go to ``scratch``."""
+    path, notes = Path(name), []
+    if name == DEMO and not path.exists():
+        place = scratch / DEMO
+        if not place.exists():
+            _write_demo(place)
+        notes.append("the demo model comes with the package; it knows made documents alone")
+    elif path.is_file() or ((path / "model.pt").is_file() and not (path / "config.json").is_file()):
+        checkpoint, place = path if path.is_file() else path / "model.pt", scratch / "converted"
+        if not place.exists():
+            args = convert.make_parser().parse_args(["to-huggingface", str(checkpoint), str(place)])
+            args.convert(args)
+        notes.append(f"{name} is a checkpoint of fairseq, and is converted first: poolingformer convert to-huggingface")
+    elif path.is_dir() and not (path / "config.json").is_file():
+        raise ValueError(f"{name}: a folder without config.json; name a folder that transformers or fairseq saved")
+    else:
+        place = path if path.exists() else name
+    return Base(name, str(place), task, notes)
+
+
+def _write_demo(folder: Path) -> None:
+    norms = {"encoder_normalize_before": True, "decoder_normalize_before": True, "dropout": 0.0}  # of its architecture
+    settings = files.read_json(DEMO_FOLDER / "config.json") | norms
+    state = {name: value.float() for name, value in load_file(DEMO_FOLDER / "model.safetensors").items()}
+    for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
+        state[name] = state["encoder.embed_tokens.weight"].clone()
+    converted = convert.conversion.to_huggingface(settings, state, model_type="poolingformer-mbart")
+    with files.new_folder(folder) as unfinished:
+        model = DEMO_FOLDER / "tokenizer" / "sentencepiece.model"
+        rows, longest = converted.settings["vocab_size"], settings["max_source_positions"]
+        sentencepiece_model.write_huggingface(unfinished, model, rows, longest, [])
+        files.write_json(unfinished / "config.json", converted.settings | DEMO_LEVELS)
+        files.write_huggingface_weights(unfinished, converted.state)
+
+
+def equal_cost(config: Any) -> str:
+    """The one-level windows that cost as much as a model's two levels, by layer.
+
+    Level two costs its keys, and its three projections as much as 0.75 · width keys (docs/quickstart.md).
+    """
+    layers = config.num_hidden_layers
+    level_one = per_layer("window_size", as_text(config.window_size), layers)
+    level_two = per_layer("pooled_window_size", as_text(config.pooled_window_size), layers)
+    pooled = layer_numbers(config.pooled_layers)
+    more = [round(level_two[layer] / config.pool_stride + 0.375 * config.hidden_size) for layer in range(layers)]
+    return ",".join(str(level_one[layer] + more[layer] * (layer in pooled)) for layer in range(layers))
+
+
+__all__ = ["DEMO", "SYSTEMS", "WINDOWED", "Base", "equal_cost", "find"]

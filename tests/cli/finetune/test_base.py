@@ -1,0 +1,144 @@
+"""What MODEL may be, how long it becomes, and what is refused."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from transformers import AutoTokenizer, DebertaV2Config, DebertaV2ForSequenceClassification
+
+from fairseq_poolingformer.cli.finetune.base import SYSTEMS, Base, equal_cost, find, fingerprint
+from fairseq_poolingformer.huggingface.families import FAMILIES
+from tests.models import tiny_huggingface
+
+SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+WRITERS = {"d_model": 24, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2}
+WRITERS |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+OTHERS = {
+    "t5": {"d_model": 24, "d_ff": 32, "d_kv": 12, "num_layers": 2, "num_heads": 2},
+    "distilbert": {"dim": 24, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
+}
+ONE = "single_label_classification"
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A tokenizer for any tiny model."""
+    return tiny_huggingface.folder(tmp_path_factory.mktemp("words") / "model", "roberta")
+
+
+def saved(config, model_class, words, folder):
+    model_class(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(words).save_pretrained(folder)
+    return str(folder)
+
+
+def test_systems_differ_in_length_and_attention(roberta):
+    base = Base("me", roberta, "classification")
+    assert (base.length, base.reads(100, None, False), base.reads(100, None, True), base.reads(20, None, False)) == (
+        46,
+        128,
+        46,
+        46,
+    )
+    models = {system: base.build(system, 128, ["a", "b"], ONE) for system in SYSTEMS}
+    assert [type(model).__name__ for model in models.values()] == [
+        "RobertaForSequenceClassification",
+        "PoolingformerRobertaForSequenceClassification",
+        "PoolingformerRobertaForSequenceClassification",
+    ]
+    window, long = models["window"].config, models["long"].config
+    assert (window.pooled_layers, long.pooled_layers != "none") == ("none", True)
+    assert window.window_size == equal_cost(long)
+    assert models["long"].config.id2label == {0: "a", 1: "b"}
+    assert all(one.dtype == torch.float32 for model in models.values() for one in model.parameters())
+
+
+def test_windows_of_equal_cost(roberta):
+    """2 · w keys a token beside 2 · w1 + 2 · w2 / stride + 0.75 · width, in the layers that have two levels."""
+    config = Base("me", roberta, "classification").build("long", 128, ["a", "b"], ONE).config
+    config.window_size, config.pooled_window_size, config.pool_stride = "4,5,6", "40", 4
+    config.pooled_layers = "1-2"
+    assert config.hidden_size == 24
+    assert equal_cost(config) == "4,24,25"
+
+
+def test_a_head_for_the_same_labels_is_kept(tmp_path):
+    named = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
+    kind = transformers.RobertaForSequenceClassification
+    place = str(tiny_huggingface.folder(tmp_path / "judge", "roberta", kind, **named))
+    own = kind.from_pretrained(place).classifier.out_proj.weight
+    base = Base("me", place, "classification")
+    for system in SYSTEMS:
+        same = base.build(system, 128, ["good", "bad"], ONE)
+        assert same.config.id2label == {0: "bad", 1: "good"}
+        assert torch.equal(same.classifier.out_proj.weight, own)
+        assert base.build(system, 128, ["x", "y", "z"], ONE).classifier.out_proj.weight.shape == (3, 24)
+
+
+@pytest.mark.parametrize("kind", [kind.removeprefix("poolingformer-") for kind in FAMILIES])
+def test_every_family_becomes_long(kind, words, tmp_path):
+    family = FAMILIES[f"poolingformer-{kind}"]
+    sizes = OTHERS.get(kind, WRITERS if family.has_decoder else SIZES) | {"vocab_size": 300, "pad_token_id": 1}
+    config = getattr(transformers, f"{family.name}Config")(max_position_embeddings=48, **sizes)
+    writes = family.has_decoder
+    name = family.name + (
+        ("MTModel" if kind == "marian" else "ForConditionalGeneration") if writes else "ForSequenceClassification"
+    )
+    place = saved(config, getattr(transformers, name), words, tmp_path / "model")
+    base = Base("me", place, "summarization" if writes else "classification")
+    labels = [] if writes else ["a", "b"]
+    short, long = (base.build(system, 2 * base.length, labels, ONE) for system in ("short", "long"))
+    assert type(long).__name__ == f"Poolingformer{name}"
+    assert type(short).__name__ == name
+    assert base.reads(base.length + 1, None, False) > base.length
+
+
+def test_a_model_of_another_family_is_cut(words, tmp_path):
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    tokenizer = AutoTokenizer.from_pretrained(words)
+    config = DebertaV2Config(
+        vocab_size=len(tokenizer) + 8, max_position_embeddings=32, relative_attention=True, **sizes
+    )
+    base = Base("me", saved(config, DebertaV2ForSequenceClassification, words, tmp_path / "m"), "classification")
+    assert base.reads(1000, None, False) == 32
+    assert base.build("short", 32, ["a", "b"], ONE).config.id2label == {0: "a", 1: "b"}
+    with pytest.raises(
+        ValueError, match=r"--length 64: me reads 32 tokens \(models of type deberta-v2 are not made long"
+    ):
+        base.reads(1000, 64, False)
+
+
+def test_what_has_no_head_is_refused(roberta):
+    with pytest.raises(ValueError, match="me: a roberta, and summarization needs a decoder, as BART and T5 have; take"):
+        Base("me", roberta, "summarization")
+
+
+def test_what_is_no_model(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty: a folder without config\.json; name a folder that transformers"):
+        find(str(tmp_path / "empty"), "classification", tmp_path)
+    with pytest.raises(ValueError, match="no such folder or file, and not found on the Hub"):
+        find(str(tmp_path / "nothing"), "classification", tmp_path)
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(ValueError, match=r"bare: (has no tokenizer|its tokenizer cannot be read)"):
+        find(str(tmp_path / "bare"), "classification", tmp_path)
+
+
+def test_the_demo_model_gets_two_levels(tmp_path):
+    base = find("demo", "summarization", tmp_path)
+    assert base.length == 4096
+    model = base.build("long", 4096, [], "")
+    assert (model.config.window_size, model.config.pooled_layers) == ("4,16,32,32", "2-3")
+    ids = base.tokenizer("The library is in Merton.", return_tensors="pt")
+    assert model(**ids, labels=ids["input_ids"]).loss < 9, "of 8.3 that a uniform guess among 4,000 has"
+
+
+def test_a_changed_model_is_another_one(bart, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    first = fingerprint(str(tmp_path / "model"))
+    assert fingerprint(str(tmp_path / "model")) == first
+    (tmp_path / "model" / "config.json").write_text("{ }")
+    assert fingerprint(str(tmp_path / "model")) != first
