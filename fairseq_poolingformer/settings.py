@@ -113,7 +113,7 @@ class LevelSettings:
         "(both sides: twice this)",
         metavar="W",
         each_layer=True,
-        card="level two sees so many tokens on each side",
+        card="level-two window (tokens per side)",
     )
     pool_kernel_size: int = _setting(
         5, "tokens pooled to one key (κ)", metavar="K", is_meaning=True, card="tokens in a pool"

@@ -95,7 +95,13 @@ def test_the_limits_of_attention_count_the_pairs_that_see_each_other(scripts):
     assert counts["full attention"] == 7 * full + 3 * 4 * projection
 
 
-TINY = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "vocab_size": 30100}
+TINY = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 2,
+    "vocab_size": 30100,
+    "initializer_range": 0.2,
+}
 
 
 @pytest.fixture
@@ -149,8 +155,10 @@ def test_hosts_are_cut_to_what_is_asked_for(hosts):
     assert hosts.configuration(host_settings(layers=3), "modernbert-base").layer_types == [full, sliding, sliding]
     windows = hosts.configuration(host_settings(only_windows=True), "modernbert-base")
     assert (windows.layer_types, windows.num_hidden_layers) == ([sliding] * 14, 14)
-    with pytest.raises(SystemExit):
-        hosts.main(["--hosts", "lfm2.5-encoder-350m", "--only-windows"])
+    assert hosts.configuration(host_settings(only_windows=True, layers=2), "mistral-7b").num_hidden_layers == 2
+    for name in ("lfm2.5-encoder-350m", "eurobert-210m"):
+        with pytest.raises(SystemExit, match=f"{name} has no layer with a window"):
+            hosts.main(["--hosts", name, "--only-windows", "--lengths", "64"])
 
 
 def test_the_encoder_without_windows_reads_both_directions(hosts):

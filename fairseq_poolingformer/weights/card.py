@@ -198,7 +198,7 @@ def _architecture(family: Family, settings: Settings, state: State, levels: int)
         "writes at most, tokens": f"{positions[1]:,}" if len(positions) > 1 else None,
     }
     if levels:
-        rows["level one sees so many tokens on each side, by layer"] = settings.get("window_size")
+        rows["level-one window per layer (tokens per side)"] = settings.get("window_size")
         rows["global tokens, the first ones"] = settings.get("global_tokens")
         if levels == 2:
             rows |= {meaning: settings.get(key) for key, meaning in LEVEL_TWO.items()}

@@ -68,8 +68,8 @@ def test_the_card_has_sizes_windows_data_and_updates(folders):
     # transformers has two rows of positions fewer and a bias of the output
     assert abs(int(rows["parameters"].replace(",", "")) - size) < 1000
     assert rows["layers with level two, from 0"] == "1"
-    assert rows["level two sees so many tokens on each side"] == "33"
-    assert rows["level one sees so many tokens on each side, by layer"] == "7"
+    assert rows["level-two window (tokens per side)"] == "33"
+    assert rows["level-one window per layer (tokens per side)"] == "7"
     assert rows["corpus"] == "`arxiv_pubmed`"
     assert rows["examples"] == "train 2,000, valid 30"
     assert (rows["updates"], rows["validation, rouge2"]) == ("1,234", "21.5")

@@ -34,8 +34,8 @@ class CheckedConfig(FairseqDataclass):
     context_parallel_size: int = field(
         default=1,
         metadata={
-            "help": "so many neighbouring processes share each batch in training and generation, and each computes a "
-            "part of its documents; the number of processes is a multiple (default: 1)"
+            "help": "N neighbouring processes compute each batch together, in training and generation, each a part of "
+            "its documents; the number of processes is a multiple of N (default: 1)"
         },
     )
 
