@@ -5,16 +5,12 @@ import pytest
 import torch
 from fairseq import options, tasks, utils
 
-from preprocess.char_lm import make_folder
+from tests import lab
 from tests.models import tiny_bart
 from tests.models.tiny_bart import USER_DIR
 from tests.other_device import OtherTensor, other_device, to_other_device
 from tests.tasks.coreference.test_task import folder as coreference_folder  # noqa: F401 (a fixture)
 from tests.tasks.folders import random_wikihop, write_wikihop
-from tests.tasks.masked_lm.mlm_folder import random_texts
-from tests.tasks.masked_lm.mlm_folder import write_folder as write_mlm_folder
-from tests.tasks.question_answering.folders import random_examples
-from tests.tasks.question_answering.folders import write_folder as write_qa_folder
 from tests.tasks.released_files import hotpotqa_folder, triviaqa_folder
 
 WIDTH = ("--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "16", "--encoder-attention-heads", "2")
@@ -29,15 +25,8 @@ class Here:
     def __init__(self, folder, task, criterion, arch, *flags, size=2):
         arguments = [
             *(str(folder), "--user-dir", USER_DIR, "--task", task, "--criterion", criterion, "--arch", arch, "--cpu"),
-            *(
-                "--dropout",
-                "0",
-                "--attention-dropout",
-                "0",
-                "--activation-dropout",
-                "0",
-                *flags,
-            ),  # the other device draws no numbers
+            # the other device draws no numbers
+            *("--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0", *flags),
         ]
         self.args = options.parse_args_and_arch(options.get_training_parser(), arguments)
         self.task = tasks.setup_task(self.args)
@@ -107,29 +96,25 @@ def test_summarization(tmp_path, flags):
 @pytest.mark.parametrize(
     "arch", ["poolingformer_roberta_tiny", "poolingformer_deberta_tiny", "longformer_roberta_tiny"]
 )
-def test_masked_language_model(tmp_path, arch):
-    write_mlm_folder(tmp_path, {"train": random_texts(9, 60)})
+def test_masked_language_model(arch):
     sizes = SMALL if arch.startswith("pooling") else ONE_LEVEL
-    same_steps(tmp_path, "long_masked_lm", "long_masked_lm", arch, "--max-positions", "40", *sizes)
+    same_steps(lab.texts(), "long_masked_lm", "long_masked_lm", arch, "--max-positions", "40", *sizes)
 
 
 @pytest.mark.parametrize(
     "arch", ["longformer_lm_small", "transformer_xl_lm", "adaptive_span_lm", "gaa_lm", "transformer_lm_full"]
 )
-def test_character_language_model(tmp_path, arch):
+def test_character_language_model(arch):
     """Two updates, of which the second has the memory of the first."""
-    (tmp_path / "text").write_bytes(bytes(range(97, 122)) * 12)
-    make_folder([str(tmp_path / "text")], tmp_path, sizes=(200, 50, 50))
     sizes = ("--decoder-layers", "1", "--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "24")
     flags = (*sizes, "--decoder-attention-heads", "4", "--tokens-per-sample", "20")
     flags += ("--window-size", "9", "--dilation", "2") if arch.startswith("longformer") else ()
-    same_steps(tmp_path, "char_lm", "char_lm", arch, *flags, updates=2)
+    same_steps(lab.characters(), "char_lm", "char_lm", arch, *flags, updates=2)
 
 
-def test_question_answering(tmp_path):
-    write_qa_folder(tmp_path, {"train": random_examples(6, seed=2)})
+def test_question_answering():
     flags = ("--max-positions", "40", "--max-question-length", "6", "--doc-stride", "8", *SMALL)
-    same_steps(tmp_path, "question_answering", "question_answering", "poolingformer_roberta_tiny", *flags)
+    same_steps(lab.questions(), "question_answering", "question_answering", "poolingformer_roberta_tiny", *flags)
 
 
 @pytest.mark.parametrize("kind", ["wikihop", "triviaqa", "hotpotqa", "coreference"])

@@ -11,7 +11,7 @@ from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
-from fairseq_poolingformer.attention.patterns import Pooling, Window
+from fairseq_poolingformer.attention.patterns import Pooling, Window, band_of
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 from fairseq_poolingformer.attention.pooling import POOL_MERGES, POOL_TYPES, pool_keys
 from fairseq_poolingformer.attention.probabilities import LevelWeights, band_weights
@@ -236,7 +236,7 @@ class TwoLevelAttention(nn.Module):
             score_terms=score_terms,
             dropout_p=dropout_p,
             scale=self.scale,
-            backend=self.backend or self._backend_of_full_attention(query, score_terms, dropout_p),
+            backend=self.backend or self._fastest(query, key, dropout_p, self.window, score_terms=score_terms),
             self_check=self.self_check,
             return_lse=has_pools,
         )
@@ -296,12 +296,20 @@ class TwoLevelAttention(nn.Module):
         share = (far - near).masked_fill((far == -torch.inf) & (near == -torch.inf), 0.0).sigmoid()
         return share.unsqueeze(-1)
 
-    def _backend_of_full_attention(
-        self, query: Tensor, score_terms: tuple[ScoreTerm, ...], dropout_p: float
+    @staticmethod
+    def _fastest(
+        query: Tensor,
+        key: Tensor,
+        dropout_p: float,
+        window: Window,
+        pooling: Pooling | None = None,
+        score_terms: tuple[ScoreTerm, ...] = (),
     ) -> str | None:
-        """PyTorch's own for level one without limits on a CPU, where it can run; None leaves the choice."""
-        can = self.window == Window.unlimited() and not score_terms and not dropout_p
-        return "sdpa" if can and query.device.type == "cpu" else None
+        """PyTorch's own backend on a CPU where every query sees every key, and it can run; None leaves the choice."""
+        if exporting() or score_terms or dropout_p or query.device.type != "cpu" or window.dilation != 1:
+            return None
+        queries, keys = (0, query.size(2) - 1), (0, key.size(2) - 1)
+        return "sdpa" if band_of(window, pooling).covers(queries, keys) else None
 
     def _pooled_projections(self) -> tuple[nn.Module, nn.Module, nn.Module]:
         """The modules that give Q̃, K̃ and Ṽ."""
@@ -316,6 +324,7 @@ class TwoLevelAttention(nn.Module):
         _, k_proj, v_proj = self._pooled_projections()
         pooled_keys, pooled_padding = self._pool(x, k_proj, self.pooled_k_pool_weight, padding_mask)
         pooled_values, _ = self._pool(x, v_proj, self.pooled_v_pool_weight, padding_mask)
+        fastest = self._fastest(query, pooled_keys, dropout_p, self.pooled_window, self.pooling)
         return band_attention(
             query,
             turned(pooled_keys, rotary, query.size(2)),
@@ -324,7 +333,7 @@ class TwoLevelAttention(nn.Module):
             pooling=self.pooling,
             key_padding_mask=pooled_padding,
             dropout_p=dropout_p,
-            backend=self.backend,
+            backend=self.backend or fastest,
             self_check=self.self_check,
         )
 

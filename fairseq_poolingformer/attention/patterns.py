@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -156,8 +157,8 @@ class Band:
         start = max(0, -(-(first + self.lowest) // self.key_stride))
         return start, max(start, (last + self.highest) // self.key_stride + 1)
 
-    def covers(self, positions: range, keys: range) -> bool:
-        """Whether every one of the (consecutive, non-empty) queries sees every one of the keys."""
+    def covers(self, positions: Sequence[int], keys: Sequence[int]) -> bool:
+        """Whether all queries see all keys, of each of which the first and the last count."""
         nearest = self.key_stride * keys[0] - positions[-1]
         farthest = self.key_stride * keys[-1] - positions[0]
         return self.step == 1 and self.lowest <= nearest and farthest <= self.highest

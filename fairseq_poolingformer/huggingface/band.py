@@ -6,6 +6,9 @@ attention and a single new token go to ``sdpa``. So does a pattern that is not a
 does not understand, it refuses: models outside of the attention interface, scores that a layer changes, masks that a
 model computes with.
 
+A graph of ``torch.compile`` has the windows as calls of one operator, an exported one as plain operations; packed rows,
+which cannot be looked for in a graph, go to ``sdpa``.
+
 transformers counts a window otherwise than this package: a causal ``sliding_window`` of w shows a token itself and
 w − 1 before it, ``Window(w - 1, 0)``; a bidirectional one w on each side, ``Window(w)``.
 """
@@ -32,6 +35,7 @@ from transformers.masking_utils import and_masks, causal_mask_function, packed_s
 from transformers.utils import TransformersKwargs
 
 from fairseq_poolingformer.attention import Window, band_attention
+from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 
 NAME = "band"
@@ -197,8 +201,15 @@ class WindowMask:
     dtype = torch.bool
     ndim = 4
     device = property(lambda self: self.is_token.device)
-    padding = cached_property(lambda self: None if self.is_token.all() else ~self.is_token)
     shape = property(lambda self: torch.Size((len(self.is_token), 1, self.num_queries, self.is_token.size(1))))
+
+    @cached_property
+    def _has_padding(self) -> bool:
+        return not self.is_token.all()
+
+    def padding(self) -> Tensor | None:
+        """(B, S) bool, True at padding; None without any, where one may look."""
+        return ~self.is_token if torch.compiler.is_compiling() or self._has_padding else None
 
     def dim(self) -> int:
         """Four."""
@@ -237,7 +248,6 @@ class WindowMask:
         raise AttributeError(str(refusal(self.model, f"it computes {name} of the mask of a window")))
 
 
-@torch.compiler.disable
 def window_mask(
     batch_size: int,
     q_length: int,
@@ -265,18 +275,23 @@ def window_mask(
     if q_length == 1 or not isinstance(q_offset, int):  # a tensor is for compiled code
         return dense()
     config = kwargs.get("config")
-    model = getattr(config, "model_type", "this model")
-    documents, inside = documents_of(mask_function) or (None, mask_function)
-    window = window_of(inside)
-    if window is None:
-        if local_size is not None or (config and getattr(config.get_text_config(), "sliding_window", None)):
-            _warn_once(model)
-        return dense()
-    offset, right = q_offset - kv_offset, UNLIMITED if window.right is None else window.right
-    sees_first = window.left >= offset + q_length - 1
-    sees_last = right >= kv_length - 1 - offset
-    if documents is None and sees_first and (right == 0 or (sees_last and attention_mask is None)):
-        return dense()
+    model, offset, documents = getattr(config, "model_type", "this model"), q_offset - kv_offset, None
+    if torch.compiler.is_compiling():
+        window = _window_in_a_graph(local_size, **kwargs)
+        if window is None:
+            return dense()
+        sees_first = sees_last = False
+    else:
+        documents, inside = documents_of(mask_function) or (None, mask_function)
+        window = window_of(inside)
+        if window is None:
+            if local_size is not None or (config and getattr(config.get_text_config(), "sliding_window", None)):
+                _warn_once(model)
+            return dense()
+        sees_first = window.left >= offset + q_length - 1
+        sees_last = window.right >= kv_length - 1 - offset
+        if documents is None and sees_first and (window.right == 0 or (sees_last and attention_mask is None)):
+            return dense()
     is_token = torch.ones(batch_size, kv_length, dtype=torch.bool, device=device)
     if attention_mask is not None:  # the keys' part of it: a cache holds the last ones of a window only
         given = attention_mask[:, kv_offset : kv_offset + kv_length]
@@ -284,6 +299,24 @@ def window_mask(
     if documents is None and sees_first and sees_last:
         return is_token[:, None, None].expand(-1, -1, q_length, -1)
     return WindowMask(window, offset, q_length, is_token, documents, model, dense)
+
+
+def _window_in_a_graph(
+    local_size: int | None,
+    config: Any = None,
+    allow_is_causal_skip: bool = False,
+    allow_is_bidirectional_skip: bool = False,
+    **unused: Any,
+) -> Window | None:
+    """The window that the configuration says, where the compiler cannot call a mask function; None for anything else.
+
+    transformers allows to skip a mask where its function is the window alone: without documents, images or a model's
+    own additions.
+    """
+    is_window = local_size is not None and local_size == getattr(config, "sliding_window", None)
+    if not is_window or not (allow_is_causal_skip or allow_is_bidirectional_skip):
+        return None
+    return Window(local_size - 1, 0) if allow_is_causal_skip else Window(local_size)
 
 
 @cache
@@ -329,7 +362,8 @@ def band_attention_forward(
     layer = type(module).__name__
     for name, given in kwargs.items():
         if given is not None and name not in HARMLESS and not isinstance(given, (bool, str)):
-            raise refusal(layer, f"it hands over {name!r}, which may change its scores")
+            paged = "it has a paged cache, whose rows are not whole documents: turn continuous batching off"
+            raise refusal(layer, paged if name == "cache" else f"it hands over {name!r}, which may change its scores")
     if s_aux is not None and position_bias is not None:
         raise refusal(layer, "it adds a bias to its scores beside sinks")
     if output_attentions:
@@ -367,20 +401,98 @@ def _attend_in_window(
     arguments["query_offset"] = mask.query_offset
 
     def attend(*tensors: Tensor, hidden: Tensor | None = None) -> Tensor:
-        if sinks is None:
+        in_graph = torch.compiler.is_dynamo_compiling() and not exporting() and not dropout_p
+        if in_graph:
+            attended, lse = _in_graph(*tensors, hidden, mask.window.left, mask.window.right, mask.query_offset, scale)
+        elif sinks is None:
             return band_attention(*tensors, key_padding_mask=hidden, **arguments)
+        else:
+            attended, lse = band_attention(*tensors, key_padding_mask=hidden, return_lse=True, **arguments)
+        if sinks is None:
+            return attended
         # a sink adds exp(sink) to the denominator exp(lse), and nothing to the numerator
-        attended, lse = band_attention(*tensors, key_padding_mask=hidden, return_lse=True, **arguments)
         return attended * (lse - sinks[:, None]).sigmoid()[..., None].to(attended.dtype)
 
     if mask.documents is None:
-        return attend(query, key, value, hidden=mask.padding)[..., :width]
+        return attend(query, key, value, hidden=mask.padding())[..., :width]
     rows = []
     for row, documents in enumerate(mask.documents):  # each by itself, as if it stood alone
         lengths = torch.unique_consecutive(documents, return_counts=True)[1].tolist()
         parts = zip(*(x[row : row + 1].split(lengths, 2) for x in (query, key, value)), strict=True)
         rows.append(torch.cat([attend(*part) for part in parts], 2))
     return torch.cat(rows)[..., :width]
+
+
+def _with_lse(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    hidden: Tensor | None,
+    left: int,
+    right: int,
+    query_offset: int,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    masks = {"key_padding_mask": hidden, "query_offset": query_offset, "scale": scale}
+    return band_attention(query, key, value, window=Window(left, right), return_lse=True, **masks)
+
+
+@torch.library.custom_op("fairseq_poolingformer::window_attention", mutates_args=())
+def _in_graph(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    hidden: Tensor | None,
+    left: int,
+    right: int,
+    query_offset: int,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """The operator without dropout as one node of a compiled graph, whose backward pass computes it once more."""
+    out, lse = _with_lse(query, key, value, hidden, left, right, query_offset, scale)
+    return out.contiguous(), lse.contiguous()  # as the compiler is told
+
+
+@torch.library.custom_op("fairseq_poolingformer::window_attention_backward", mutates_args=())
+def _backward_in_graph(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    hidden: Tensor | None,
+    left: int,
+    right: int,
+    query_offset: int,
+    scale: float,
+    grad: Tensor,
+    grad_of_lse: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    tensors = [x.detach().requires_grad_() for x in (query, key, value)]
+    with torch.enable_grad():
+        found = _with_lse(*tensors, hidden, left, right, query_offset, scale)
+    return tuple(x.contiguous() for x in torch.autograd.grad(found, tensors, (grad, grad_of_lse)))
+
+
+@_in_graph.register_fake
+def _(query: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+    return query.new_empty(query.shape), query.new_empty(query.shape[:3], dtype=wide)
+
+
+@_backward_in_graph.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs[:4])
+    ctx.rest = inputs[4:]
+
+
+def _gradients(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+    return (*_backward_in_graph(*ctx.saved_tensors, *ctx.rest, *grads), None, None, None, None, None)
+
+
+_in_graph.register_autograd(_gradients, setup_context=_save)
 
 
 def _attend_with_sinks(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -200,10 +201,51 @@ def test_an_implementation_can_be_changed():
     assert torch.equal(own(tokens_of())[0], ours(tokens_of())[0])
 
 
-def test_compiled_models_give_the_same():
-    _, ours = pair("Mistral")
-    with torch.no_grad():
-        torch.testing.assert_close(torch.compile(ours, backend="eager")(tokens_of())[0], ours(tokens_of())[0])
+def in_one_graph(model: nn.Module) -> tuple[nn.Module, list[str]]:
+    """The model compiled without a break, and the operators of its graphs."""
+    called: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable:
+        called.extend(str(node.target) for node in graph.graph.nodes)
+        return torch._dynamo.lookup_backend("aot_eager")(graph, inputs)
+
+    torch._dynamo.reset()
+    return torch.compile(model, fullgraph=True, backend=backend), called
+
+
+@pytest.mark.parametrize("family", ["Mistral", "ModernBert"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_graphs_keep_the_windows(family, padded):
+    """Whole graphs of the compiler, forward and backward, and exported ones, at another length than they were made."""
+    own, ours = pair(family, transformers.AutoModel, **({} if family == "Mistral" else {"local_attention": 10}))
+    is_token = torch.ones(2, 40, dtype=torch.bool)
+    is_token[1, 31:] = False
+    given = {} if family == "ModernBert" else {"use_cache": False}
+    arguments = (tokens_of(), is_token if padded else None)
+    compiled, called = in_one_graph(ours)
+    expected = results(own, *arguments, **given)
+    check_equal(results(compiled, *arguments, **given), expected)
+    # decoders look for packed documents where they have neither mask nor cache
+    assert any("window_attention" in name for name in called) == (padded or family == "ModernBert")
+    inputs = {"input_ids": tokens_of(), "attention_mask": is_token.long() if padded else None, **given}
+    found = torch.export.export(ours, (), inputs).module()(**inputs)[0]
+    check_equal((found[is_token] if padded else found.flatten(0, 1),), (expected[0].flatten(0, -2),))
+
+
+def test_sinks_stay_in_a_graph():
+    mask = band.window_mask(2, 12, 12, mask_function=sliding_window_causal_mask_function(3))
+    sinks = torch.tensor([0.5, -1.0, 3.0, 0.0], dtype=torch.float64)
+
+    def attend(*tensors: Tensor) -> Tensor:
+        return band.band_attention_forward(nn.Module(), *tensors, mask, s_aux=sinks)[0]
+
+    compiled, _ = in_one_graph(attend)
+    expected = [x.requires_grad_() for x in heads()]
+    attend(*expected).sin().sum().backward()
+    found = [x.requires_grad_() for x in heads()]
+    compiled(*found).sin().sum().backward()
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
 
 
 def test_checkpointing_recomputes_the_same():
@@ -272,7 +314,8 @@ def test_what_may_change_scores_is_refused(given, mask_function):
     mask = band.window_mask(2, 12, 12, mask_function=mask_function)
     arguments = {"sliding_window": 3, "use_cache": True, "num_items_in_batch": torch.ones(1), "unused": None}
     band.band_attention_forward(nn.Linear(1, 1), *heads(), mask, **arguments)
-    with pytest.raises(ValueError, match=f"cannot run Linear: it hands over '{next(iter(given))}', which may change"):
+    why = "it has a paged cache" if "cache" in given else f"it hands over '{next(iter(given))}', which may change"
+    with pytest.raises(ValueError, match=f"cannot run Linear: {why}"):
         band.band_attention_forward(nn.Linear(1, 1), *heads(), mask, **arguments, **given)
 
 

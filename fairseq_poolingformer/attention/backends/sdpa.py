@@ -1,7 +1,7 @@
-"""PyTorch's own attention, for windows without limits.
+"""PyTorch's own attention, for windows that show every query every key.
 
-It runs by name only, since its results depend on padding up to rounding; layers with full attention name it on a CPU,
-where it is about three times as fast as blocks.
+It runs by name only, since its results depend on padding up to rounding; layers name it on a CPU where a window is as
+wide as the text, since it is about three times as fast as blocks there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import dense
 from fairseq_poolingformer.attention.call import Call
-from fairseq_poolingformer.attention.patterns import UNLIMITED, band_of
+from fairseq_poolingformer.attention.patterns import band_of
 
 
 def why_not(call: Call) -> str | None:
@@ -24,10 +24,12 @@ def why_not(call: Call) -> str | None:
         return "its dropout does not know where the call stands"
     if call.dropout_p and call.query.device.type == "cpu":
         return "its dropout on a CPU keeps all weights in memory"
-    if min(call.window.left, call.window.right) < UNLIMITED or call.window.dilation != 1:
-        return "it is full attention: the window must be unlimited"
-    if band_of(call.window, call.pooling).step != 1:
+    band, start = band_of(call.window, call.pooling), call.query_offset
+    if band.step != 1:
         return "it is full attention: a query sees only every ξ-th of its own pools"
+    queries, keys = (start, start + call.query.size(2) - 1), (0, call.key.size(2) - 1)
+    if call.window.dilation != 1 or not band.covers(queries, keys):
+        return "it is full attention: the window must show every query every key"
     return None
 
 

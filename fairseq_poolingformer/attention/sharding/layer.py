@@ -99,7 +99,9 @@ class Steps:
         key = near.turned(layer._split(layer.k_proj(x)), tokens, with_globals=True)
         value = layer._split(layer.v_proj(x))
         arguments = {"window": layer.window, "query_offset": own.start, "score_terms": self.terms}
-        backend = layer.backend or layer._backend_of_full_attention(query, self.terms, self.dropout_p)
+        backend = layer.backend
+        if backend is None and layer.window == Window.unlimited():  # elsewhere a part of the keys is left out
+            backend = layer._fastest(query, key, self.dropout_p, layer.window, score_terms=self.terms)
         arguments |= self.arguments(backend, DropoutAt(self.seed_one, part.start, tokens.start))
         if not of_globals:
             return layer._merge(band_attention(query, key, value, key_padding_mask=near.padding(tokens), **arguments))

@@ -23,6 +23,9 @@ ALL = Window.unlimited()
         (30, 30, {"window": ALL, "global_mask": torch.arange(30).expand(2, 30) % 9 == 0, "scale": 0.3}),
         (30, Pooling(3, 2).num_pools(30), {"window": ALL, "pooling": Pooling(3, 2)}),
         (30, 32, {"window": ALL, "pooling": Pooling(3, 1, "query")}),
+        (30, 30, {"window": Window(29)}),
+        (7, 30, {"window": Window(17, 18), "query_offset": 11}),
+        (30, 15, {"window": Window(29), "pooling": Pooling(2, 2)}),
     ],
 )
 def test_it_is_the_reference(queries, keys, arguments):
@@ -32,9 +35,13 @@ def test_it_is_the_reference(queries, keys, arguments):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"window": Window(40)}, "the window must be unlimited"),
-        ({"window": Window.unlimited(causal=True)}, "the window must be unlimited"),
-        ({"window": Window(ALL.left, ALL.left, (1, 2))}, "the window must be unlimited"),
+        ({"window": Window(28)}, "the window must show every query every key"),
+        ({"window": Window(28, 40)}, "the window must show every query every key"),
+        ({"window": Window(40, 28)}, "the window must show every query every key"),
+        ({"window": Window(40), "query_offset": 12}, "the window must show every query every key"),
+        ({"window": Window(57), "pooling": Pooling(2, 2)}, "the window must show every query every key"),
+        ({"window": Window.unlimited(causal=True)}, "the window must show every query every key"),
+        ({"window": Window(ALL.left, ALL.left, (1, 2))}, "the window must show every query every key"),
         ({"window": ALL, "pooling": Pooling(3, 2, "query")}, "every ξ-th of its own pools"),
         ({"window": ALL, "dropout_p": 0.1}, "dropout"),
         ({"window": ALL, "score_terms": (RelativePositionBias(torch.zeros(2, 59)),)}, "score terms"),
@@ -46,18 +53,28 @@ def test_what_it_does_not_compute_it_refuses(arguments, reason):
         band_attention(x, x, x, backend="sdpa", **arguments)
 
 
-def test_layers_with_full_attention_are_pytorchs_on_a_cpu(monkeypatch):
+def test_layers_whose_windows_hold_the_text_are_pytorchs_on_a_cpu(monkeypatch):
     calls = []
     run = sdpa.run
     monkeypatch.setattr(sdpa, "run", lambda call: calls.append(call) or run(call))
     x = torch.randn(1, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    for window, backend, used in ((ALL, None, 1), (ALL, "block", 0), (Window(20), None, 0)):
+    two = {"pooling": Pooling(2, 2), "pooled_window": Window(9)}
+    for window, backend, used, pools in (
+        (ALL, None, 1, {}),
+        (ALL, "block", 0, {}),
+        (Window(8), None, 1, {}),
+        (Window(7), None, 0, {}),
+        (Window(8), None, 2, two),
+        (Window(7), None, 1, two),
+        (Window(8), None, 1, two | {"pooled_window": Window(8)}),
+    ):
         calls.clear()
-        layer = TwoLevelAttention(8, 2, window=window, backend=backend).double()
-        out = layer(x)
+        layer = TwoLevelAttention(8, 2, window=window, backend=backend, **pools).double()
+        mask = torch.arange(9)[None] == 3
+        out = layer(x, global_mask=mask)
         assert len(calls) == used
         layer.backend = "reference"
-        torch.testing.assert_close(out, layer(x), atol=1e-12, rtol=0)
+        torch.testing.assert_close(out, layer(x, global_mask=mask), atol=1e-12, rtol=0)
     calls.clear()
     TwoLevelAttention(8, 2, window=ALL, dropout=0.1).double().train()(x)
     band_attention(x[:, None], x[:, None], x[:, None], window=ALL)
