@@ -75,7 +75,7 @@ setup(
         "fairseq_poolingformer": ["demo_model/*", "demo_model/tokenizer/*", "show/page.*"],
         "fairseq_poolingformer.preprocess.wikitext": ["switches.txt"],
     },
-    install_requires=["torch>=2.6"],
+    install_requires=["torch>=2.10"],
     extras_require={
         "text": TEXT,
         "scoring": SCORING,

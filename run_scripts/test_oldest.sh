@@ -18,7 +18,7 @@ options=(
 parse_options "$@"
 venv=$(absolute "$venv")
 
-# the oldest version of each requirement, such as torch==2.6
+# the oldest version of each requirement, such as torch==2.10
 mapfile -t oldest < <(sed -n '/^TEXT = /,/^]/p; /install_requires/p' "$root/setup.py" | grep -oE '[a-z-]+>=[0-9.]+' | sed 's/>=/==/')
 ((${#oldest[@]} > 0)) || fail "setup.py names no oldest versions"
 for requirement in "${oldest[@]}"; do
@@ -30,4 +30,4 @@ echo "  the oldest of each: ${oldest[*]}"
 cd "$root"
 export OMP_NUM_THREADS=1
 exec "$venv/bin/python" -m pytest -q tests/test_imports.py tests/integration/test_command_lines.py tests/text/test_tokenizers.py \
-  tests/checkpoint_reader/test_builders.py </dev/null
+  tests/test_checkpoints.py </dev/null

@@ -30,7 +30,7 @@ def without(libraries: list[str], code: str) -> str:
 
 def test_the_extras_are_those_of_setup_py(monkeypatch):
     given = setup_arguments(monkeypatch)
-    assert given["install_requires"] == ["torch>=2.6"]
+    assert given["install_requires"] == ["torch>=2.10"]
     names = {
         extra: {
             re.match(r"[\w-]+", one)[0].replace("-", "_").replace("scikit_learn", "sklearn") for one in requirements

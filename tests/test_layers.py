@@ -17,7 +17,7 @@ PLUGIN = "fairseq_poolingformer"
 
 # each folder, and each file beside them, may import those before it
 RANKS = (
-    *("extras", "patching", "command", "checkpoint_reader", "attention", "settings", "levels", "text", "weights"),
+    *("extras", "patching", "command", "checkpoints", "attention", "settings", "levels", "text", "weights"),
     *("patches", "training", "models", "tasks", "huggingface", "show", "char_lm", "preprocess", "cli"),
 )
 UPWARDS = {  # folders that know one above them
@@ -28,7 +28,7 @@ FAIRSEQ_SIDE = (
     "tasks.*.task",
     "tasks.shared.base_task",
 )
-WITHOUT_FAIRSEQ = {"extras", "patching", "command", "checkpoint_reader", "settings", "levels", "attention", "text"}
+WITHOUT_FAIRSEQ = {"extras", "patching", "command", "checkpoints", "settings", "levels", "attention", "text"}
 WITHOUT_FAIRSEQ |= {"weights", "huggingface", "tasks", "preprocess"}
 
 

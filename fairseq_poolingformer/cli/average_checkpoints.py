@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import OPTIMIZER, load
+from fairseq_poolingformer.checkpoints import OPTIMIZER, load
 from fairseq_poolingformer.command import UsageError, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.patches.long_jobs import companions
 from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite

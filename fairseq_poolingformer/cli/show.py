@@ -8,8 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import BEYOND_SETTINGS, load
-from fairseq_poolingformer.checkpoint_reader.option_schema import entry
+from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, entry, load
 from fairseq_poolingformer.cli.convert import write_fairseq
 from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.attention.sharding import Ranks
-from fairseq_poolingformer.checkpoint_reader.checkpoints import BEYOND_SETTINGS, load
+from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, data_folder, load
 from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.command import UsageError, finite, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.patches.distribution import contexts
 from fairseq_poolingformer.patches.distribution.processes import torchrun_device, under_torchrun
 from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
-from fairseq_poolingformer.patches.untrusted_files.own_options import data_folder, recorded_data
+from fairseq_poolingformer.patches.untrusted_files import recorded_data
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.data_folder import DataFolder, tokenizer_config

@@ -85,8 +85,7 @@ class LoadsCheckpoints:
     ) -> PoolingformerHubInterface | PoolingformerRobertaHubInterface:
         """Load a model for use in Python."""
         # a training needs neither these nor the reader of checkpoints that they import
-        from fairseq_poolingformer.patches.untrusted_files.checkpoints import explained
-        from fairseq_poolingformer.patches.untrusted_files.hub_archives import model_folder
+        from fairseq_poolingformer.patches.untrusted_files import explained, model_folder
 
         fairseq_poolingformer.register()
         model_name_or_path = model_folder(model_name_or_path)

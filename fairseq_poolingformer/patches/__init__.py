@@ -1,5 +1,5 @@
 """What fairseq needs, on current Python, torch and numpy, and in long jobs; :mod:`.table` lists it."""
 
-from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError
+from fairseq_poolingformer.checkpoints import CheckpointError
 
 __all__ = ["CheckpointError"]

@@ -18,6 +18,7 @@ from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.optim import FP16Optimizer
 from fairseq.tasks.translation import TranslationTask
 
+from fairseq_poolingformer.patches import untrusted_files
 from fairseq_poolingformer.patches.distribution import contexts, generation_shards, processes
 from fairseq_poolingformer.patches.fixes import (
     batches,
@@ -35,7 +36,6 @@ from fairseq_poolingformer.patches.long_jobs import (
     resuming,
     saving,
 )
-from fairseq_poolingformer.patches.untrusted_files import checkpoints, data_files, hub_archives, literals
 from fairseq_poolingformer.patching import command_module, replace, stand_in, substitute
 
 Trainer, EpochBatchIterator = trainer.Trainer, iterators.EpochBatchIterator
@@ -52,22 +52,22 @@ DONE_AT_ONCE = (
     libraries.keep_freed_memory_without_a_gpu,
     libraries.hide_warnings_about_fairseq,
     libraries.let_masked_lm_find_its_bpe,
-    literals.evaluate_literals_only,
+    untrusted_files.evaluate_literals_only,
 )
 
 # whose function, its name, the patch; a later patch of the same function goes around an earlier one
 AROUND = (
     # checkpoints are data, and one that cannot be used is a sentence
-    (stand_in(checkpoint_utils, "torch"), "load", checkpoints.read_as_data),
-    (stand_in(distributed, "torch"), "load", checkpoints.read_what_processes_sent),
-    (checkpoint_utils, "load_model_ensemble_and_task", checkpoints.explain_unusable_model),
+    (stand_in(checkpoint_utils, "torch"), "load", untrusted_files.read_as_data),
+    (stand_in(distributed, "torch"), "load", untrusted_files.read_what_processes_sent),
+    (checkpoint_utils, "load_model_ensemble_and_task", untrusted_files.explain_unusable_model),
     (checkpoint_utils, "load_model_ensemble_and_task", nonfinite.refuse_nonfinite_models),
     (checkpoint_utils, "load_model_ensemble_and_task", forgotten_task.refuse_checkpoint_of_another_task),
     (Trainer, "load_checkpoint", changed_options.refuse_missing_or_unfit_checkpoint),
     # dictionaries, datasets and archives are checked
-    (Dictionary, "add_from_file", data_files.check_dictionary),
-    (indexed_dataset, "make_dataset", data_files.check_stored_dataset),
-    (file_utils, "load_archive_file", hub_archives.unpack_within_folder),
+    (Dictionary, "add_from_file", untrusted_files.check_dictionary),
+    (indexed_dataset, "make_dataset", untrusted_files.check_stored_dataset),
+    (file_utils, "load_archive_file", untrusted_files.unpack_within_folder),
     # no batch is dropped, processes that read data end, and a loss of nothing is none
     (data_utils, "batch_by_size", batches.keep_the_last_batch),
     (EpochBatchIterator, "__init__", batches.end_workers_with_their_epoch),

@@ -26,9 +26,9 @@ from fairseq_poolingformer.text import digests
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_entries
 from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE
 from fairseq_poolingformer.text.sequences import Sequences, blocks_path
 
+LARGEST_FILE = 2**26  # bytes of a dictionary, a file of a tokenizer, or a description of data
 _BLOCK = 2**22  # ids compared at a time
 
 

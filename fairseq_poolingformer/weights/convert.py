@@ -10,14 +10,12 @@ from dataclasses import dataclass
 
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError
-from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
 from fairseq_poolingformer.settings import DEFAULTS, TwoLevels
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
 from fairseq_poolingformer.weights import heads as task_heads
 from fairseq_poolingformer.weights.bart import BART, LED, MBART, POOLINGFORMER_BART, POOLINGFORMER_MBART
 from fairseq_poolingformer.weights.deberta import DEBERTA
-from fairseq_poolingformer.weights.family import OWN_ARCHS, Family
+from fairseq_poolingformer.weights.family import OWN_ARCHS, Family, require_size
 from fairseq_poolingformer.weights.loading import COPIED, OFFSET, TASK_HEAD, copied, with_unused_rows
 from fairseq_poolingformer.weights.marks import NAMES as MARK_NAMES
 from fairseq_poolingformer.weights.marks import leave_out_marks
@@ -61,10 +59,6 @@ def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_
     family = family_of(config.get("model_type"), "config.json: model_type")
     settings = family.read_config(config)
     _check_kinds(family, settings, "config.json has")
-    try:
-        check_sizes(settings, state)
-    except ConfigurationError as error:
-        raise ConversionError(f"config.json: {error}") from error
     state = _without_prefix(family.prefix, _with_present_names(state))
     state = {name: tensor for name, tensor in state.items() if name not in family.buffers}
     class_name = config.get("class_name", "")
@@ -121,8 +115,8 @@ def to_huggingface(
     if missing := sorted(set(family.needed) - set(settings)):
         raise ConversionError(f"the checkpoint's settings lack {', '.join(missing)}")
     for name in (*family.arch_sizes["base"], *family.position_tables.values()):
-        if name in settings and (type(settings[name]) is not int or settings[name] < 1):
-            raise ConversionError(f"the checkpoint's settings have {name} {settings[name]!r}, which is no size")
+        if name in settings:
+            require_size("the checkpoint's settings have", name, settings[name])
     _check_kinds(family, settings, "the checkpoint's settings have")
     notes = _attention_notes(family, settings, drop_pooled) if settings["arch"].startswith(OWN_ARCHS) else []
     own = set(family.parameters(settings))
@@ -211,7 +205,7 @@ def _is_bart(arch: str) -> bool:
 
 def family_of(model_type: str | None, where: str) -> Family:
     """Return the family of a ``model_type``; ``where`` names its source in the message."""
-    if model_type not in FAMILIES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ConversionError(f"{where} is {model_type!r}; can convert: {', '.join(FAMILIES)}")
     return FAMILIES[model_type]
 

@@ -54,6 +54,12 @@ class SharedSettings:
         needed = [*self.sizes, *(key for key, _, default in self.lengths.values() if default is None)]
         if missing := sorted(key for key in needed if config.get(key) is None):
             raise ConversionError(f"config.json lacks {', '.join(missing)}")
+        for key in (*self.sizes, *(key for key, _, _ in self.lengths.values())):
+            if config.get(key) is not None:
+                require_size("config.json has", key, config[key])
+        for key, (_, value) in self.rates.items():
+            if type(rate := _given(config, key, value)) not in (int, float) or not 0 <= rate <= 1:
+                raise ConversionError(f"config.json: {key} is {rate!r}, which is no number from 0 to 1")
         return {
             **{ours: config[key] for key, ours in self.sizes.items()},
             **{ours: float(_given(config, key, value)) for key, (ours, value) in self.rates.items()},
@@ -73,6 +79,12 @@ class SharedSettings:
             **self.their_fixed,
             **self.written,
         }
+
+
+def require_size(where: str, name: str, value: Any) -> None:
+    """Refuse a setting that is no whole number, or none that a model has."""
+    if type(value) is not int or not 1 <= value <= (1000 if "layers" in name else 2**22 - 1):
+        raise ConversionError(f"{where} {name} {value!r}, which is no size")
 
 
 def _given(settings: Settings, key: str, default: Any) -> Any:

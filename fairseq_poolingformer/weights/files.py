@@ -18,9 +18,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import OPTIMIZER, CheckpointError, load, read
-from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError, plain_settings
-from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
+from fairseq_poolingformer.checkpoints import OPTIMIZER, CheckpointError, load, read, recorded_folder
 from fairseq_poolingformer.text.atomic_write import (
     SUFFIX,
     disk_errors,
@@ -30,7 +28,6 @@ from fairseq_poolingformer.text.atomic_write import (
     writer_of,
 )
 from fairseq_poolingformer.text.labels import PROBLEM_TYPES
-from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE, recorded_folder
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed, tensor_digests
 from fairseq_poolingformer.weights.card import Training
 from fairseq_poolingformer.weights.heads import LONGEST_LABEL, class_of, labels_of
@@ -99,11 +96,10 @@ def tokenizer_errors(folder: Path) -> Iterator[None]:
 
 
 def read_text(path: Path) -> str:
-    """Return the contents of a text file of bounded size."""
+    """Return the contents of a text file."""
     try:
-        status = path.stat()
-        if not S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
-            raise ConversionError(f"{path} is not a file of at most {LARGEST_FILE >> 20} MiB, as these files are")
+        if not S_ISREG(path.stat().st_mode):  # a pipe would never end
+            raise ConversionError(f"{path} is not a file")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConversionError(f"{path} is missing") from None
@@ -112,7 +108,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Return the contents of a JSON file of bounded size."""
+    """Return the contents of a JSON file."""
     text = read_text(path)
     try:
         return json.loads(text, object_pairs_hook=_without_duplicates)
@@ -151,11 +147,8 @@ def read_config(folder: Path) -> Settings:
         if not isinstance(content, dict):
             raise ConversionError(f"{path} is no JSON object: it must hold the model's settings by name")
     labels = labels_of(contents[-1])
-    try:
-        settings = plain_settings({name: value for content in contents for name, value in content.items()})
-        return {**settings, "class_name": class_of(contents[-1]), **({"labels": labels} if labels else {})}
-    except ConfigurationError as error:
-        raise ConversionError(f"{folder / 'config.json'}: {error}") from error
+    settings = {name: value for content in contents for name, value in content.items()}
+    return {**settings, "class_name": class_of(contents[-1]), **({"labels": labels} if labels else {})}
 
 
 def read_huggingface_weights(folder: Path) -> State:
@@ -214,9 +207,8 @@ def write_huggingface_weights(folder: Path, state: State) -> None:
 def read_training(path: Path) -> tuple[Settings, State, Training]:
     """Return the model settings and the parameters of a fairseq checkpoint, and what it tells of its training.
 
-    The settings are those that ``option_schema.plain_settings`` lets through. They
-    include ``data``, the data folder of the training, if the checkpoint records one that is there, and ``labels``, the
-    names of the classes, and ``problem_type``, if its task has any.
+    The settings include ``data``, the data folder of the training, if the checkpoint records one that is there, and
+    ``labels``, the names of the classes, and ``problem_type``, if its task has any.
     """
     if path.is_dir():
         found = sorted(file.name for file in path.glob("*.pt"))
@@ -234,14 +226,8 @@ def read_training(path: Path) -> tuple[Settings, State, Training]:
             f'{path} has neither "args" nor "cfg", so the sizes of the model are unknown: give a checkpoint that '
             "fairseq-train or poolingformer-convert wrote"
         )
-    given = {**_as_dict(config.get("task") or {}), **_as_dict(settings)}
-    try:
-        settings = plain_settings(given)
-        check_sizes(settings, checkpoint["model"])
-    except ConfigurationError as error:
-        raise ConversionError(f"{path}: {error}") from error
-    settings.pop("data", None)
-    if (folder := recorded_folder(given.get("data"))) is not None:
+    settings = {**_as_dict(config.get("task") or {}), **_as_dict(settings)}
+    if (folder := recorded_folder(settings.pop("data", None))) is not None:
         settings["data"] = str(folder)
     task_state = checkpoint.get("task_state") or {}
     labels = task_state.get("labels")

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.char_lm.adaptive_span import AdaptiveSpans
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.patches import CheckpointError
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 
 PREFIX = "decoder.spans."
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli.average_checkpoints import average_checkpoints, main
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from tests.patches.helpers import generate, train
 
 

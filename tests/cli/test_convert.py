@@ -11,7 +11,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import generate, train
 from safetensors.torch import load_file
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import load
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict, sample_lm, summarize
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from fairseq_poolingformer.weights.flags import PRETRAINING, QUESTION_ANSWERING, SUMMARIZATION

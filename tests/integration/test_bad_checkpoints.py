@@ -1,13 +1,37 @@
-"""Every command that reads a checkpoint ends in one sentence on a file that is none."""
+"""Every command that reads a checkpoint ends in one sentence on a file that is none, and runs nothing of it."""
+
+import io
+from pathlib import Path
 
 import pytest
+import torch
 
 from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict, sample_lm, summarize
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from fairseq_poolingformer.patches import CheckpointError
 from tests import lab
 
-CONTENTS = {"empty": b"", "text": b"no checkpoint\n" * 20, "cut": b"PK\x03\x04" + bytes(500)}
+
+class Touches:
+    """Makes a file "ran" in the current folder when it is unpickled."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("ran"),)
+
+
+def saved(value):
+    file = io.BytesIO()
+    torch.save({"model": {"w": torch.ones(99)}, "x": value}, file)
+    return file.getvalue()
+
+
+CONTENTS = {
+    "empty": b"",
+    "text": b"no checkpoint\n" * 20,
+    "cut": saved(1)[:900],
+    "flipped": saved(1).replace(torch.ones(99).numpy().tobytes(), torch.ones(98).numpy().tobytes() + b"\0\0\1?"),
+    "code": saved(Touches()),
+}
 
 
 COMMANDS = {
@@ -24,15 +48,16 @@ COMMANDS = {
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_our_commands(tmp_path, capsys, command, content):
+def test_our_commands(tmp_path, capsys, monkeypatch, command, content):
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "model.pt"
     path.write_bytes(CONTENTS[content])
     assert COMMANDS[command](str(path), str(tmp_path / "out")) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith(f"poolingformer-{command}" if command != "average" else "poolingformer-average-")
-    assert f"{path} is " in lines[0]
-    assert list(tmp_path.iterdir()) == [path]
+    assert f"{path} {'was not loaded: ' if content == 'code' else 'is '}" in lines[0]
+    assert list(tmp_path.iterdir()) == [path]  # and not what the code makes
 
 
 @pytest.mark.parametrize(("model", "data"), [(PoolingformerBART, lab.summaries), (PoolingformerRoberta, lab.questions)])

@@ -10,7 +10,7 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
+from fairseq_poolingformer.checkpoints import load
 from preprocess.char_lm import make_folder
 from tests.lab import ROOT, run
 from tests.patches.helpers import TORCHRUN

@@ -12,7 +12,7 @@ import torch
 from fairseq import tasks
 from fairseq.options import get_training_parser, parse_args_and_arch
 
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
+from fairseq_poolingformer.checkpoints import load
 from tests.forked_python import PYTHON
 from tests.integration.conftest import options
 from tests.lab import ROOT, run_script

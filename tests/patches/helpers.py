@@ -16,7 +16,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 
 import fairseq_poolingformer
-from fairseq_poolingformer.checkpoint_reader.checkpoints import load
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.patches import table
 from tests.forked_python import PYTHON, start
 

@@ -10,8 +10,7 @@ from fairseq_poolingformer.cli import predict
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
 from fairseq_poolingformer.tasks.question_answering.data import QuestionAnsweringSplit
 from fairseq_poolingformer.tasks.summarization import PAIRS
-from fairseq_poolingformer.text.data_folder import BYTES, DataFolder, check_folder, tokenizer_config
-from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE
+from fairseq_poolingformer.text.data_folder import BYTES, LARGEST_FILE, DataFolder, check_folder, tokenizer_config
 from fairseq_poolingformer.text.sequences import SequencesWriter
 
 

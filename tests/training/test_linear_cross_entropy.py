@@ -6,7 +6,7 @@ from fairseq import tasks
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.trainer import Trainer
 
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.training import token_losses as functional
 from fairseq_poolingformer.training.linear_cross_entropy import LinearCrossEntropyCriterion
 from tests.models.tiny_bart import SIZES, parse, write_data_folder

@@ -6,7 +6,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import load
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.weights import card
 from fairseq_poolingformer.weights.card import Training, corpus_of, model_card

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from fairseq_poolingformer import huggingface
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.tasks.token_labels.data import TokenLabelExamples, TokenLabelSplit
 from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.text.labels import AMOUNT, SEVERAL

@@ -85,13 +85,6 @@ def test_json(tmp_path, capsys, text):
     assert "config.json" in sentence(tmp_path, capsys)
 
 
-def test_large_json_is_refused_before_it_is_read(tmp_path, capsys):
-    write(tmp_path)
-    with open(tmp_path / "config.json", "wb") as file:
-        file.truncate(2**40)
-    assert "is not a file of at most 64 MiB" in sentence(tmp_path, capsys)
-
-
 def test_pipes(tmp_path, capsys):
     write(tmp_path)
     (tmp_path / "config.json").unlink()

@@ -5,8 +5,8 @@ import logging
 import pytest
 import torch
 
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli import predict
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.tasks.wikihop.task import WikihopTask
 from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.weights.convert import to_huggingface

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError
+from fairseq_poolingformer.checkpoints import CheckpointError
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
 from fairseq_poolingformer.patching import set_within

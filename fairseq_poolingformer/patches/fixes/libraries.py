@@ -16,14 +16,11 @@ logger = logging.getLogger(__name__)
 
 
 def require_safe_torch() -> None:
-    """Refuse a torch that cannot load a checkpoint without running code of it.
-
-    Elsewhere fairseq reads files of speech by ``torch.load``, whose default has been safe since torch 2.6.
-    """
-    if not hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):
+    """Refuse a torch whose ``weights_only`` a checkpoint can get around."""
+    if tuple(int(number) for number in torch.__version__.split(".")[:2]) < (2, 10):
         raise ImportError(
-            f"fairseq_poolingformer needs torch 2.6 or later, and this is torch {torch.__version__}: before 2.6, "
-            "torch.load runs any code that a checkpoint holds. Install a newer torch."
+            f"fairseq_poolingformer needs torch 2.10 or later, and this is torch {torch.__version__}: before 2.10, "
+            "torch.load may run code that a checkpoint holds. Install a newer torch."
         )
 
 

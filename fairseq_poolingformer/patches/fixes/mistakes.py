@@ -4,11 +4,11 @@ import sys
 from collections.abc import Callable
 from types import TracebackType
 
-from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError
+from fairseq_poolingformer.checkpoints import CheckpointError
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.extras import MissingLibraryError
 from fairseq_poolingformer.patches.long_jobs.nonfinite import NonfiniteError
-from fairseq_poolingformer.patches.untrusted_files.data_files import DictionaryError
+from fairseq_poolingformer.patches.untrusted_files import DictionaryError
 from fairseq_poolingformer.text.data_folder import FolderError
 
 FOR_PEOPLE = (CheckpointError, DictionaryError, FolderError, MissingLibraryError, NonfiniteError, UsageError)

@@ -6,7 +6,8 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError, MissingCheckpointError
+from fairseq_poolingformer.checkpoints import CheckpointError, MissingCheckpointError
+from fairseq_poolingformer.patches.untrusted_files import explained
 from fairseq_poolingformer.patching import set_within
 from fairseq_poolingformer.settings import layer_numbers, settings_with
 
@@ -43,8 +44,6 @@ def refuse_missing_or_unfit_checkpoint(
         )
     if not PathManager.isfile(filename):
         return original(self, filename, reset_optimizer, *args, **kwargs)
-    from fairseq_poolingformer.patches.untrusted_files.checkpoints import explained  # which imports the reader
-
     with explained(filename), checked_states(self, anew=reset_optimizer):
         return original(self, filename, reset_optimizer, *args, **kwargs)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError
+from fairseq_poolingformer.checkpoints import CheckpointError
 from fairseq_poolingformer.patches.long_jobs.resuming import SKIPPED
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError, DamagedCheckpointError, first_line
+from fairseq_poolingformer.checkpoints import CheckpointError, DamagedCheckpointError, damage, first_line
 from fairseq_poolingformer.text.atomic_write import atomic_write
 
 logger = logging.getLogger(__name__)
@@ -134,8 +134,6 @@ def replace_missing(last: Path, pretrained: str | None = None, is_wanted: bool =
     remedy = "Give the one to continue from with --restore-file, or another --save-dir to start from the beginning"
     if not others:
         return
-    from fairseq_poolingformer.checkpoint_reader.files import damage  # the reader is not needed otherwise
-
     if not is_wanted or any(name in last.name for name in SUFFIXES_OF_PARTS):
         raise CheckpointError(f"{last} is missing, and its folder has other checkpoints. {remedy}")
     for path in others:
@@ -151,8 +149,6 @@ def replace_damaged(last: Path, fault: str) -> None:
 
     At every instant there is a last checkpoint: without one, the next start would train from the beginning.
     """
-    from fairseq_poolingformer.checkpoint_reader.files import damage  # the reader is not needed otherwise
-
     for path in _others(last):
         if damage(path) is None:
             damaged = last.with_name(f"{last.name}.damaged")

@@ -13,7 +13,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import load
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.patches.distribution import contexts
 from tests.models.tiny_bart import USER_DIR
 from tests.patches.helpers import TRAINING, in_processes, parse

@@ -8,7 +8,7 @@ import torch
 from fairseq import options
 from fairseq.distributed import utils as distributed_utils
 
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
+from fairseq_poolingformer.checkpoints import load
 from tests.patches.helpers import PACKAGE, TORCHRUN, TRAINING, assert_same_parameters, parse, run, train
 
 

@@ -6,7 +6,7 @@ import pytest
 from fairseq import checkpoint_utils, options, tasks
 
 import fairseq_poolingformer
-from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
+from fairseq_poolingformer import checkpoints as checkpoint_files
 from fairseq_poolingformer.patches import CheckpointError
 from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.models import tiny_bart

@@ -10,12 +10,12 @@ import torch
 from fairseq import options
 
 import fairseq_poolingformer
-from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
+from fairseq_poolingformer import checkpoints as checkpoint_files
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli import convert, summarize
 from fairseq_poolingformer.models import PoolingformerBART
 from fairseq_poolingformer.patches import CheckpointError
 from fairseq_poolingformer.patches.long_jobs import companions
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from tests.models import tiny_bart
 from tests.patches.helpers import parse
 from tests.tasks.masked_lm import mlm_folder

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import fairseq_poolingformer
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.patches.long_jobs import interruption
 from fairseq_poolingformer.patches.long_jobs.interruption import STOPPED, lock_save_directory, save_and_stop_when_asked
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from tests import forked_python
 from tests.forked_python import PYTHON
 from tests.patches.helpers import PACKAGE, TORCHRUN, TRAINING, run

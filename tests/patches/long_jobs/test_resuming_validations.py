@@ -10,9 +10,9 @@ import torch
 from fairseq import options
 
 import fairseq_poolingformer
-from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
+from fairseq_poolingformer import checkpoints as checkpoint_files
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.patches.long_jobs import interruption
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from tests.models import tiny_bart
 from tests.patches.helpers import TRAINING, TRANSLATION, assert_same_parameters, parse
 

@@ -4,7 +4,6 @@ import errno
 import os
 import resource
 import signal
-import zipfile
 from types import SimpleNamespace
 
 import pytest
@@ -12,9 +11,8 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
-from fairseq_poolingformer.checkpoint_reader.files import damage
-from fairseq_poolingformer.checkpoint_reader.zip_archive import ZipArchive
+from fairseq_poolingformer import checkpoints as checkpoint_files
+from fairseq_poolingformer.checkpoints import damage
 from fairseq_poolingformer.patches import CheckpointError, table
 from fairseq_poolingformer.patches.long_jobs.saving import replace_damaged, replace_missing, resume_from_newest_whole
 from fairseq_poolingformer.text import atomic_write
@@ -180,16 +178,10 @@ def resume(folder, restore_file="checkpoint_last.pt", suffix=""):
         return error
 
 
-def test_a_good_one_is_read_once_and_left_alone(tmp_path, monkeypatch):
-    seen, unpack = [], ZipArchive._unpack
-    monkeypatch.setattr(
-        ZipArchive, "_unpack", lambda self, record, memory: seen.append(record.name) or unpack(self, record, memory)
-    )
+def test_a_good_one_is_left_alone(tmp_path):
     save(tmp_path / "checkpoint1.pt", 1.0)
     save(tmp_path / "checkpoint_last.pt", 2.0)
     assert resume(tmp_path)["model"]["w"] == 2.0
-    with open(tmp_path / "checkpoint_last.pt", "rb") as file:
-        assert sorted(seen) == sorted(ZipArchive(file).records)
     assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "checkpoint_last.pt"]
 
 
@@ -245,38 +237,6 @@ def test_only_the_last_checkpoint_is_replaced(tmp_path):
     (tmp_path / "pretrained.pt").write_bytes(b"PK\x03\x04 half")
     assert "pretrained.pt is damaged" in str(resume(tmp_path, restore_file="pretrained.pt"))
     assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "pretrained.pt"]
-
-
-def test_files_without_checksums_are_read_with_a_warning(tmp_path, caplog):
-    torch.serialization.set_crc32_options(False)
-    try:
-        path = save(tmp_path / "x.pt", 3.0)
-    finally:
-        torch.serialization.set_crc32_options(True)
-    assert value(path) == 3.0
-    assert checkpoint_files.load(path)["model"]["w"] == 3.0
-    assert "x.pt was saved without checksums" in caplog.text
-
-
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_an_archive_that_another_program_wrote_is_read(tmp_path, compression):
-    path = save(tmp_path / "x.pt", 3.0, size=500)
-    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "y.pt", "w", compression) as other:
-        for record in archive.infolist():
-            other.writestr(record.filename, archive.read(record))
-    assert value(tmp_path / "y.pt") == 3.0
-    assert checkpoint_files.load(tmp_path / "y.pt")["model"]["w"][0] == 3.0
-
-
-def test_a_file_that_would_fill_the_memory_is_not_read(tmp_path, monkeypatch):
-    path = tmp_path / "x.pt"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x/data.pkl", "w") as record:
-        for _ in range(64):
-            record.write(bytes(2**20))
-    monkeypatch.setattr(zipfile.ZipFile, "open", None)
-    monkeypatch.setattr(torch, "load", None)
-    with pytest.raises(CheckpointError, match=r"its 65,\d\d\d bytes would become 67,108,864, so it was not read"):
-        checkpoint_files.read(path)
 
 
 def test_no_flipped_bit_of_the_archive_escapes(tmp_path):

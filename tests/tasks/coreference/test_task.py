@@ -9,7 +9,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from fairseq_cli.train import main as train_main
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import load
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli import predict
 from fairseq_poolingformer.cli import score as command
 from fairseq_poolingformer.tasks.coreference.head import Antecedents

@@ -8,8 +8,8 @@ import torch
 from fairseq import checkpoint_utils, options, tasks
 from fairseq.tasks import TASK_REGISTRY
 
+from fairseq_poolingformer import checkpoints as checkpoint_files
 from fairseq_poolingformer.char_lm.task import byte_dictionary, load_text
-from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.patches import CheckpointError
 from fairseq_poolingformer.patches.long_jobs import changed_options

@@ -14,7 +14,7 @@ import pytest
 import torch
 from fairseq import options
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import load
+from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli import summarize
 from fairseq_poolingformer.models import division
 from tests.models.tiny_bart import SIZES, USER_DIR, write_data_folder

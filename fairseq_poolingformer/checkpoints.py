@@ -1,0 +1,280 @@
+"""Checkpoints: files of ``torch.save``, read as data. Nothing of a file is executed, and damage ends in a sentence.
+
+torch's ``weights_only`` makes tensors, Python's plain types and what :data:`SAFE` says. It reads flipped bits without a
+word, so ``zipfile`` compares the checksums first.
+"""
+
+import argparse
+import collections
+import contextlib
+import logging
+import os
+import pickle
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch.serialization import safe_globals
+
+ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02"  # first bytes of a zip archive, and of the pickles before torch 1.6
+OPTIMIZER = "last_optimizer_state"  # the entry that training alone needs: twice the bytes of the parameters
+BEYOND_SETTINGS = ("model", OPTIMIZER)
+# what Python, torch and fairseq raise for a file that they cannot make sense of
+DAMAGE = (
+    *(pickle.UnpicklingError, EOFError, RuntimeError, LookupError, TypeError, ValueError, AttributeError, MemoryError),
+    *(AssertionError, ArithmeticError, OSError, struct.error, zipfile.BadZipFile, zlib.error),
+)
+ANOTHER = "Copy it again, or take another checkpoint of the same run, such as checkpoint_best.pt"
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be loaded, with the file and the remedy in the message."""
+
+
+class DamagedCheckpointError(CheckpointError):
+    """A checkpoint file that is no longer what was written; the message says how."""
+
+
+class MissingCheckpointError(CheckpointError, FileNotFoundError):
+    """A checkpoint that is not there."""
+
+
+class ConfigurationError(ValueError):
+    """A checkpoint's configuration that asks for more than a model; the message says which part."""
+
+
+class _Saved:
+    """Takes the place of an object: the arguments and the state that the file has of it, until all is read."""
+
+    def __new__(cls, *arguments: Any) -> "_Saved":
+        self = super().__new__(cls)
+        self.arguments, self.state = arguments, None
+        return self
+
+    def __init__(self, *arguments: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def value(self) -> Any:
+        """The state, as plain data: a former meter of fairseq is a dictionary."""
+        return _plain(self.state)
+
+
+class _Described(_Saved):
+    """A type, or what omegaconf knows of one: no data."""
+
+    def value(self) -> None:
+        return None
+
+
+class _Config(_Saved):
+    """A dictionary or list of omegaconf."""
+
+    def value(self) -> Any:
+        return _plain(self.state["_content"])
+
+
+class _Node(_Saved):
+    """A value of omegaconf."""
+
+    def value(self) -> Any:
+        return self.state["_val"]
+
+
+class _Type(_Saved):
+    """A type of numpy: its name, and its byte order. numpy's own would take more from a file than it can check."""
+
+    def value(self) -> numpy.dtype:
+        if not re.fullmatch(r"[?bBhHiIlLqQefdgFD]|[biufcSU]\d{1,5}", str(self.arguments[0])):
+            raise ValueError("it has a type of numpy that holds more than numbers and text")
+        return numpy.dtype(self.arguments[0]).newbyteorder(self.state[1] if self.state else "=")
+
+
+class _Number(_Saved):
+    """A number of numpy: its type and its bytes."""
+
+    def value(self) -> numpy.generic:
+        dtype, content = self.arguments
+        return numpy.frombuffer(content, dtype.value())[0]
+
+
+class _Array(_Saved):
+    """An array of numpy, such as the counts of ``--eval-bleu``: its state is version, shape, type, order and bytes."""
+
+    def value(self) -> numpy.ndarray:
+        _, shape, dtype, is_fortran, content = self.state
+        return numpy.ndarray(shape, dtype.value(), content, order="F" if is_fortran else "C").copy("K")
+
+
+# what checkpoints of fairseq hold beside what torch itself allows
+SAFE: tuple[tuple[Any, str], ...] = (
+    (argparse.Namespace, "argparse.Namespace"),
+    (bytes, "builtins.bytes"),
+    (lambda *factory: {}, "collections.defaultdict"),
+    *((_Described, f"builtins.{name}") for name in ("dict", "list", "tuple", "str", "int", "float", "bool")),
+    *((_Described, name) for name in ("typing.Any", "omegaconf.base.Metadata", "omegaconf.base.ContainerMetadata")),
+    *((_Config, f"omegaconf.{name}") for name in ("dictconfig.DictConfig", "listconfig.ListConfig")),
+    *((_Node, f"omegaconf.nodes.{kind}Node") for kind in ("Any", "String", "Integer", "Float", "Boolean", "Enum")),
+    (_Type, "numpy.dtype"),
+    (_Described, "numpy.ndarray"),
+    *(
+        (kind, f"{module}.multiarray.{name}")
+        for module in ("numpy.core", "numpy._core")  # of numpy 1, of numpy 2
+        for kind, name in ((_Number, "scalar"), (_Array, "_reconstruct"))
+    ),
+    *((collections.OrderedDict, f"fairseq.{module}meters.MetersDict") for module in ("", "logging.")),
+    *(
+        (_Saved, f"{module}.{name}Meter")
+        for module in ("fairseq.meters", "fairseq.logging.meters")  # before 2020, and since
+        for name in ("Average", "Sum", "Time", "Stopwatch")
+    ),
+)
+
+
+def _plain(value: Any) -> Any:
+    """A value that was read, with plain data in place of objects."""
+    if isinstance(value, _Saved):
+        return value.value()
+    if isinstance(value, argparse.Namespace):
+        _plain(vars(value))
+    elif isinstance(value, dict):
+        for key in value:
+            value[key] = _plain(value[key])
+    elif type(value) in (list, tuple, set):
+        return type(value)(map(_plain, value))
+    return value
+
+
+def read(path: str | os.PathLike, unread: Collection[str] = ()) -> Any:
+    """Read a file of ``torch.save`` to the CPU, as data; the entries ``unread`` are empty, and stay on the disk."""
+    path = os.fspath(path)
+    _check_first_bytes(path)
+    fault = damage(path)
+    if fault is not None:
+        raise DamagedCheckpointError(f"{path} is damaged or cut short: {fault}. {ANOTHER}.")
+    try:
+        with safe_globals(list(SAFE)):
+            value = torch.load(path, map_location="cpu", weights_only=True, mmap=bool(unread) and _is_stored(path))
+        if isinstance(value, dict):
+            value.update({name: {} for name in unread if isinstance(value.get(name), dict)})
+        return _plain(value)
+    except DAMAGE as error:
+        names = re.findall(r"GLOBAL `?([\w.]+)", str(error))
+        if names or zipfile.is_zipfile(path):  # whose checksums are right
+            reason = f"it refers to {names[0]}" if names else first_line(error)
+            raise CheckpointError(
+                f"{path} was not loaded: {reason}, and a checkpoint may hold nothing but data. Take the checkpoint "
+                "from where it was made, and save it there with nothing else (the parameters are under 'model')."
+            ) from None
+        raise DamagedCheckpointError(f"{path} is damaged or cut short: {first_line(error)}. {ANOTHER}.") from None
+
+
+def load(path: str | os.PathLike, unread: Collection[str] = ()) -> dict[str, Any]:
+    """Read a checkpoint of fairseq, as :func:`read` does."""
+    state = read(path, unread)
+    if not isinstance(state, dict) or "model" not in state:
+        raise CheckpointError(
+            f"{path} is not a checkpoint of fairseq: it has no entry 'model'. If it holds Hugging Face weights, "
+            "convert their folder with poolingformer-convert to-fairseq."
+        )
+    parameters = state["model"]
+    if not isinstance(parameters, dict) or not all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in parameters.items()
+    ):
+        raise CheckpointError(f"{path} is not a checkpoint of fairseq: its entry 'model' is not tensors by name.")
+    for name in ("args", "cfg"):
+        if not isinstance(state.get(name), dict | argparse.Namespace | None):
+            raise CheckpointError(f"{path} is not a checkpoint of fairseq: its entry {name!r} is not options by name.")
+    return state
+
+
+def damage(path: str | os.PathLike) -> str | None:
+    """Say how a checkpoint file is damaged; None when every byte is what was written, or has no checksum."""
+    with open(path, "rb") as file:
+        head = file.read(4)
+    if head.startswith(LEGACY):
+        return None
+    if head != ZIP:
+        return "it is not a file of torch" if head else "it is empty"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if not any(record.CRC for record in archive.infolist()):
+                logger.warning(f"{path} was saved without checksums, so damage cannot be seen")
+                return None
+            record = archive.testzip()
+    except DAMAGE as error:
+        return first_line(error)
+    return None if record is None else f"the checksum of {record} in it is wrong"
+
+
+def _is_stored(path: str) -> bool:
+    """Whether torch can map the file into memory: it is an archive whose records are not compressed."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return all(record.compress_type == zipfile.ZIP_STORED for record in archive.infolist())
+
+
+def _check_first_bytes(path: str) -> None:
+    """Refuse a file that is no file of torch at all."""
+    with open(path, "rb") as file:
+        head = file.read(256)
+    if not head:
+        raise DamagedCheckpointError(f"{path} is empty: writing or copying it was broken off. {ANOTHER}.")
+    if head.startswith((ZIP, LEGACY)):
+        return
+    if head.startswith(b"version https://git-lfs"):
+        remedy = "It is a Git LFS pointer: git lfs pull fetches the file itself."
+    elif path.endswith(".safetensors"):
+        remedy = "Convert the Hugging Face folder that it lies in with poolingformer-convert to-fairseq."
+    elif head.lstrip()[:1] == b"<":
+        remedy = "A web page was saved in its place: download it again."
+    else:
+        remedy = f"It begins with {head[:16]!r}. Give a .pt file that fairseq-train or poolingformer-convert wrote."
+    raise DamagedCheckpointError(f"{path} is not a checkpoint. {remedy}")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; its type where it has none."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def entry(holder: Any, name: str) -> str | None:
+    """Return a text of a Namespace or dictionary; None where there is none."""
+    value = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
+    return value if isinstance(value, str) else None
+
+
+def recorded_folder(recorded: Any) -> Path | None:
+    """Return the data folder that a checkpoint records, if it is there and has a dictionary or ``corpus.json``."""
+    first = recorded[0] if isinstance(recorded, list) and recorded else recorded
+    folder = first.split(":")[0] if isinstance(first, str) else ""
+    return Path(folder) if folder and _has_dictionary(Path(folder)) else None
+
+
+def _has_dictionary(folder: Path) -> bool:
+    with contextlib.suppress(OSError):  # not there, or not readable
+        return any(path.is_file() for path in (*folder.glob("dict*.txt"), folder / "corpus.json"))
+    return False
+
+
+def data_folder(checkpoint: Path, recorded: Any) -> Path:
+    """Return the folder in which to look for a checkpoint's dictionary and tokenizer where the user names none.
+
+    That is the checkpoint's own folder; where that has neither, the one that :func:`recorded_folder` returns.
+    """
+    folder = None if _has_dictionary(checkpoint.parent) else recorded_folder(recorded)
+    if folder is None:
+        return checkpoint.parent
+    logger.info("the dictionary is looked for in the data folder that %s records: %s", checkpoint, folder)
+    return folder

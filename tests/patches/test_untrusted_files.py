@@ -1,0 +1,353 @@
+"""Files of strangers: options arrive as the training had them, nothing that they say is run or opened."""
+
+import argparse
+import collections
+import io
+import os
+import re
+import sys
+import tarfile
+from argparse import Namespace
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import fairseq
+import pytest
+import torch
+from fairseq import checkpoint_utils, criterions, file_utils, hub_utils, models, options, tasks, utils
+from fairseq.criterions import CRITERION_REGISTRY, build_criterion
+from fairseq.data import Dictionary
+from fairseq.distributed import utils as distributed_utils
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq_cli.train import main as train_main
+from omegaconf import OmegaConf
+
+from fairseq_poolingformer.checkpoints import ConfigurationError
+from fairseq_poolingformer.patches import CheckpointError, table
+from fairseq_poolingformer.patches.untrusted_files import LARGEST, PATHS, literal, model_folder, restricted
+from fairseq_poolingformer.weights.files import write_checkpoint
+from tests.models import tiny_bart
+from tests.patches.helpers import TRAINING, TRANSLATION, parse, train
+
+table.apply()
+
+# ----- options
+
+MODEL = ["--arch", "poolingformer_bart_tiny", *tiny_bart.SIZES, "--pooled-layers", "2"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_bart.write_data_folder(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def good(folder):
+    """Options and parameters of a checkpoint in which nothing is wrong."""
+    _, model = tiny_bart.build(folder, *MODEL)
+    return vars(tiny_bart.parse(folder, *MODEL)), model.state_dict()
+
+
+def kept(good, sections=False, **changed):
+    """The options that are used of a checkpoint with other ones: of the model, and of the task and the criterion."""
+    given = {**good[0], **changed}
+    if not sections:
+        found = vars(restricted({"args": Namespace(**given), "model": good[1]}, Path("x/x.pt"))["args"])
+        return found, found, found
+    cfg = {kind: {**given, "_name": given.get(kind)} for kind in ("task", "criterion", "generation", "common")}
+    cfg |= {"model": Namespace(**given, _name=given["arch"]), "bpe": {"_name": "gpt2", **given}}
+    cfg = restricted({"args": None, "cfg": cfg, "model": good[1]}, Path("x/x.pt"))["cfg"]
+    assert cfg["bpe"] is None
+    assert cfg["generation"]["replace_unk"] is None
+    assert cfg["common"]["user_dir"] is None
+    return vars(cfg["model"]), cfg["task"], cfg["criterion"]
+
+
+@pytest.mark.parametrize("sections", [False, True])
+def test_what_builds_a_model_is_kept(good, sections):
+    model, task, _ = kept(good, sections)
+    for name in ("encoder_layers", "encoder_embed_dim", "pooled_layers", "window_size", "pool_type", "activation_fn"):
+        assert model[name] == good[0][name]
+    assert task["max_source_positions"] == good[0]["max_source_positions"]
+    assert task["source_lang"] == good[0]["source_lang"]
+
+
+OPENED = ("encoder_embed_path", "user_dir", "save_predictions", "lang_dict", "pretrained_checkpoint", "replace_unk")
+OPENED += ("load_pretrained_encoder_from", "finetune_from_model", "tensorboard_logdir", "config_yaml", "wer_args")
+
+
+@pytest.mark.parametrize("sections", [False, True])
+@pytest.mark.parametrize("value", ["/etc/passwd", "x.txt", ["x.txt"], "http://127.0.0.1/${oc.env:TOKEN}"])
+def test_no_path_or_interpolation_is_kept(good, sections, value):
+    names = [*OPENED, *(["activation_fn", "eval_rouge_args"] if "${" in value else [])]
+    for part in kept(good, sections, **dict.fromkeys(names, value), inner={"encoder_embed_path": value}):
+        assert [name for name in names if part.get(name) == value] == []
+        assert value not in part.get("inner", {}).values()
+
+
+def test_every_option_that_names_a_file_is_known_as_one():
+    """Of all models, tasks and criterions of fairseq, by what their help says."""
+    registries = (models.ARCH_MODEL_REGISTRY, tasks.TASK_REGISTRY, criterions.CRITERION_REGISTRY)
+    found = collections.defaultdict(str)
+    for registered in {each for registry in registries for each in registry.values()}:
+        if registered.__module__.startswith("fairseq."):
+            parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
+            registered.add_args(parser)
+            for action in parser._actions:
+                if action.nargs != 0 and action.type not in (int, float):
+                    found[action.dest] += action.help or ""
+    said = re.compile(r"(path|file|checkpoint|script|yaml)\b(?!s on)|director|dictionary location|kenlm", re.IGNORECASE)
+    named = {name for name, help in found.items() if said.search(help)}
+    assert len(named) > 20
+    others = {"data", "channels", "langs", "labels"}  # of the data folder, and how its files are named
+    assert {name for name in named if not PATHS.fullmatch(name)} == others
+
+
+def test_a_path_takes_the_default_of_its_option(folder, good):
+    state = {"cfg": {"task": {"_name": "speech_to_text", "config_yaml": "/etc/x.yaml"}}, "model": good[1]}
+    assert restricted(state, folder / "x.pt")["cfg"]["task"]["config_yaml"] == "config.yaml"
+
+
+def test_no_file_of_the_users_is_opened(tmp_path, good, folder):
+    """sentence_ranking opens its ``save_predictions`` for writing as soon as it is built."""
+    (tmp_path / "user").write_text("mine")
+    named = {"encoder_embed_path": str(tmp_path / "missing"), "save_dir": str(tmp_path / "y")}
+    write_checkpoint(tmp_path / "x.pt", {**good[0], **named}, good[1])
+    checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "x.pt")], {"data": str(folder)})
+    changed = {"criterion": "sentence_ranking", "task": "sentence_ranking", "num_classes": 2, "ranking_head_name": "x"}
+    _, task, criterion = kept(good, True, save_predictions=str(tmp_path / "user"), **changed)
+    CRITERION_REGISTRY["sentence_ranking"].build_criterion(Namespace(**{**task, **criterion}), None)
+    assert (tmp_path / "user").read_text() == "mine"
+    assert not (tmp_path / "y").exists()
+
+
+@dataclass
+class OwnConfig(TranslationConfig):
+    template: str = field(default="a")
+    weights_path: str = field(default="b")
+    share: float = field(default=0.5)
+
+
+@pytest.fixture
+def own_task(monkeypatch):
+    monkeypatch.setattr(tasks, "TASK_REGISTRY", dict(tasks.TASK_REGISTRY))
+    for name in ("TASK_REGISTRY", "TASK_DATACLASS_REGISTRY", "TASK_CLASS_NAMES"):
+        now = getattr(tasks, name)
+        monkeypatch.setattr(tasks, name, type(now)(now))
+
+    @tasks.register_task("own_translation", dataclass=OwnConfig)
+    class OwnTask(TranslationTask):
+        pass
+
+
+def test_options_of_an_own_task_arrive(own_task, corpus, tmp_path):
+    flags = ["--task", "own_translation", "--template", "yes/no: it's {x}", "--weights-path", "x", "--share", "0.25"]
+    train(corpus, tmp_path, "--max-update", 1, *flags)
+    path = str(tmp_path / "checkpoint_last.pt")
+    _, _, task = checkpoint_utils.load_model_ensemble_and_task([path], {"data": str(corpus)})
+    assert type(task).__name__ == "OwnTask"
+    assert (task.cfg.template, task.cfg.weights_path, task.cfg.share) == ("yes/no: it's {x}", "b", 0.25)
+
+
+MULTILINGUAL = ["--task", "multilingual_translation", "--arch", "multilingual_transformer", "--lang-pairs", "src-tgt"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "part", "option", "value"),
+    [
+        ([*TRANSLATION, "--encoder-layerdrop", "0.01"], "model", "encoder_layerdrop", 0.01),
+        (MULTILINGUAL, "task", "left_pad_source", True),
+    ],
+)
+def test_checkpoints_of_fairseqs_own_are_used(corpus, tmp_path, flags, part, option, value):
+    arguments = [corpus, *TRAINING[len(TRANSLATION) :], *flags, "--save-dir", tmp_path, "--max-update", 1]
+    cfg = parse(options.get_training_parser(), [*arguments, "--disable-validation"])
+    distributed_utils.call_main(cfg, train_main)
+    path = str(tmp_path / "checkpoint_last.pt")
+    (model,), cfg, _ = checkpoint_utils.load_model_ensemble_and_task([path], {"data": str(corpus)})
+    state = checkpoint_utils.load_checkpoint_to_cpu(path)["model"]
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert getattr(cfg[part], option) == value
+
+
+def test_the_users_own_overrides_are_followed(tmp_path, good, folder):
+    write_checkpoint(tmp_path / "x.pt", {**good[0], "max_source_positions": 4096}, good[1])
+    overrides = {"data": str(folder), "max_source_positions": 9000, "dropout": 0.5}
+    (model,), cfg, _ = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "x.pt")], overrides)
+    assert model.encoder.max_positions() == 9000
+    assert cfg.model.dropout == 0.5
+
+
+@pytest.mark.parametrize(
+    "changed", [{"encoder_layers": 4}, {"encoder_embed_dim": "x"}, {"arch": "none"}, {"task": "no_such"}, {"data": 3}]
+)
+def test_options_that_do_not_fit_are_one_sentence(tmp_path, good, folder, changed):
+    write_checkpoint(tmp_path / "x.pt", {**good[0], **changed}, good[1])
+    with pytest.raises((CheckpointError, FileNotFoundError)) as caught:
+        checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "x.pt")])
+    assert "\n" not in str(caught.value)
+
+
+def test_data_that_is_no_text_is_not_a_folder(tmp_path, good):
+    from fairseq_poolingformer.weights import files
+
+    files.write_checkpoint(tmp_path / "x.pt", {**good[0], "data": True}, good[1])
+    assert "data" not in files.read_training(tmp_path / "x.pt")[0]
+
+
+@pytest.mark.parametrize("sections", [True, False])
+def test_a_loss_that_refuses_a_way_of_training_is_built(good, sections):
+    given = {**good[0], "criterion": "adaptive_loss", "ddp_backend": "pytorch_ddp"}
+    state = {"model": good[1], "args": Namespace(**given)}
+    if sections:
+        state |= {"args": None, "cfg": {"criterion": {"_name": "adaptive_loss", "ddp_backend": "pytorch_ddp"}}}
+    found = restricted(state, Path("x.pt"))
+    cfg = OmegaConf.create(found["cfg"], flags={"allow_objects": True}).criterion if sections else found["args"]
+    assert type(build_criterion(cfg, None)).__name__ == "AdaptiveLoss"
+
+
+# ----- strings that fairseq evaluates
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[(512, 3)] * 20", "[(512, 10, 5)] + [(512, 3, 2)] * 4", "3 * [1]", "(0.9, 0.98)", "True", "-1e-3", " 'a' "],
+)
+def test_literals_are_what_python_evaluates(text):
+    assert literal(text) == eval(text.strip())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("__import__('os')", "[].__class__", "[x for x in ()]", "2 ** 99", "lambda: 0", "open", "f'{1}'", ""),
+        *("[0] * 10 * 1000000", "'a' * 1000000", "1, " * LARGEST, "(" * 5000, "[1] + 2", "\0"),
+    ],
+)
+def test_everything_else_is_refused(text):
+    with pytest.raises(ConfigurationError, match=r"not a number, text, list or tuple"):
+        literal(text)
+
+
+def test_fairseq_evaluates_literals_only():
+    assert utils.eval_str_list("[1, 2] * 2", type=int) == [1, 2, 1, 2]
+    assert literal([0.5]) == [0.5]
+    with pytest.raises(ConfigurationError):
+        utils.eval_str_list("print('run')")
+
+
+def test_every_eval_of_fairseq_is_replaced():
+    """A fairseq with an eval in another module must be looked at: its module may be loaded only later."""
+    folder = Path(fairseq.__file__).parent
+    found = []
+    for path in folder.rglob("*.py"):
+        parts = path.relative_to(folder).with_suffix("").parts
+        if parts[0] != "examples" and re.search(r"(?<![.\w])(eval|exec)\(", path.read_text(encoding="utf-8")):
+            found.append(".".join(("fairseq", *parts)))
+    assert len(found) > 10
+    assert [name for name in found if vars(sys.modules[name]).get("eval") is not literal] == []
+
+
+LANGUAGE_MODEL = {"task": "language_modeling", "sample_break_mode": "none", "tokens_per_sample": 8}
+LANGUAGE_MODEL |= {"criterion": "cross_entropy"}
+SENTENCES = {"task": "translation", "source_lang": "a", "target_lang": "b"}
+SENTENCES |= {"max_source_positions": 8, "max_target_positions": 8}
+# architecture, the string that fairseq evaluates, and further arguments
+EVALUATED = [
+    ("fconv", "encoder_layers", SENTENCES),
+    ("fconv", "decoder_attention", SENTENCES),
+    ("fconv_lm", "decoder_layers", LANGUAGE_MODEL),
+    ("transformer_lm", "character_filters", LANGUAGE_MODEL | {"character_embeddings": True}),
+    ("transformer", "adaptive_softmax_cutoff", SENTENCES),
+]
+
+
+@pytest.mark.parametrize(("arch", "flag", "arguments"), EVALUATED)
+@pytest.mark.parametrize("defended", [True, False])
+def test_code_in_a_configuration_is_not_run(arch, flag, arguments, defended, tmp_path, monkeypatch):
+    dictionary, marker = Dictionary(), tmp_path / "run"
+    dictionary.add_symbol("x")
+    for name in ("dict.txt", "dict.a.txt", "dict.b.txt"):
+        dictionary.save(str(tmp_path / name))
+    code = f"__import__('pathlib').Path({str(marker)!r}).touch()"
+    padding = {"left_pad_source": True, "left_pad_target": False, "data": str(tmp_path)}
+    write_checkpoint(tmp_path / "x.pt", {"arch": arch, **arguments, **padding, flag: code}, {})
+    if not defended:  # the attack is one: fairseq alone runs the code, and then fails for its value
+        for module in list(sys.modules.values()):
+            if getattr(module, "__dict__", {}).get("eval") is literal:
+                monkeypatch.setattr(module, "eval", eval)
+    with pytest.raises(CheckpointError, match="not a number, text" if defended else ""):
+        checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "x.pt")])
+    assert marker.exists() == (not defended)
+
+
+# ----- archives
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_utils, "PYTORCH_FAIRSEQ_CACHE", tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def member(name, content=b"x", **attributes):
+    header = tarfile.TarInfo(name)
+    header.size = len(content)
+    for attribute, value in attributes.items():
+        setattr(header, attribute, value)
+    return header, content
+
+
+def write(path, *members, mode="w:gz"):
+    with tarfile.open(path, mode) as archive:
+        for header, content in members:
+            archive.addfile(header, io.BytesIO(content))
+    return str(path)
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+@pytest.mark.parametrize("top", ["", "model/", "./", "a/b/"])
+def test_an_archive_is_unpacked_into_the_cache_and_kept(tmp_path, cache, mode, top):
+    path = write(tmp_path / "m.tar", member(f"{top}model.pt", b"weights"), member(f"{top}data/dict.txt"), mode=mode)
+    unpacked = Path(model_folder(path))
+    assert unpacked.is_relative_to(cache)
+    assert (unpacked / "model.pt").read_bytes() == b"weights"
+    assert (unpacked / "data" / "dict.txt").read_bytes() == b"x"
+    assert os.path.isfile(path)
+    assert model_folder(path) == str(unpacked)
+    assert len(os.listdir(cache)) == 1
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [member("../escaped")],
+        [member("a/../../escaped")],
+        [member("a", b"", type=tarfile.SYMTYPE, linkname="../.."), member("a/escaped")],
+        [member("escaped", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")],
+        [member("escaped", b"", type=tarfile.LNKTYPE, linkname="../secret")],
+        [member("escaped", b"", type=tarfile.FIFOTYPE)],
+        [member("escaped", b"", type=tarfile.CHRTYPE)],
+    ],
+)
+def test_hostile_archives_write_nothing(tmp_path, cache, members):
+    (tmp_path / "secret").write_text("secret")
+    path = write(tmp_path / "m.tar.gz", member("first"), *members)
+    with pytest.raises(CheckpointError, match=r"m\.tar\.gz cannot be unpacked"):
+        hub_utils.from_pretrained(path)
+    assert not list(tmp_path.rglob("escaped"))
+    assert os.listdir(cache) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", None])
+def test_other_files_are_one_sentence(tmp_path, cache, content):
+    path = Path(write(tmp_path / "m.tar.gz", member("model.pt", os.urandom(5000))))
+    path.write_bytes(path.read_bytes()[:2000] if content is None else content)
+    with pytest.raises(CheckpointError, match=r"m\.tar\.gz cannot be unpacked"):
+        model_folder(path)
+
+
+def test_a_folder_is_itself_and_a_missing_one_is_named(tmp_path):
+    assert model_folder(tmp_path) == str(tmp_path)
+    with pytest.raises(FileNotFoundError, match="missing: no such folder"):
+        model_folder(tmp_path / "missing")
