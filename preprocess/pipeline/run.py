@@ -10,7 +10,7 @@ import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +30,6 @@ from .splits import SplitRecords
 logger = logging.getLogger("preprocess")
 
 _MOST_LOST = 20  # kinds that the report names
-SOURCES = "sources.txt"  # of a data folder: the paths of the files that it was made of, which corpus.json identifies
 FORMAT = 2  # of the data folder; raise it when its content changes for the same input
 
 
@@ -44,7 +43,6 @@ class Corpus:
     # everything that decides the records and what ``parse`` makes of them, as JSON values
     settings: Mapping[str, object]
     inputs: object  # identifies the input, as JSON values
-    paths: Sequence[Path] = ()  # the files that have it, where scorers read what is right
     layout: Layout = PAIRS  # the files of the data folder
     # example to the layout's arrays and texts, or a reject; a pure function that can be pickled
     encode: Encode = encode_texts
@@ -148,8 +146,6 @@ class Work:
         if any(result.lost for result in results.values()):
             written["lost"] = {split: dict(result.lost.most_common(_MOST_LOST)) for split, result in results.items()}
         text = self._table(written["rejects"])
-        if corpus.paths:
-            write_lines(folder.path / SOURCES, [str(path.absolute()) for path in corpus.paths])
         folder.write_corpus(written | {"table": text.splitlines(), "shared": shared}, corpus.splits)
         shutil.rmtree(parts_path)
         return "\n".join([text, *shared])

@@ -75,7 +75,6 @@ def make_corpus(
         splits=splits,
         parse=functools.partial(parse, annotated=True),
         inputs={**describe_files(files), **(inputs or {})},
-        paths=[path for named in files.values() for path in named],
         entries={"kind": kind or name, "format": 1, **(entries or {})},
         **(defaults | fields),
     )

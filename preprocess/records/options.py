@@ -37,7 +37,6 @@ class Data:
     # what of the options decides the records, as JSON values; nothing where all are the defaults
     settings: dict[str, object]
     notes: Sequence[str] = ()  # lines for the report
-    paths: Sequence[Path] = ()
 
 
 def add_data(group: argparse._ArgumentGroup, *names: str) -> None:
@@ -112,8 +111,7 @@ def find(
         raise InputError(_nothing(args))
     if getattr(args, "sentencepiece_train", None) is not None and "train" not in found:
         raise InputError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
-    paths = [one.path for members in sources.values() for one in members]
-    return Data({split: found[split] for split in SPLITS if split in found}, inputs, settings, notes, paths)
+    return Data({split: found[split] for split in SPLITS if split in found}, inputs, settings, notes)
 
 
 def annotated(splits: dict[str, SplitRecords], parse: Callable) -> dict[str, SplitRecords]:
@@ -140,7 +138,6 @@ def corpus_of(data: Data, parse: Callable, table: Table, kind: str, **fields: An
         splits=annotated(data.splits, parse),
         parse=functools.partial(parse, annotated=True),
         inputs=data.inputs,
-        paths=data.paths,
         entries=entries,
         table=with_notes(table, data),
         **fields,

@@ -24,7 +24,7 @@ ARTICLES = [
                 "context": CONTEXT,
                 "qas": [
                     question(f"{number}a", "what attends", ("attention", 14), ("the théory", 0)),
-                    question(f"{number}b", "what else", is_impossible=True),
+                    question(f"{number}b", "what else", ("attends", 24), is_impossible=True),  # only plausible
                 ],
             }
         ],
