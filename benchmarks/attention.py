@@ -1,7 +1,7 @@
 """Attention of one encoder layer beside Hugging Face LED, FlexAttention, plain PyTorch and the multiply-adds.
 
     python benchmarks/attention.py [--length 4096] [--device cpu] [--dtype float32] [--passes forward both]
-        [--parts levels layer disentangled]
+        [--parts levels layer keys disentangled] [--dim 768]
 
 Needs torch alone; with transformers installed, LED's encoder self-attention is timed too, and with ``--parts
 disentangled`` DeBERTa's. What does not give the expected output and gradients is not timed: Hugging Face's LED and
@@ -13,6 +13,9 @@ the same run, over the call's own time. What is counted are pairs of a query and
 with windows of w on each side have n·(2w + 1) pairs, over pools ξ apart n·(2w/ξ + 1). A pair takes d multiply-adds in
 each of two products forward (scores, output) and of five backward (scores again, and the gradients of weights, value,
 query and key); a projection n·d² forward and twice that backward.
+
+``--parts keys`` times layers whose queries see about 512 keys, the window of 512 beside them twice as many: windows,
+heads dilated 1, 2 and 3, two levels, and one softmax over tokens and pools, at any ``--dim`` with heads of 64.
 """
 
 from __future__ import annotations
@@ -163,6 +166,25 @@ OPERATORS = {
     "level one, dropout 0.1": partial(level_one, dropout_p=0.1),
     **{name + FLEX: by_flex(call) for name, call in CHECKED.items()},
 }
+ONE_SOFTMAX = {"pool_type": "mean", "pool_merge": "softmax"}
+EQUAL_KEYS = {
+    "window of 256": {"window": Window(256)},
+    "window of 512": {"window": Window(512)},
+    "heads dilated 1, 2, 3": {"window": Window(256, dilation=(1, 2, 3))},  # a third of the heads each
+    "two levels": {"window": WINDOW, "pooled_window": POOLED_WINDOW, "pooling": POOLING},
+    "one softmax, pools of 4": {
+        **ONE_SOFTMAX,
+        "window": WINDOW,
+        "pooled_window": POOLED_WINDOW,
+        "pooling": Pooling(4, 4),
+    },
+    "one softmax, pools of 16": {
+        **ONE_SOFTMAX,
+        "window": WINDOW,
+        "pooled_window": Window(2048),
+        "pooling": Pooling(16, 16),
+    },
+}
 POOLINGFORMER = {"window": WINDOW, "pooled_window": POOLED_WINDOW, "pooling": POOLING}
 LAYERS = {
     "LED here": {"window": Window(LED_WINDOW), "separate_global_projections": True},
@@ -190,6 +212,16 @@ def layer(args: argparse.Namespace, passes: str, name: str) -> Callable[[], None
     return step(args, passes, call, [x], module.parameters())
 
 
+def of_equal_keys(args: argparse.Namespace, passes: str, name: str) -> Callable[[], None]:
+    """A case: one of :data:`EQUAL_KEYS`, projections included."""
+    torch.manual_seed(0)
+    module, call = banded(args.length, dim=args.dim, **EQUAL_KEYS[name])
+    dtype = getattr(torch, args.dtype)
+    module.to(args.device, dtype)
+    x = torch.randn(1, args.length, args.dim, device=args.device, dtype=dtype)
+    return step(args, passes, call, [x], module.parameters())
+
+
 def disentangled(args: argparse.Namespace, passes: str, name: str) -> Callable[[], None]:
     """A case: DeBERTa's self-attention, or level one with its scores."""
     dtype = getattr(torch, args.dtype)
@@ -198,9 +230,14 @@ def disentangled(args: argparse.Namespace, passes: str, name: str) -> Callable[[
     return step(args, passes, attention_of(module, name), [x], module.parameters())
 
 
-def banded(length: int, **arguments: Any) -> tuple[TwoLevelAttention, Callable[[Tensor], Tensor]]:
+def banded(length: int, dim: int = DIM, **arguments: Any) -> tuple[TwoLevelAttention, Callable[[Tensor], Tensor]]:
     """This project's attention, with one global token unless it is full, and a way to call it on (B, T, C)."""
-    module = TwoLevelAttention(DIM, HEADS, **arguments)
+    window, heads = arguments["window"], dim * HEADS // DIM
+    if isinstance(window.dilation, tuple):  # as many neighbouring heads of each, the last ones of the last
+        steps = window.dilation
+        dilation = tuple(steps[head * len(steps) // heads] for head in range(heads))
+        arguments["window"] = Window(window.left, dilation=dilation)
+    module = TwoLevelAttention(dim, heads, **arguments)
     is_full = module.window == Window.unlimited()
 
     def call(x: Tensor) -> Tensor:
@@ -239,6 +276,12 @@ def multiply_adds(args: argparse.Namespace, passes: str) -> dict[str, float]:
     counts |= {"LED of Hugging Face": led, "LED here": led, "full attention": pair * args.length + 4 * project}
     for kind in ("", FLEX):
         counts |= {"level two, mean" + kind: two, "both levels" + kind: one + two, "Poolingformer" + kind: pooled}
+    pair, project = pair * args.dim // DIM, args.length * args.dim**2 * PROJECTIONS[passes]
+    for name, layer in EQUAL_KEYS.items():
+        counts[name] = pair * (2 * layer["window"].left + 1) + 4 * project
+        if "pooling" in layer:
+            counts[name] += pair * (2 * layer["pooled_window"].left // layer["pooling"].stride)
+            counts[name] += 0 if "pool_merge" in layer else project + 2 * project / layer["pooling"].stride
     return counts
 
 
@@ -287,11 +330,11 @@ def check(args: argparse.Namespace) -> None:
             actual = results_of(by_flex(call), *(x.to(dtype) for x in inputs), gradients=args.device == "cuda")
             must_agree_in_all(name + FLEX, actual, expected, args.dtype)
     x = torch.randn(1, length, DIM, device=args.device)
-    for name in LAYERS:
+    for name, arguments in (LAYERS | EQUAL_KEYS).items():
         if name.endswith(FLEX) and args.device == "cpu":
             continue  # it has no gradients there
-        reference, call_reference = banded(length, **{**LAYERS[name], "backend": "reference"})
-        module, call = banded(length, **LAYERS[name])
+        reference, call_reference = banded(length, **{**arguments, "backend": "reference"})
+        module, call = banded(length, **arguments)
         module.load_state_dict(reference.to(args.device).state_dict())
         module.to(args.device, dtype)
         must_agree_in_all(name, results_of(call, x.to(dtype)), results_of(call_reference, x), args.dtype)
@@ -333,7 +376,8 @@ def parser() -> argparse.ArgumentParser:
     add("--longest-dense", type=int, default=8192, help="no full attention above this (default: %(default)s)")
     add("--dtype", default="float32", choices=DTYPES)
     add("--passes", nargs="+", default=["both"], choices=tuple(PASSES), help="tables to print (default: both passes)")
-    parts = ("levels", "layer", "disentangled")
+    parts = ("levels", "layer", "keys", "disentangled")
+    add("--dim", type=int, default=DIM, help="width of the layers of --parts keys (default: %(default)s)")
     add("--parts", nargs="+", default=parts[:2], choices=parts, help="(default: %(default)s)")
     add_arguments(result, repeats=5)
     return result
@@ -360,6 +404,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             report(
                 "self-attention of an encoder layer, LED's window 512 on each side", layer, names, passes, args, rate
             )
+        if "keys" in args.parts:
+            report(f"self-attention of a layer, d {args.dim}", of_equal_keys, EQUAL_KEYS, passes, args, rate)
         if "disentangled" in args.parts:
             names = [HUGGING_FACE, *WINDOWS] if args.length <= args.longest_dense else [*WINDOWS][1:]
             report("DeBERTa's self-attention, k 512, and level one's, w1 128", disentangled, names, passes, args)

@@ -36,7 +36,7 @@ from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 KEYS, RESTORED, IGNORED = 100, 8, -100
 TOKENIZER = Path(fairseq_poolingformer.__file__).parent / "demo_model" / "tokenizer" / "sentencepiece.model"
 PAPER = {"window_size": "128", "pooled_window_size": "512"}
-MIX = {"pool_mix": True, "pooled_init": "level-one"}
+MIX = {"pool_mix": True, "pooled_init": "copy"}
 SYSTEMS: dict[str, dict[str, Any] | None] = {  # what the layers have that have full attention in the start
     "windows": {"window_size": "256", "pooled_layers": "none"},  # sees as many keys as paper
     "paper": PAPER,
@@ -83,7 +83,7 @@ def scores(model: PreTrainedModel, tokens: Tensor, at: Tensor) -> Tensor:
 
 def optimizer_of(model: PreTrainedModel) -> torch.optim.Optimizer:
     """AdamW; each group's ``times`` is its rate over the learning rate."""
-    faster = POOLED_RATE if getattr(model.config, "pooled_init", None) == "level-one" else 1
+    faster = POOLED_RATE if getattr(model.config, "pooled_init", None) == "copy" else 1
     named = list(model.named_parameters())
     rest, pooled = ([p for name, p in named if ("pooled_" in name) == wanted] for wanted in (False, True))
     groups = [{"params": rest, "times": 1}, *([{"params": pooled, "times": faster}] if pooled else [])]

@@ -166,7 +166,7 @@ class LevelSettings:
         "where a checkpoint has no second level, its projections start from random values, as copies of level one's, "
         "or as such copies with values of zero, so that the model begins as the one without level two "
         "(default: random)",
-        choices=("random", "level-one", "level-one-silent"),
+        choices=("random", "copy", "copy-zero-values"),
     )
     position_init: str = _setting(
         "repeat",
@@ -275,7 +275,7 @@ class TwoLevels(RelativeSettings, LevelSettings):
         self._check_choice("pooled_init")
         self._check_choice("position_init")
         for name, value in (("pool_share_weights", True), ("pool_merge", "softmax")):
-            if self.pooled_init == "level-one-silent" and getattr(self, name) == value:
+            if self.pooled_init == "copy-zero-values" and getattr(self, name) == value:
                 raise ValueError(
                     f"{spelled('pooled_init', self.pooled_init)} and {spelled(name, value)} do not go together: level "
                     "two's values are level one's there; leave one of them out"

@@ -4,6 +4,7 @@
         [--gpus v100 a100 h200] [--number 8] [--utilization 0.3] [--price 2.5] [--no-recompute]
     python run_scripts/estimate.py summarization/arxiv_16k --longest 1 2 8    # the longest documents for 1, 2, 8 GPUs
     python run_scripts/estimate.py summarization/arxiv_4k --windows 256 512   # one window in place of two levels
+    python run_scripts/estimate.py --layer 768 1024    # keys and multiply-adds of an attention layer for each token
 
 Time is the multiply-adds of the training over those of the GPUs, times an assumed utilization: nobody has measured the
 utilization of this project on a GPU. docs/scale.md says how to measure it.
@@ -57,13 +58,19 @@ class GPU:
 
 @dataclass(frozen=True)
 class Attention:
-    """Both levels: windows of one side in tokens, and which layers have the second."""
+    """Both levels: windows of one side in tokens, how many layers have the second, and how the two are merged."""
 
     window: int
     pooled_window: int = 0
     pooled_layers: int = 0
     kernel: int = 1
     stride: int = 1
+    merge: str = "sum"
+
+    @property
+    def keys(self) -> int:
+        """Keys that a token sees in a layer with all levels."""
+        return 2 * self.window + 1 + self.pooled_layers * (2 * self.pooled_window // self.stride)
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,13 @@ GPUS = {
     "a100": GPU("A100-80G", 312, 80, 0.35, 2.5),
     "h200": GPU("H200", 989, 141, 0.25, 4.0),
 }
+LAYERS = {  # attention of one layer; heads dilated 1, 2, 3 cost what a window of as many keys does
+    "window of 256, or heads dilated 1, 2, 3": Attention(256),
+    "window of 512": Attention(512),
+    "the papers' two levels, w1 128, w2 512, pools of 5, 4 apart": Attention(128, 512, 1, 5, 4),
+    "one softmax, w1 128, pools of 4 within 512": Attention(128, 512, 1, 4, 4, "softmax"),
+    "one softmax, w1 128, pools of 16 within 2,048": Attention(128, 2048, 1, 16, 16, "softmax"),
+}
 MASKED = 0.15  # of the tokens of a block
 # Vectors of the model's width that one encoder layer keeps of each source token for the backward pass, everything
 # included; from the memory of training steps of the base size in docs/performance.md, gradients taken off.
@@ -99,15 +113,23 @@ KEPT = 13.5
 
 def level_two(width: int, attention: Attention) -> float:
     """Count the multiply-adds of level two in one layer, for one token."""
+    if attention.merge == "softmax":  # keys and values of level one, and their means
+        return (2 * attention.kernel + 4 * attention.pooled_window) * width / attention.stride
     # queries of every token; keys and values of every pool, and their means weighted by a product of the width
     projections = width * width + 2 * width * width / attention.stride
     return projections + (4 * attention.kernel + 4 * attention.pooled_window) * width / attention.stride
 
 
+def of_layer(width: int, attention: Attention) -> float:
+    """Count the multiply-adds of one layer's attention, its projections included, for one token."""
+    two = attention.pooled_layers * level_two(width, attention)
+    return 4 * width * width + (2 * attention.window + 1) * 2 * width + two
+
+
 def multiply_adds(size: Size, attention: Attention, source: int, target: int) -> dict[str, float]:
     """Count the multiply-adds of a forward pass over one document, for pairs of tokens that see each other."""
     d = size.width
-    layer = 4 * d * d + 2 * d * size.inner + (2 * attention.window + 1) * 2 * d
+    layer = of_layer(d, replace(attention, pooled_layers=0)) + 2 * d * size.inner
     encoder = source * (size.encoder_layers * layer + attention.pooled_layers * level_two(d, attention))
     written = 4 * d * d + 2 * d * d + 2 * d * size.inner + target / 2 * 2 * d + source * 2 * d
     decoder = size.decoder_layers * (target * written + source * 2 * d * d)
@@ -128,7 +150,8 @@ def parameters(size: Size, attention: Attention, positions: int) -> int:
     d, f = size.width, size.inner
     norm, linear = 2 * d, d * d + d
     layer = 4 * linear + 2 * norm + (d * f + f) + (f * d + d)
-    level_two = 3 * linear + 2 * attention.kernel * d  # keys and values have LDConv weights of their own
+    # keys and values have LDConv weights of their own
+    level_two = 0 if attention.merge == "softmax" else 3 * linear + 2 * attention.kernel * d
     embeddings = size.vocabulary * d + (positions + 2) * d + norm
     total = size.encoder_layers * layer + attention.pooled_layers * level_two + embeddings
     if size.decoder_layers:
@@ -181,6 +204,7 @@ def load(experiment: str) -> Training:
     attention = Attention(int(first))
     if layers := len(layer_numbers(row["pooled_layers"])):
         attention = Attention(int(first), int(second), layers, int(row["kernel"]), int(row["stride"]))
+        attention = replace(attention, merge=row.get("merge", "sum"))
     documents = int(row.get("examples") or row.get("segments") or row["epoch_blocks"])
     target = int(row["target"]) if "target" in row else round(MASKED * source) if folder == "pretraining" else 0
     batch = int(row["batch"])
@@ -240,6 +264,15 @@ def table_of_windows(experiments: Sequence[str], windows: Sequence[int]) -> str:
     return markdown(rows)
 
 
+def table_of_layers(widths: Sequence[int]) -> str:
+    """Write the keys and the multiply-adds of :data:`LAYERS` for each token as a table in Markdown."""
+    rows = [["attention of a layer", "keys a token", *(f"million multiply-adds a token, d {d}" for d in widths)]]
+    for name, attention in LAYERS.items():
+        counts = (f"{of_layer(width, attention) / 1e6:.2f}" for width in widths)
+        rows.append([name, str(attention.keys), *counts])
+    return markdown(rows)
+
+
 def markdown(rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown; the first row is its head."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
@@ -249,7 +282,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("experiments", nargs="+", metavar="FOLDER/NAME", help="lines of experiments.txt")
+    parser.add_argument("experiments", nargs="*", metavar="FOLDER/NAME", help="lines of experiments.txt")
     parser.add_argument("--gpus", nargs="+", choices=GPUS, default=list(GPUS))
     parser.add_argument("--number", type=int, default=8, help="of GPUs (default: 8)")
     parser.add_argument("--utilization", type=float, help="share of the peak; default: an assumption for each kind")
@@ -263,7 +296,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--windows", nargs="+", type=int, metavar="W", help="multiply-adds with one window of W a side for two levels"
     )
+    parser.add_argument("--layer", nargs="+", type=int, metavar="D", help="one layer's attention at these widths")
     args = parser.parse_args(arguments)
+    if bool(args.experiments) == bool(args.layer):
+        parser.error("give experiments, or --layer with widths")
     if min(args.longest or [1]) < 1:
         parser.error(f"--longest {min(args.longest)}: must be 1 or more")
     for name in ("number", "utilization", "price"):
@@ -274,7 +310,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for gpu in map(GPUS.get, args.gpus)
     ]
     try:
-        if args.windows:
+        if args.layer:
+            print(table_of_layers(args.layer))
+        elif args.windows:
             print(table_of_windows(args.experiments, args.windows))
         elif args.longest:
             print(table_of_lengths(args.experiments, gpus, args.longest, not args.no_recompute))

@@ -75,14 +75,14 @@ def test_lists_become_text():
         ({"pooled_init": "x"}, "--pooled-init must be one of", "pooled_init must be one of"),
         ({"position_init": "x"}, "--position-init must be one of", "position_init must be one of"),
         (
-            {"pooled_init": "level-one-silent", "pool_share_weights": True},
-            "--pooled-init level-one-silent and --pool-share-weights do not go together",
-            "pooled_init='level-one-silent' and pool_share_weights=True do not go together",
+            {"pooled_init": "copy-zero-values", "pool_share_weights": True},
+            "--pooled-init copy-zero-values and --pool-share-weights do not go together",
+            "pooled_init='copy-zero-values' and pool_share_weights=True do not go together",
         ),
         (
-            {"pooled_init": "level-one-silent", "pool_merge": "softmax"},
-            "--pooled-init level-one-silent and --pool-merge softmax do not go together",
-            "pooled_init='level-one-silent' and pool_merge='softmax' do not go together",
+            {"pooled_init": "copy-zero-values", "pool_merge": "softmax"},
+            "--pooled-init copy-zero-values and --pool-merge softmax do not go together",
+            "pooled_init='copy-zero-values' and pool_merge='softmax' do not go together",
         ),
         ({"global_tokens": -1}, "--global-tokens must be 0 or more", "global_tokens must be 0 or more"),
         (

@@ -101,7 +101,7 @@ class EncoderSelfAttention(TwoLevelAttention):
             logger.warning_once(
                 "level two keeps its random values, since none of its parameters is trained: name pooled_q_proj, "
                 "pooled_k_proj and pooled_v_proj in target_modules, leave target_modules out, or make the model with "
-                'pooled_init="level-one-silent"'
+                'pooled_init="copy-zero-values"'
             )
 
     def _arguments(

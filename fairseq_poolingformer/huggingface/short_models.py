@@ -82,13 +82,15 @@ class FromShort:
         Positions are repeated in a loop, so that tokens the short model's length apart have the same and can pass for
         neighbours. Where a window or w2 reaches so far, ``position_init="interpolate"`` avoids that: the positions are
         spread evenly over the longer input, and the model has to learn them. ``random_position_offsets=True`` lets
-        fine-tuning on shorter documents train all of them. Level two starts with random values, N(0, 0.02²), so small
-        that the model begins as good as without it. With ``pooled_init="level-one"`` its projections start as copies of
-        level one's, which is worse before training and, with ``pool_mix``, better after some hundred updates; with
-        ``"level-one-silent"`` as copies whose values are zero, so that level two adds nothing at first. Separate
-        projections of global tokens start as copies of the ordinary ones. A LED or Longformer keeps its positions, its
-        windows, its global projections and their first global token, and has no level two unless ``pooled_layers`` asks
-        for it.
+        fine-tuning on shorter documents train all of them.
+
+        With ``pool_merge="softmax"`` level two has no parameters: the long model equals the short one where the window
+        holds the text, and reads further from there. The papers' level two starts with copies of level one's
+        projections whose values are zero, so that it adds nothing before training; with ``pooled_init="copy"`` the
+        values are copies, too, which is worse before training and, with ``pool_mix``, better after some hundred
+        updates; with ``"random"`` all are N(0, 0.02²). Separate projections of global tokens start as copies of the
+        ordinary ones. A LED or Longformer keeps its positions, its windows, its global projections and their first
+        global token, and has no level two unless ``pooled_layers`` asks for it.
 
         Args:
             model: a loaded model of one of ``short_classes``, or its folder or name for ``from_pretrained``.
@@ -127,6 +129,8 @@ class FromShort:
             _check_labels(model.config, labels)
         short = model if loaded else short_class.from_pretrained(model, **labels)
         merged = with_pools({**_shared_settings(cls, short.config), **settings})
+        if merged.get("pool_merge") != "softmax" and not merged.get("pool_share_weights"):
+            merged.setdefault("pooled_init", "copy-zero-values")
         if getattr(cls, "decoder_reads_input", False) and "max_decoder_position_embeddings" not in settings:
             longest = merged.get("max_position_embeddings", cls.config_class.max_position_embeddings)
             merged["max_decoder_position_embeddings"] = longest

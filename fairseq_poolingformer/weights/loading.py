@@ -166,7 +166,7 @@ def fit(
     _leave_out(state, (n for n in lacking if ".self_attn.global_" in n), reason, logging.WARNING)
     copies = copied(own, state, COPIED if pooled_init == "random" else COPIED | POOLED)
     state.update(copies)
-    silent = [name for name in copies if "self_attn.pooled_v_proj" in name and pooled_init == "level-one-silent"]
+    silent = [name for name in copies if "self_attn.pooled_v_proj" in name and pooled_init == "copy-zero-values"]
     state.update({name: torch.zeros_like(copies.pop(name)) for name in silent})
     fresh = [name for name in own if name not in state and (is_new(name) or any(part in name for part in new))]
     state.update({name: own[name].clone() for name in fresh})

@@ -211,14 +211,16 @@ def test_from_short_computes_what_the_short_model_computes():
     assert torch.equal(long[24:46], table[2:24])
     assert torch.equal(long[46:], table[2:18])
     assert torch.equal(wide.model.decoder.embed_positions.weight, short.model.decoder.embed_positions.weight)
-    copied = PoolingformerBartForConditionalGeneration.from_short(short, pooled_init="level-one")
+    copied = PoolingformerBartForConditionalGeneration.from_short(short, pooled_init="copy")
     attention = copied.model.encoder.layers[2].self_attn
     assert torch.equal(attention.pooled_v_proj.weight, attention.v_proj.weight)
-    silent = {**WIDE, "pooled_layers": "0-2", "pooled_init": "level-one-silent"}
+    silent = {**WIDE, "pooled_layers": "0-2"}
     silent = PoolingformerBartForConditionalGeneration.from_short(short, **silent)
     torch.testing.assert_close(outputs(silent, source, target)[1], outputs(short, source, target)[1], rtol=0, atol=1e-5)
-    assert silent.config.pooled_init == "level-one-silent"
-    own = PoolingformerBartForConditionalGeneration.from_short(short, separate_global_projections=True)
+    assert silent.config.pooled_init == "copy-zero-values"
+    own = PoolingformerBartForConditionalGeneration.from_short(
+        short, separate_global_projections=True, pooled_init="random"
+    )
     attention = own.model.encoder.layers[2].self_attn
     assert torch.equal(attention.global_k_proj.weight, short.model.encoder.layers[2].self_attn.k_proj.weight)
     assert own.config.pooled_layers == "1-2"

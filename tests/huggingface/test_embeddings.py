@@ -22,7 +22,7 @@ from fairseq_poolingformer.huggingface import (
 from tests.huggingface import test_families, test_modernbert
 from tests.models import tiny_huggingface
 
-LEVELS = {"window_size": "3", "pooled_window_size": "8", "pooled_layers": "1-2", "pooled_init": "level-one"}
+LEVELS = {"window_size": "3", "pooled_window_size": "8", "pooled_layers": "1-2", "pooled_init": "copy"}
 TEXT = "the sea  the 日本 in the morning, é the ring "
 # its tokens, a space shown as in the vocabulary; 日 and 本 have three tokens of a byte each
 TOKENS = "<s> t he Ġ s e a Ġ Ġthe Ġ æ Ĺ ¥ æ ľ ¬ Ġ in Ġthe Ġ m o r n ing , Ġ Ã© Ġthe Ġ r ing Ġ </s>"

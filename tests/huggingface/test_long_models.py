@@ -113,7 +113,7 @@ def test_unknown_settings_are_named():
         ({"pooled_layers": "1", "global_tokens": "2"}, "^global_tokens must be 0 or more, got '2'"),
         (
             {"pooled_init": "level_one"},
-            "^pooled_init must be one of random, level-one, level-one-silent; got 'level_one'",
+            "^pooled_init must be one of random, copy, copy-zero-values; got 'level_one'",
         ),
     ):
         with pytest.raises(ValueError, match=words):

@@ -179,7 +179,7 @@ def test_a_second_level_starts_as_a_copy_or_silent(doubles):
     short, (tokens, mask) = short_model().double(), batch()
     silent, copied = (
         PoolingformerModernBertModel.from_short(short, window_size="all", pooled_init=start)
-        for start in ("level-one-silent", "level-one")
+        for start in ("copy-zero-values", "copy")
     )
     expected = short(tokens, attention_mask=mask).last_hidden_state[mask.bool()]
     found = silent(tokens, attention_mask=mask).last_hidden_state[mask.bool()]

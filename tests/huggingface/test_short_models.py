@@ -77,11 +77,11 @@ def test_adapters_that_leave_a_random_level_two_frozen_are_warned_of(caplog):
     transformers.utils.logging.warning_once.cache_clear()
     tokens = torch.randint(4, 260, (1, 30))
     for settings, targets, expected in (
-        ({"pooled_init": "level-one-silent"}, ["query"], 0),
-        ({}, ["query", "pooled_v_proj"], 0),
-        ({}, None, 0),
-        ({}, ["query"], 1),
-        ({}, ["query"], 1),  # once
+        ({"pooled_init": "copy-zero-values"}, ["query"], 0),
+        ({"pooled_init": "random"}, ["query", "pooled_v_proj"], 0),
+        ({"pooled_init": "random"}, None, 0),
+        ({"pooled_init": "random"}, ["query"], 1),
+        ({"pooled_init": "random"}, ["query"], 1),  # once
     ):
         long = PoolingformerRobertaForMaskedLM.from_short(
             tiny_huggingface.model("roberta"), window_size="4", pooled_window_size="8", pooled_layers="1-2", **settings

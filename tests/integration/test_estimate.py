@@ -49,10 +49,23 @@ def test_multiply_adds_of_four_tokens_by_hand(estimate):
     two = estimate.multiply_adds(size, estimate.Attention(1, 8, 1, 5, 4), source=4, target=2)
     # level two: a query each; one pool of five tokens, key and value, weights and sums; four pools seen by each token
     assert two["encoder"] - counts["encoder"] == 4 * 4 + (2 * 4 + 4 * 5 * 2) + 4 * 4 * 2 * 2
+    # one softmax: no queries of its own; one pool of four tokens, sums of keys and of values; four pools seen
+    softmax = estimate.multiply_adds(size, estimate.Attention(1, 8, 1, 4, 4, "softmax"), source=4, target=2)
+    assert softmax["encoder"] - counts["encoder"] == 4 * 2 * 2 + 4 * 4 * 2 * 2
     training = estimate.Training(size, estimate.Attention(1), 4, 2, 1, 1, 1, 1)
     forward = sum(counts.values())
     assert estimate.operations(training, recompute=False) == 6 * forward
     assert estimate.operations(training, recompute=True) == 8 * forward - 2 * counts["output"]
+
+
+def test_layers_of_as_many_keys(estimate):
+    rows = [line.split(" | ") for line in estimate.table_of_layers([768, 1024]).splitlines()[2:]]
+    assert [int(row[1]) for row in rows] == [513, 1025, 513, 513, 513]
+    window, _, papers, fine, wide = (float(row[2]) for row in rows)
+    assert window == round((4 * 768**2 + 2 * 513 * 768) / 1e6, 2)
+    assert window == pytest.approx(fine, abs=0.01)
+    assert window == pytest.approx(wide, abs=0.01)
+    assert papers - window == pytest.approx(1.5 * 768**2 / 1e6, abs=0.02)  # queries, and keys and values of pools
 
 
 def test_a_window_that_costs_what_level_two_costs(estimate):

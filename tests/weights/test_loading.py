@@ -98,7 +98,7 @@ def test_global_projections_start_as_copies_not_aliases(folder, bart_state):
 @pytest.mark.parametrize(("family", "sizes"), [(tiny_bart, SIZES), (tiny_roberta, tiny_roberta.SIZES)])
 def test_level_two_starts_from_level_one_where_the_checkpoint_has_none(tmp_path, family, sizes):
     folder = write_data_folder(tmp_path) if family is tiny_bart else tiny_roberta.write_dictionary(tmp_path)
-    flags = [*sizes, "--pool-type", "mean", "--pooled-init", "level-one"]
+    flags = [*sizes, "--pool-type", "mean", "--pooled-init", "copy"]
     _, one_level = family.build(folder, *sizes, "--pooled-layers", "none", seed=1)
     _, model = family.build(folder, *flags, "--pooled-layers", "0,2", seed=2)
     model.load_state_dict(one_level.state_dict(), strict=True)
@@ -123,7 +123,7 @@ def test_a_silent_level_two_changes_no_output_and_learns(tmp_path, family, sizes
     folder = write_data_folder(tmp_path) if family is tiny_bart else tiny_roberta.write_dictionary(tmp_path)
     flags = [*sizes, "--window-size", "2", "--pooled-window-size", "8", *mix]
     _, one_level = family.build(folder, *flags, "--pooled-layers", "none", seed=1)
-    _, model = family.build(folder, *flags, "--pooled-layers", "1-2", "--pooled-init", "level-one-silent", seed=2)
+    _, model = family.build(folder, *flags, "--pooled-layers", "1-2", "--pooled-init", "copy-zero-values", seed=2)
     model.load_state_dict(one_level.state_dict(), strict=True)
     tokens = tiny_roberta.sentences([24, 17])
     found, expected = (

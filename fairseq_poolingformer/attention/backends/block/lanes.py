@@ -20,7 +20,7 @@ from fairseq_poolingformer.attention.patterns import Band
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 SCORES_PER_BLOCK = 2**16  # of one head
-WASTE = 0.25  # keys that a query is multiplied with but does not see, at most, as a share of those that it sees
+WASTE = 0.5  # keys that a query is multiplied with but does not see, at most, as a share of those that it sees
 MIN_BLOCK, MAX_BLOCK = 64, 512  # queries
 KEYS_PER_BLOCK = 512
 MIN_ROWS = 8  # smaller products round differently on some CPUs; results must not depend on how the last block falls
