@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairseq_poolingformer.attention import Pooling, Window, visible_pairs
-from fairseq_poolingformer.attention.sharding.reach import pools_of, pools_seen, tokens_of, tokens_seen
+from fairseq_poolingformer.attention.sharding.halo import pools_of, pools_seen, tokens_of, tokens_seen
 
 TOKENS, WINDOW, POOLED_WINDOW, POOLING = 36, Window(3), Window(14), Pooling(5, 4)
 CELL, GAP = 9, 60

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Pooling, RelativeProjections, Window
 from fairseq_poolingformer.attention.patterns import UNLIMITED
-from fairseq_poolingformer.attention.relative_projections import CoarsePositions
+from fairseq_poolingformer.attention.score_terms.disentangled import CoarsePositions
 from fairseq_poolingformer.settings import TwoLevels
 
 

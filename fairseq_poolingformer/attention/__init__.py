@@ -2,7 +2,7 @@
 
 from fairseq_poolingformer.attention.backends import BACKENDS
 from fairseq_poolingformer.attention.call import Pairs, ScoreTerm
-from fairseq_poolingformer.attention.dropout_at import DropoutAt
+from fairseq_poolingformer.attention.dropout import DropoutAt
 from fairseq_poolingformer.attention.freed_memory import keep_freed_memory
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
@@ -11,9 +11,8 @@ from fairseq_poolingformer.attention.patterns import Pooling, Window, visible_pa
 from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
 from fairseq_poolingformer.attention.probabilities import BandWeights, LevelWeights, band_weights
 from fairseq_poolingformer.attention.recorded_weights import recorded_weights
-from fairseq_poolingformer.attention.relative_projections import RelativeProjections
 from fairseq_poolingformer.attention.rotary import Rotary
-from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
+from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition, RelativeProjections
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
 
 __all__ = [

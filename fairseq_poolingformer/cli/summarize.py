@@ -76,9 +76,9 @@ def _summarize(args: argparse.Namespace, documents: list[Any], ranks: Ranks | No
     if not is_first:
         logging.disable(logging.WARNING)
     if ranks is not None:
-        from fairseq_poolingformer.models.division import Division, divide
+        from fairseq_poolingformer.models.context_parallel import ContextParallel, divide
 
-        divide(hub.model, Division(ranks))
+        divide(hub.model, ContextParallel(ranks))
         hub.task.ranks = ranks
     for first in range(0, len(documents), args.batch_size):
         batch = documents[first : first + args.batch_size]

@@ -23,7 +23,7 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 BERT_NAMES = ("query", "key", "value", "")
 
 
-def planes(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:
+def packed_masks(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:
     """Pack the masks into one tensor, which transformers passes on to every layer.
 
     transformers expands a (B, T) mask to n × n, but passes on a mask with four dimensions as it is.
@@ -75,7 +75,7 @@ class EncoderSelfAttention(TwoLevelAttention):
 
         Args:
             hidden_states: (B, T, C).
-            attention_mask: the masks of :func:`planes`.
+            attention_mask: the masks of :func:`packed_masks`.
             output_attentions: also return the weights.
             kwargs: ``relative_positions`` (2k, C) and ``global_relative_positions`` (2k_g, C), in models that have
                 them; others are not used.

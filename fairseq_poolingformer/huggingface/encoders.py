@@ -25,7 +25,7 @@ from transformers.utils import can_return_tuple
 
 from fairseq_poolingformer.attention import LevelWeights
 from fairseq_poolingformer.attention.compiler import exporting
-from fairseq_poolingformer.attention.relative_projections import CoarsePositions
+from fairseq_poolingformer.attention.score_terms.disentangled import CoarsePositions
 from fairseq_poolingformer.huggingface.attention import (
     BiasedSelfAttention,
     EncoderSelfAttention,

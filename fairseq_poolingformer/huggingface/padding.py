@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from fairseq_poolingformer.attention.compiler import exporting
-from fairseq_poolingformer.huggingface.attention import planes
+from fairseq_poolingformer.huggingface.attention import packed_masks
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Rows:
         return x if x is None or self.order is None else _take(x, self.order.argsort(dim=1))
 
     def masks(self, like: Tensor, global_attention_mask: Tensor | None, global_tokens: int) -> Tensor:
-        """Return the masks of :func:`~.attention.planes`; without ``global_attention_mask`` the first are global."""
+        """Return :func:`~.attention.packed_masks`; without ``global_attention_mask`` the first tokens are global."""
         if global_attention_mask is None:
             first = torch.arange(like.size(1), device=like.device) < global_tokens
             global_mask = first.expand(like.size(0), -1)
@@ -61,7 +61,7 @@ class Rows:
             global_mask = self.moved(global_attention_mask.bool())
         if self.padding_mask is not None:
             global_mask = global_mask & ~self.padding_mask
-        return planes(self.padding_mask, global_mask)
+        return packed_masks(self.padding_mask, global_mask)
 
 
 def checked_input(

@@ -25,7 +25,7 @@ from fairseq_poolingformer.attention.sharding.ranks import telling
 from fairseq_poolingformer.huggingface.bart import OffsetPositions, Seq2SeqDecoder
 from fairseq_poolingformer.huggingface.encoders import Head, LabelHead
 from fairseq_poolingformer.huggingface.padding import Rows
-from fairseq_poolingformer.models.division import Division
+from fairseq_poolingformer.models.context_parallel import ContextParallel
 
 BY_TOKEN = ("input_ids", "inputs_embeds", "token_type_ids", "position_ids")  # (B, T, …)
 MASKS = ("attention_mask", "global_attention_mask")
@@ -57,7 +57,7 @@ def context_parallel(model: nn.Module, cp_group: Any = None) -> Iterator[None]:
     encoders = [m for m in model.modules() if hasattr(type(m), "layout") and not getattr(m, "is_decoder", False)]
     if not encoders:
         raise ValueError(f"{type(model).__name__} has no Poolingformer's encoder, and others cannot be divided")
-    division = Division(ranks)
+    division = ContextParallel(ranks)
     heads = [m for m in model.modules() if isinstance(m, Head)]
     decoders = [m for m in model.modules() if isinstance(m, Seq2SeqDecoder) and ranks is not None]
     shares = not any(map(_has_vocabulary, heads))
@@ -97,7 +97,7 @@ class _Divided:
     """Runs transformers' forward pass of an encoder on this rank's part."""
 
     encoder: PreTrainedModel
-    division: Division
+    division: ContextParallel
     whole: bool
     shard: Shard | None = None
 
@@ -255,7 +255,7 @@ def _share_of(size: int) -> Callable[..., ModelOutput]:
 class _OwnLabels:
     """A hook before a head over a vocabulary: the labels of this rank's part, and how many the whole batch has."""
 
-    division: Division
+    division: ContextParallel
 
     def __call__(self, head: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         given = _moved(head, args, kwargs)

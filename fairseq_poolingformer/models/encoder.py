@@ -15,11 +15,10 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import GlobalTokens, RelativeProjections, TwoLevelAttention
-from fairseq_poolingformer.attention.dropout import dropout_seed
-from fairseq_poolingformer.attention.dropout_at import DropoutAt
+from fairseq_poolingformer.attention.dropout import DropoutAt, dropout_seed
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.levels import attention_arguments, check_offsets, relative_projections, relative_tables
-from fairseq_poolingformer.models.division import Division
+from fairseq_poolingformer.models.context_parallel import ContextParallel
 from fairseq_poolingformer.models.positions import LearnedPositions
 from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite_output
 from fairseq_poolingformer.settings import TwoLevelFlags
@@ -142,10 +141,10 @@ class PoolingformerEncoder(TransformerEncoderBase):
 
     The first ``--global-tokens`` tokens of each row are global unless the caller passes a mask. With
     ``--relative-attention`` the encoder has the relative positions that all layers share. With a ``division``, this
-    process computes its part of each batch (:func:`~.division.divide`).
+    process computes its part of each batch (:func:`~.context_parallel.divide`).
     """
 
-    division: Division | None = None
+    division: ContextParallel | None = None
 
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
         self._layers_built = 0

@@ -14,8 +14,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from fairseq_poolingformer.attention.dropout import KeepMask
-from fairseq_poolingformer.attention.dropout_at import DropoutAt
+from fairseq_poolingformer.attention.dropout import DropoutAt, KeepMask
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 
 

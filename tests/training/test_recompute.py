@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_poolingformer.attention.dropout_at import DropoutAt
+from fairseq_poolingformer.attention.dropout import DropoutAt
 from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear, token_dropout
 
 

@@ -18,8 +18,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention.backends import reference
 from fairseq_poolingformer.attention.backends.plan import tensors_of
 from fairseq_poolingformer.attention.call import Call, ScoreTerm, term_tensors
-from fairseq_poolingformer.attention.dropout import KeepMask
-from fairseq_poolingformer.attention.dropout_at import DropoutAt
+from fairseq_poolingformer.attention.dropout import DropoutAt, KeepMask
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import UNLIMITED, Window
 

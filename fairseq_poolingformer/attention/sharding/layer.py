@@ -17,17 +17,14 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.call import ScoreTerm
-from fairseq_poolingformer.attention.dropout import dropout_seed
-from fairseq_poolingformer.attention.dropout_at import DropoutAt
+from fairseq_poolingformer.attention.dropout import DropoutAt, dropout_seed
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.merging import merge_softmax
 from fairseq_poolingformer.attention.patterns import Window
 from fairseq_poolingformer.attention.rotary import Rotary
-from fairseq_poolingformer.attention.sharding.document_tokens import SLOTS
 from fairseq_poolingformer.attention.sharding.exchange import Route, Rows, exchange, narrowed, shifted
-from fairseq_poolingformer.attention.sharding.global_pairs import GlobalPairs
-from fairseq_poolingformer.attention.sharding.near import Near
-from fairseq_poolingformer.attention.sharding.reach import Reach, pools_among
+from fairseq_poolingformer.attention.sharding.global_tokens import SLOTS, GlobalPairs
+from fairseq_poolingformer.attention.sharding.halo import Halo, Reach, pools_among
 
 
 class Steps:
@@ -65,7 +62,7 @@ class Steps:
         scale = (layer.embed_dim // layer.num_heads) ** -0.5 if layer.scale is None else layer.scale
         self.pairs = GlobalPairs(score_terms, scale, layer.window, self.dropout_p, self.seed_one, shard.tokens)
         self.reach = Reach(layer, shard.parts)
-        self.near = Near(shard, self.reach, layer.pooling, rotary)
+        self.halo = Halo(shard, self.reach, layer.pooling, rotary)
 
     def output(self, x: Tensor) -> Tensor:
         """The layer's output at this rank's tokens."""
@@ -90,7 +87,7 @@ class Steps:
 
     def level_one(self, seen: Rows, of_globals: list[Tensor]) -> Tensor:
         """Level one's Y at own tokens, in the layout of the input, from the input that these see."""
-        layer, near, part = self.layer, self.near, self.shard.part
+        layer, near, part = self.layer, self.halo, self.shard.part
         tokens = self.reach.tokens_seen(part)
         own, counts = shifted(part, tokens.start), [len(tokens), *(rows.size(self.dim) for rows in of_globals)]
         x = seen.of(tokens)
@@ -129,7 +126,7 @@ class Steps:
 
     def rows_of_globals(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """All global tokens' softmax over own keys: the output (B, H, G, D), and behind it its logarithm."""
-        layer, part, padding = self.layer, self.shard.part, self.near.padding(self.shard.part)
+        layer, part, padding = self.layer, self.shard.part, self.halo.padding(self.shard.part)
         if self.terms:
             out, lse = self.pairs.from_globals(query, part, key, value, padding)
         else:
@@ -158,23 +155,23 @@ class Steps:
         """The pooled keys and values (B, H, P, D) of the pools that start at own tokens, from their tokens."""
         layer, rank = self.layer, self.shard.rank
         tokens, pools = self.reach.straddled[rank], self.reach.pools[rank]
-        x, padding, among = straddled.of(tokens), self.near.padding(tokens), pools_among(layer.pooling, tokens, pools)
+        x, padding, among = straddled.of(tokens), self.halo.padding(tokens), pools_among(layer.pooling, tokens, pools)
         _, k_proj, v_proj = layer._pooled_projections()
         pairs = (k_proj, layer.pooled_k_pool_weight), (v_proj, layer.pooled_v_pool_weight)
         key, value = (narrowed(layer._pool(x, *pair, padding)[0], SLOTS, among) for pair in pairs)
-        return [self.near.turned_pools(key, pools), value]
+        return [self.halo.turned_pools(key, pools), value]
 
     def level_two(self, source: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Z (B, H, T, D) at own tokens, from what its queries are projected of and the pools that they see."""
         layer, part = self.layer, self.shard.part
         pools, pooling = self.reach.pools_seen[self.shard.rank], layer.pooling
         return band_attention(
-            self.near.turned(layer._split(layer._pooled_projections()[0](source)), part),
+            self.halo.turned(layer._split(layer._pooled_projections()[0](source)), part),
             key,
             value,
             window=layer.pooled_window,
             pooling=pooling,
-            key_padding_mask=self.near.pool_padding(pools),
+            key_padding_mask=self.halo.pool_padding(pools),
             query_offset=part.start - pooling.key_stride * pools.start,  # as if the first pool here were number 0
             **self.arguments(layer.backend, DropoutAt(self.seed_two, part.start, pools.start)) | {"scale": None},
         )

@@ -14,11 +14,11 @@ from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling
 from fairseq_poolingformer.attention.rotary import Rotary
-from fairseq_poolingformer.attention.sharding.document_tokens import SLOTS, DocumentTokens
 from fairseq_poolingformer.attention.sharding.exchange import Route, Rows, exchange, gather
+from fairseq_poolingformer.attention.sharding.global_tokens import SLOTS, DocumentTokens
+from fairseq_poolingformer.attention.sharding.halo import pools_of
 from fairseq_poolingformer.attention.sharding.layer import Steps
 from fairseq_poolingformer.attention.sharding.ranks import Ranks, telling
-from fairseq_poolingformer.attention.sharding.reach import pools_of
 
 
 @dataclass(frozen=True)

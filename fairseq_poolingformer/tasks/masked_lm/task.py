@@ -254,9 +254,9 @@ class LongMaskedLMTask(OneDictionaryTask):
 
     def _own_part(self, sample: dict[str, Any], ranks: Any) -> dict[str, Any]:
         """The batch with the targets of this rank's part; the first rank counts examples and tokens."""
-        from fairseq_poolingformer.models.division import Division  # few trainings need it
+        from fairseq_poolingformer.models.context_parallel import ContextParallel  # few trainings need it
 
-        target = Division(ranks).own(sample["target"], self.dictionary.pad())
+        target = ContextParallel(ranks).own(sample["target"], self.dictionary.pad())
         positions = target.flatten().ne(self.dictionary.pad()).nonzero().squeeze(1)
         counts = {name: 0 for name in ("ntokens", "nsentences", "num_characters") if ranks.rank}
         net_input = sample["net_input"] | {"own_part": True}

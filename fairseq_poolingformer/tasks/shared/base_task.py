@@ -82,9 +82,13 @@ class CheckedTask(FairseqTask):
 
     def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion | None, ranks: Any) -> None:
         """Let some processes share all batches from now on: each computes a part of their documents."""
-        from fairseq_poolingformer.models.division import Division, count_once, divide  # few trainings need it
+        from fairseq_poolingformer.models.context_parallel import (  # few trainings need it
+            ContextParallel,
+            count_once,
+            divide,
+        )
 
-        divide(model, Division(ranks))
+        divide(model, ContextParallel(ranks))
         if criterion is not None:
             count_once(criterion, ranks)
         self.ranks = ranks

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as distributed
 
 from fairseq_poolingformer.attention.sharding import GroupRanks
-from fairseq_poolingformer.models.division import Division, divide
+from fairseq_poolingformer.models.context_parallel import ContextParallel, divide
 from tests.models.test_bart import PAD, sentences, shifted
 from tests.models.test_decoder import LENGTHS, build_telling
 from tests.models.tiny_bart import SIZES, parse, write_data_folder
@@ -91,7 +91,7 @@ def step(case, data, ranks=None, divided=True):
     if ranks is not None:
         task.divide(model, criterion, ranks)
     elif divided:
-        divide(model, Division())
+        divide(model, ContextParallel())
     target, source = sentences(case.summaries), sentences(case.lengths)
     inputs = {"src_tokens": source, "src_lengths": (source != PAD).sum(1), "prev_output_tokens": shifted(target)}
     if case.questions is not None:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, ResidueClass
-from fairseq_poolingformer.attention.dropout import KeepMask
-from fairseq_poolingformer.attention.dropout_at import DropoutAt
+from fairseq_poolingformer.attention.dropout import DropoutAt, KeepMask
 from fairseq_poolingformer.attention.patterns import Band
 
 BY_PAIR = 2  # DROPOUT where a pair decides, 1 where its place in a query group does

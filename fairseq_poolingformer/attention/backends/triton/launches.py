@@ -31,7 +31,7 @@ from fairseq_poolingformer.attention.backends.triton.arguments import (
     variant,
 )
 from fairseq_poolingformer.attention.backends.triton.terms import PositionTables, position_line
-from fairseq_poolingformer.attention.dropout_at import DropoutAt
+from fairseq_poolingformer.attention.dropout import DropoutAt
 
 
 class Inputs(NamedTuple):

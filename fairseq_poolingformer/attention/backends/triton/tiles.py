@@ -7,12 +7,12 @@ either may be its rows.
 import triton
 import triton.language as tl
 
-from fairseq_poolingformer.attention import dropout_at
+from fairseq_poolingformer.attention import dropout
 from fairseq_poolingformer.attention.backends.triton import arguments
 
 HIDDEN = tl.constexpr(arguments.HIDDEN)
 BY_PAIR = tl.constexpr(arguments.BY_PAIR)
-FACTOR, OTHER_FACTOR = map(tl.constexpr, dropout_at.FACTORS)
+FACTOR, OTHER_FACTOR = map(tl.constexpr, dropout.FACTORS)
 
 
 @triton.jit
@@ -187,7 +187,7 @@ def draw_kept(seed, dropped, draw, batch_head, queries, first_key, BLOCK_N: tl.c
 
 @triton.jit
 def _mixed(x):
-    """``attention.dropout_at``'s mixing function of 32-bit integers."""
+    """``attention.dropout``'s mixing function of 32-bit integers."""
     # they are signed here, and a shift copies the sign: the masks take these bits away
     x = (x ^ ((x >> 16) & 0xFFFF)) * FACTOR
     x = (x ^ ((x >> 15) & 0x1FFFF)) * OTHER_FACTOR

@@ -1,4 +1,4 @@
-"""Ranges of tokens and pools against dense patterns."""
+"""What a part sees of its document, in numbers, and how often ranks exchange what is known of it."""
 
 import itertools
 
@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window, pool_keys, visible_pairs
-from fairseq_poolingformer.attention.sharding.reach import (
+from fairseq_poolingformer.attention.sharding import Shard
+from fairseq_poolingformer.attention.sharding.halo import (
+    Halo,
     Reach,
     hull,
     pools_among,
@@ -15,6 +17,8 @@ from fairseq_poolingformer.attention.sharding.reach import (
     tokens_of,
     tokens_seen,
 )
+from tests.attention.sharding.ranks import in_threads
+from tests.attention.test_rotary import rotary_of
 
 POOLINGS = [Pooling(k, s, a) for k, s, a in itertools.product([1, 2, 5], [1, 3, 7], ["grid", "query"])]
 PARTS = [range(0, 4), range(4, 5), range(5, 17), range(17, 23)]
@@ -92,3 +96,56 @@ def test_a_layer_without_pools_reaches_its_window():
     reach = Reach(TwoLevelAttention(8, 2, window=Window(2)), THREE)
     assert reach.near == reach.seen == (range(11), range(7, 22), range(18, 31))
     assert reach.pools == reach.straddled == reach.pools_seen == ()
+
+
+SHORT = 12
+
+
+def test_padding_is_fetched_once():
+    padding = torch.arange(SHORT)[None] >= 9
+
+    def fetch(ranks):
+        own = padding[:, 6 * ranks.rank :][:, :6]
+        shard = Shard.of(1, 6, ranks=ranks, key_padding_mask=own)
+        wanted = (range(0, 8), range(3, 12))
+        first, before = shard.padding_of(wanted), ranks.sent
+        assert shard.padding_of(wanted) is first
+        assert ranks.sent == before
+        return first.x
+
+    one, other = in_threads(2, fetch)
+    assert torch.equal(one, padding[:, :8])
+    assert torch.equal(other, padding[:, 3:])
+
+
+def test_each_rank_knows_its_neighbours():
+    """Padding of tokens and of pools, global tokens, and angles, which layers of one reach fetch once."""
+    pooling = Pooling(3, 2)
+    layer = TwoLevelAttention(8, 2, window=Window(2), pooled_window=Window(4), pooling=pooling)
+    padding, globals_ = torch.arange(SHORT)[None] >= 7, torch.arange(SHORT)[None] % 5 == 0
+    rotary, x = rotary_of(torch.arange(SHORT)[None], pooling, padding), torch.randn(1, 2, SHORT, 4, dtype=torch.float64)
+    _, hidden = pool_keys(x, pooling, padding_mask=padding)
+
+    def check(ranks):
+        part = slice(6 * ranks.rank, 6 * ranks.rank + 6)
+        shard = Shard.of(1, 6, ranks=ranks, global_mask=globals_[:, part], key_padding_mask=padding[:, part])
+        rows = [*shard.part, *(SHORT + pool for pool in shard.pools(pooling))]
+        own = type(rotary)(rotary.cos[:, rows], rotary.sin[:, rows])
+        reach = Reach(layer, shard.parts)
+        near, sent = Halo(shard, reach, pooling, own), ranks.sent
+        again = Halo(shard, reach, pooling, own)
+        assert ranks.sent == sent
+        seen, pools = reach.seen[ranks.rank], reach.pools_seen[ranks.rank]
+        assert torch.equal(near.padding(seen), padding[:, seen.start : seen.stop])
+        assert torch.equal(near.pool_padding(pools), hidden[:, pools.start : pools.stop])
+        keys, copies = near.hidden_keys(seen)
+        assert torch.equal(keys, (padding | globals_)[:, seen.start : seen.stop])
+        assert copies.mask.sum() == globals_.sum()
+        of_seen = torch.cat([x[:, :, seen.start : seen.stop], x[:, :, globals_[0]]], 2)
+        places = torch.cat([torch.arange(seen.start, seen.stop), globals_[0].nonzero()[:, 0]])
+        return again.turned(of_seen, seen, with_globals=True), of_seen, places
+
+    for found, of_seen, places in in_threads(2, check):
+        expected = rotary_of(places[None])
+        half = of_seen.roll(2, -1) * torch.tensor([-1.0, -1.0, 1.0, 1.0])
+        torch.testing.assert_close(found, of_seen * expected.cos + half * expected.sin)

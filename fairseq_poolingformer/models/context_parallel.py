@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class Division:
+class ContextParallel:
     """How every batch is divided: each of the ranks has the whole batch's tokens, and computes some of its columns."""
 
     ranks: Any = None
 
-    def __deepcopy__(self, memo: dict) -> Division:
+    def __deepcopy__(self, memo: dict) -> ContextParallel:
         """The same one: copies of a model, such as that of ``--store-ema``, have the same processes."""
         return self
 
@@ -56,7 +56,7 @@ class Division:
         return 1 if self.ranks is None else self.ranks.size
 
 
-def divide(model: nn.Module, division: Division | None) -> None:
+def divide(model: nn.Module, division: ContextParallel | None) -> None:
     """Let a model compute divided batches; with None, whole ones again."""
     encoders = [module for module in model.modules() if hasattr(type(module), "division")]
     if not encoders:

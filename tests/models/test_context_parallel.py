@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_poolingformer.models.division import Division, divide
+from fairseq_poolingformer.models.context_parallel import ContextParallel, divide
 from fairseq_poolingformer.tasks.masked_lm.task import LongMaskedLMCriterion, LongMaskedLMTask
 from fairseq_poolingformer.tasks.shared.base_task import CheckedTask
 from fairseq_poolingformer.tasks.shared.heads import SpanHead, span_losses
@@ -49,7 +49,7 @@ def outputs(encoder, tokens, division=None):
 
 def assert_ranks_compute_the_whole(encoder, tokens, size):
     expected, gradients = outputs(encoder, tokens)
-    found = in_threads(size, lambda ranks: outputs(encoder, tokens, Division(ranks)))
+    found = in_threads(size, lambda ranks: outputs(encoder, tokens, ContextParallel(ranks)))
     out = torch.cat([out for out, _ in found])[: tokens.size(1)]
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
     for name, gradient in gradients.items():
@@ -94,13 +94,13 @@ def test_each_dropout_of_a_model_draws_for_itself(folder, monkeypatch):
     monkeypatch.setattr(
         "fairseq_poolingformer.models.encoder.token_dropout", lambda dropout, x, at: places.append(at) or x
     )
-    outputs(encoder, sentences([40, 23]), Division())
+    outputs(encoder, sentences([40, 23]), ContextParallel())
     assert len(set(places)) == len(places) == 1 + 3 * len(encoder.layers)
 
 
 def test_joined_parts_add_the_gradients():
     def rank(ranks):
-        shard = Division(ranks).shard(torch.zeros(2, 5, dtype=torch.bool), None)
+        shard = ContextParallel(ranks).shard(torch.zeros(2, 5, dtype=torch.bool), None)
         own = torch.arange(10.0).view(2, 5)[:, shard.part.start : shard.part.stop].requires_grad_()
         everything = shard.joined(own, 1)
         (everything * (ranks.rank + 1)).sum().backward()
@@ -167,4 +167,4 @@ def test_losses_gradients_and_what_is_counted_are_sums_over_the_ranks(folder, ma
 
 def test_a_model_without_our_encoder_is_refused():
     with pytest.raises(ValueError, match="documents of Linear cannot be divided"):
-        divide(nn.Linear(1, 1), Division())
+        divide(nn.Linear(1, 1), ContextParallel())
