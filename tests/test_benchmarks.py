@@ -65,12 +65,15 @@ ONCE = ("--repeats", 1, "--warm-ups", 0, "--threads", 1)
 
 @pytest.mark.slow
 def test_attention():
-    output = run("attention", "--length", 200, "--longest-dense", 100, "--parts", "levels", "disentangled", *ONCE)
+    parts = ("levels", "keys", "disentangled")
+    output = run("attention", "--length", 200, "--longest-dense", 100, "--parts", *parts, *ONCE)
     assert re.search(r"^a product of 4096 × 768 by 768 × 768: [1-9]\d* GFLOP/s$", output, re.MULTILINE)
-    levels, disentangled = tables(output)
+    levels, keys, disentangled = tables(output)
+    assert next(iter(keys)) == "window of 256"
     assert next(iter(levels)) == "level one", "no unfolding of half a window, no full attention above --longest-dense"
     assert list(disentangled) == ["level one", "level one, disentangled"], "no full attention above --longest-dense"
     assert_measured(levels)
+    assert_measured(keys)
     assert_measured(disentangled)
 
 
