@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import get_last_checkpoint, set_seed
@@ -168,7 +169,10 @@ class ByLength(LengthGroupedSampler):
 
 
 class ReproducibleTrainer(Seq2SeqTrainer):
-    """Trainer with this sampler."""
+    """Trainer with this sampler; what is predicted keeps its order, where Trainer groups it by length, too."""
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> SequentialSampler:
+        return SequentialSampler(eval_dataset)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         found = super()._get_train_sampler(train_dataset)
