@@ -74,15 +74,6 @@ def test_without_its_memory_it_would_be_another(folder, tmp_path):
     assert not same(train(folder, tmp_path / "stopped", *CARRIED, "--max-update", 6), whole)
 
 
-def test_fp16_trains_with_a_memory(folder, tmp_path):
-    flags = ["--fp16", "--fp16-init-scale", 4, "--fp16-no-flatten-grads"]
-    checkpoint = train(folder, tmp_path, *CARRIED, *flags, "--max-update", 8)
-    assert all(tensor.isfinite().all() for tensor in checkpoint["model"].values())
-    (memory,) = checkpoint["extra_state"]["CharLMTask"]["memories"]
-    assert memory["tensors"][0].dtype == torch.float16
-    assert memory["tensors"][0].isfinite().all()
-
-
 @pytest.mark.slow
 def test_two_workers_resume_with_their_memories(folder, tmp_path):
     """Also equal to one worker with all rows."""
@@ -103,21 +94,8 @@ def test_two_workers_resume_with_their_memories(folder, tmp_path):
 def test_memory_helps_and_the_commands_agree(folder, tmp_path):
     """Training, validation in it, evaluation by fairseq-validate and by the evaluator, and a sample."""
     user_dir = ["--user-dir", ROOT / "tests" / "recurrent_lm"]
-    flags = [
-        "--batch-size",
-        8,
-        "--batch-size-valid",
-        1,
-        "--max-epoch",
-        60,
-        "--validate-interval",
-        60,
-        "--tokens-per-sample",
-        20,
-        "--dropout",
-        0,
-        "--no-epoch-checkpoints",
-    ]
+    flags = ["--batch-size", 8, "--batch-size-valid", 1, "--max-epoch", 60, "--validate-interval", 60, "--dropout", 0]
+    flags += ["--tokens-per-sample", 20, "--no-epoch-checkpoints"]
     log = run("fairseq_cli.train", folder, *user_dir, *TRAINING, *flags, "--save-dir", tmp_path)
     valid = [json.loads(line[line.index("{") :]) for line in log.splitlines() if "| valid | {" in line]
     checkpoint = tmp_path / "checkpoint_last.pt"

@@ -12,9 +12,8 @@ from fairseq.distributed import utils as distributed_utils
 
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli import eval_lm, sample_lm
-from preprocess.char_lm import make_folder
 from tests.forked_python import PYTHON, start
-from tests.lab import ROOT
+from tests.lab import ROOT, characters
 
 TRAINING = [
     *("--task", "char_lm", "--criterion", "char_lm", "--tokens-per-sample", 24, "--batch-size", 4, "--cpu"),
@@ -23,63 +22,55 @@ TRAINING = [
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A sentence over and over."""
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "text").write_bytes(b"all work and no play makes jack a dull boy; " * 60)
-    make_folder([str(folder / "text")], folder)
-    return folder
-
-
-def train(folder, save_dir, arch, *flags):
+def train(save_dir, arch, *flags):
     """Train in this process; the last checkpoint, as it is in the file."""
     from fairseq_cli.train import main
 
-    arguments = [str(word) for word in (folder, *TRAINING, "--arch", arch, "--save-dir", save_dir, *flags)]
+    arguments = [str(word) for word in (characters(), *TRAINING, "--arch", arch, "--save-dir", save_dir, *flags)]
     args = options.parse_args_and_arch(options.get_training_parser(), arguments)
     distributed_utils.call_main(convert_namespace_to_omegaconf(args), main)
     return load(save_dir / "checkpoint_last.pt")
 
 
 @pytest.mark.parametrize("arch", ["transformer_lm_full", "transformer_xl_lm", "longformer_lm", "gaa_lm"])
-def test_a_resumed_training_is_the_uninterrupted_one(arch, folder, tmp_path):
+def test_a_resumed_training_is_the_uninterrupted_one(arch, tmp_path):
     flags = ("--disable-validation",)
-    whole = train(folder, tmp_path / "whole", f"{arch}_tiny", *flags, "--max-update", 6)
-    train(folder, tmp_path / "parts", f"{arch}_tiny", *flags, "--max-update", 4)
-    parts = train(folder, tmp_path / "parts", f"{arch}_tiny", *flags, "--max-update", 6)
+    whole = train(tmp_path / "whole", f"{arch}_tiny", *flags, "--max-update", 6)
+    train(tmp_path / "parts", f"{arch}_tiny", *flags, "--max-update", 4)
+    parts = train(tmp_path / "parts", f"{arch}_tiny", *flags, "--max-update", 6)
     for name, parameter in whole["model"].items():
         assert torch.equal(parts["model"][name], parameter), name
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "fused_adamw"])
-def test_every_validation_is_of_the_model_as_it_is(optimizer, folder, tmp_path):
+def test_every_validation_is_of_the_model_as_it_is(optimizer, tmp_path):
     """The last of several validations gives the evaluator's number for the checkpoint: 132 bytes in blocks of 12."""
     flags = ("--optimizer", optimizer, "--tokens-per-sample", 12, "--batch-size-valid", 1, "--dropout", 0)
     updates = ("--validate-interval-updates", 2, "--max-update", 6, "--lr", 0.01)
-    state = train(folder, tmp_path, "transformer_lm_full_tiny", *flags, *updates)
-    evaluate = [str(folder), "--path", str(tmp_path / "checkpoint_last.pt"), "--device", "cpu", "--subset", "valid"]
+    state = train(tmp_path, "transformer_lm_full_tiny", *flags, *updates)
+    checkpoint = str(tmp_path / "checkpoint_last.pt")
+    evaluate = [str(characters()), "--path", checkpoint, "--device", "cpu", "--subset", "valid"]
     result = tmp_path / "result.json"
     assert eval_lm.main([*evaluate, "--context", "12", "--stride", "12", "--output", str(result)]) == 0
     assert state["extra_state"]["val_loss"] == pytest.approx(json.loads(result.read_text())["bpc"], abs=1e-3)
 
 
-def test_half_precision_trains_spans(folder, tmp_path):
+def test_half_precision_trains_spans(tmp_path):
     flags = ("--fp16", "--fp16-init-scale", 4, "--disable-validation", "--span-loss", "1e-9")
-    state = train(folder, tmp_path, "gaa_lm_tiny", *flags, "--max-update", 6)["model"]
+    state = train(tmp_path, "gaa_lm_tiny", *flags, "--max-update", 6)["model"]
     assert all(torch.isfinite(parameter).all() for parameter in state.values())
     assert (state["decoder.spans.z.1"] > 0).any()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["adaptive_span_lm", "longformer_lm"])
-def test_from_text_to_figures(arch, folder, tmp_path, capsys):
+def test_from_text_to_figures(arch, tmp_path, capsys):
     flags = ("--lr", 0.01, "--dropout", 0, "--max-epoch", 6, "--validate-interval", 6)
-    train(folder, tmp_path, f"{arch}_tiny", *flags)
+    train(tmp_path, f"{arch}_tiny", *flags)
     checkpoint = str(tmp_path / "checkpoint_last.pt")
     result = tmp_path / "result.json"
-    evaluate = [str(folder), "--path", checkpoint, "--device", "cpu", "--subset", "valid", "--output", str(result)]
-    assert eval_lm.main([*evaluate, "--context", "64", "--stride", "16"]) == 0
+    evaluate = [str(characters()), "--path", checkpoint, "--device", "cpu", "--subset", "valid"]
+    assert eval_lm.main([*evaluate, "--output", str(result), "--context", "64", "--stride", "16"]) == 0
     evaluated = json.loads(result.read_text())
     assert evaluated["bpc"] < 1.0
     assert evaluated["memory"] == (arch == "adaptive_span_lm")
