@@ -129,30 +129,17 @@ def make_folder(
         return done
     with data_folder.locked(folder):
         done = data_folder.finished(made_folder, settings, overwrite)  # by another process meanwhile
-        return _make(made_folder, files, settings, sizes, held_out) if done is None else done
-
-
-def _make(
-    made_folder: DataFolder,
-    files: Sequence[Path],
-    settings: dict[str, object],
-    sizes: Sequence[int] | None,
-    held_out: int | None,
-) -> dict[str, object]:
-    """Write the data folder; return the contents of ``corpus.json``."""
-    with _joined(files, made_folder.path, settings["text8"], settings["limit"]) as (text, total):
-        sizes = split_sizes(total, sizes if held_out is None else (total - 2 * held_out, held_out, held_out))
-        made_folder.corpus_path.unlink(missing_ok=True)  # from here on, the folder holds no finished text
-        digests = [
-            _write_split(made_folder.array_path(split), text, size) for split, size in zip(SPLITS, sizes, strict=True)
-        ]
-    write_lines(made_folder.dictionary_paths()[0], (f"{symbol} 1" for symbol in BYTE_SYMBOLS))
-    made = settings | {
-        "bytes": dict(zip(SPLITS, sizes, strict=True)),
-        "sha256": dict(zip(SPLITS, digests, strict=True)),
-    }
-    made_folder.write_corpus(made, SPLITS)
-    return made
+        if done is not None:
+            return done
+        with _joined(files, folder, text8, limit) as (text, total):
+            sizes = split_sizes(total, sizes if held_out is None else (total - 2 * held_out, held_out, held_out))
+            made_folder.corpus_path.unlink(missing_ok=True)  # from here on, the folder holds no finished text
+            of_each = dict(zip(SPLITS, sizes, strict=True))
+            digests = {split: _write_split(made_folder.array_path(split), text, of_each[split]) for split in SPLITS}
+        write_lines(made_folder.dictionary_paths()[0], (f"{symbol} 1" for symbol in BYTE_SYMBOLS))
+        made = settings | {"bytes": of_each, "sha256": digests}
+        made_folder.write_corpus(made, SPLITS)
+        return made
 
 
 def split_sizes(total: int, sizes: Sequence[int] | None) -> tuple[int, ...]:

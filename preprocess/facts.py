@@ -274,17 +274,6 @@ def is_held_out(name: str) -> bool:
     return int(digest(name), 16) % 10 == 0
 
 
-def _read(path: Path) -> str:
-    with tokenize.open(path) as file:
-        return file.read()
-
-
-def _parse(source: str) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(source)
-
-
 def read_prose(modules: Iterable[tuple[str, Path]]) -> list[list[str]]:
     """The sentences of every module that has any, in order; none is in the list twice."""
     seen: set[str] = set()
@@ -308,7 +297,9 @@ def _sentences(path: Path) -> Iterator[str]:
 
 def _docstrings(path: Path) -> Iterator[str]:
     try:
-        tree = _parse(_read(path))
+        with tokenize.open(path) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(file.read())
     except _UNREADABLE:
         return
     for node in ast.walk(tree):

@@ -112,7 +112,9 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
     texts: dict[str, list[str]] = {name: [] for name in encoding.layout.texts}
     arrays: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
     for record in records:
-        encoded = _encode(record, encoding, tokenizer)
+        encoded = parsed(record, encoding.parse)
+        if isinstance(encoded, Example):
+            encoded = encoding.encode(tokenizer, encoded) if encoded.id.strip() else Reject("empty id")
         if isinstance(encoded, Skipped):
             skipped[encoded.kind] += 1
         elif isinstance(encoded, Reject):
@@ -212,13 +214,6 @@ def _digest(arrays: Iterable[np.ndarray]) -> int:
         found.update(b"%d " % len(array))
         found.update(array.tobytes())
     return int.from_bytes(found.digest(), "little")
-
-
-def _encode(record: Record, encoding: Encoding, tokenizer: Tokenizer) -> Encoded | Reject | Skipped:
-    example = parsed(record, encoding.parse)
-    if isinstance(example, Example) and not example.id.strip():
-        return Reject("empty id")
-    return encoding.encode(tokenizer, example) if isinstance(example, Example) else example
 
 
 @functools.lru_cache(maxsize=1)

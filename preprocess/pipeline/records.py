@@ -183,8 +183,11 @@ def open_compressed(path: Path, utf_8: bool = True) -> Iterator[tuple[BinaryIO, 
 @contextlib.contextmanager
 def decompressed(disk: BinaryIO, name: str, utf_8: bool = True) -> Iterator[BinaryIO]:
     """The content of an open file that can peek, as for :func:`open_compressed`."""
-    suffix = _compression(disk, Path(name).suffix)
-    if suffix is None:
+    head, suffix = disk.peek(HEAD_BYTES)[:HEAD_BYTES], Path(name).suffix
+    for other, (kind, first, _) in _DECOMPRESSORS.items():
+        if head.startswith(first) and (kind != "bzip2" or head[4:10] in (b"1AY&SY", b"\x17rE8P\x90")):
+            suffix = other
+    if suffix not in _DECOMPRESSORS:
         _refuse_other_kinds(name, disk, utf_8)
         yield disk
         return
@@ -199,15 +202,6 @@ def decompressed(disk: BinaryIO, name: str, utf_8: bool = True) -> Iterator[Bina
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the disk, not of the decompressor
         raise InputError(f"{name}: damaged {kind} file ({error}); fetch it again") from error
-
-
-def _compression(disk: BinaryIO, suffix: str) -> str | None:
-    head = disk.peek(HEAD_BYTES)[:HEAD_BYTES]
-    for other, (kind, first, _) in _DECOMPRESSORS.items():
-        is_kind = head.startswith(first) and (kind != "bzip2" or head[4:10] in (b"1AY&SY", b"\x17rE8P\x90"))
-        if is_kind:
-            return other
-    return suffix if suffix in _DECOMPRESSORS else None
 
 
 def _refuse_other_kinds(name: str, content: BinaryIO, utf_8: bool) -> None:

@@ -97,19 +97,15 @@ def answer_table(made: Made, max_question: int | None = None, max_answer: int | 
     """Report what :func:`task_table` does, and lengths of questions and answers."""
     lines = [task_table(made)]
     for split in made.splits:
-        lines.append(_questions(made.folder.sequences(split, "question").sizes, split, max_question))
+        sizes = made.folder.sequences(split, "question").sizes
+        line = f"{split}: questions have up to {sizes.max(initial=0)} tokens"
+        if max_question is not None:
+            longer = np.count_nonzero(sizes > max_question)
+            line += f"; {longer} have more than {max_question}, to which --max-question-length cuts them"
+        lines.append(line)
         if max_answer is not None:
             lines += _answers(made.folder, split, max_answer)
     return "\n".join(lines)
-
-
-def _questions(sizes: np.ndarray, split: str, limit: int | None) -> str:
-    found = f"{split}: questions have up to {sizes.max(initial=0)} tokens"
-    if limit is None:
-        return found
-    return (
-        f"{found}; {np.count_nonzero(sizes > limit)} have more than {limit}, to which --max-question-length cuts them"
-    )
 
 
 def _answers(folder: DataFolder, split: str, limit: int) -> Iterator[str]:

@@ -178,15 +178,8 @@ class Work:
         return Encoding(parse, corpus.encode, corpus.layout, self._folder.parts_path, fingerprint)
 
     def _encode(self, name: str, fingerprint: str) -> SplitResult:
-        """Encode a split and choose its examples."""
-        result = self._run_split(name, self._encoding(name, fingerprint))
-        _report_rejects(self._folder, name, result, self._args.max_reject_fraction)
-        if name in self._chosen:
-            result.choose(self._chosen[name], self._args.limit_seed)
-        return result
-
-    def _run_split(self, name: str, encoding: Encoding) -> SplitResult:
-        split = self._corpus.splits[name]
+        """Encode a split, write its rejects, and choose its examples."""
+        split, encoding = self._corpus.splits[name], self._encoding(name, fingerprint)
         limit = self._args.limit if name == "train" else None
         result = SplitResult(seen=set() if self._corpus.unique_ids else None)
         with progress(name, split.size) as advance:
@@ -203,29 +196,26 @@ class Work:
         if result.lost:
             most = Counter(dict(result.lost.most_common(_MOST_LOST)))
             logger.info("%s: %d times text may be missing, most often %s", name, result.lost.total(), _counts(most))
+        path, rejects = self._folder.rejects_path(name), result.rejects
+        write_lines(path, (json.dumps(reject, ensure_ascii=False) for reject in rejects))
+        total, most_rejected = result.examples + len(rejects), self._args.max_reject_fraction
+        if not total:
+            raise InputError(f"{name}: no good example. There are no records in its files")
+        if rejects:
+            kinds = _counts(Counter(reject["reason"].split(":")[0] for reject in rejects))
+            first = "{file}, line {line}: {reason}".format(**rejects[0])
+            message = f"{name}: {len(rejects)} of {total} lines rejected ({kinds}), listed in {path}; first: {first}"
+            if not result.examples:
+                raise InputError(f"{name}: no good example. {message}")
+            if len(rejects) > most_rejected * total:
+                raise InputError(
+                    f"{message}. That is more than --max-reject-fraction {most_rejected:g}. The good examples are "
+                    "kept: to use them all the same, run the same command with a higher value"
+                )
+            logger.warning("%s", message)
+        if name in self._chosen:
+            result.choose(self._chosen[name], self._args.limit_seed)
         return result
-
-
-def _report_rejects(folder: DataFolder, split: str, result: SplitResult, max_fraction: float) -> None:
-    """Write and log the rejects of a split."""
-    path = folder.rejects_path(split)
-    write_lines(path, (json.dumps(reject, ensure_ascii=False) for reject in result.rejects))
-    total = result.examples + len(result.rejects)
-    if not total:
-        raise InputError(f"{split}: no good example. There are no records in its files")
-    if not result.rejects:
-        return
-    counts = _counts(Counter(reject["reason"].split(":")[0] for reject in result.rejects))
-    first = "{file}, line {line}: {reason}".format(**result.rejects[0])
-    message = f"{split}: {len(result.rejects)} of {total} lines rejected ({counts}), listed in {path}; first: {first}"
-    if not result.examples:
-        raise InputError(f"{split}: no good example. {message}")
-    if len(result.rejects) > max_fraction * total:
-        raise InputError(
-            f"{message}. That is more than --max-reject-fraction {max_fraction:g}. The good examples "
-            "are kept: to use them all the same, run the same command with a higher value"
-        )
-    logger.warning("%s", message)
 
 
 def _counts(kinds: Counter[str]) -> str:
