@@ -142,19 +142,6 @@ def test_options_that_do_not_go_together(arguments):
         main(["--inputs", *arguments, "--output", "mean.pt"])
 
 
-def test_killed_while_writing_leaves_the_old_file(folder, monkeypatch):
-    output = write(folder / "mean.pt", w=torch.tensor(7.0))
-
-    def save(state, path):
-        path.write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(torch, "save", save)
-    assert main(["--inputs", str(folder / "checkpoint1.pt"), "--output", str(output)]) == 130
-    assert load(output)["model"]["w"].item() == 7
-    assert not list(folder.glob("*.unfinished"))
-
-
 def test_average_of_a_training_generates(corpus, tmp_path):
     train(corpus, tmp_path, "--max-epoch", 2)
     output = tmp_path / "mean.pt"

@@ -140,15 +140,6 @@ def test_a_model_that_sees_everything_reads_no_more_than_in_training(char_lm_che
     assert evaluate(full, data_folder)["nll"] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.02), ("fp16", 0.005)])
-def test_half_precision_is_close(checkpoint, data_folder, precision, tolerance):
-    path, _ = checkpoint
-    exact = evaluate(path, data_folder, "--context", "20")
-    half = evaluate(path, data_folder, "--context", "20", "--precision", precision)
-    assert half["nll"] == pytest.approx(exact["nll"], rel=tolerance)
-    assert half["nll"] != exact["nll"]
-
-
 def test_a_result_is_not_lost_where_its_file_cannot_be_written(checkpoint, data_folder, tmp_path, capsys):
     command = [str(data_folder), "--path", str(checkpoint[0]), "--device", "cpu", "--context", "20", "--output"]
     new = tmp_path / "new" / "folder" / "result.json"

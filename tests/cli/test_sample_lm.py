@@ -34,14 +34,6 @@ def test_greedy_text_is_that_of_a_naive_loop(prompt, forgetful):
     assert len(set(got)) > 3
 
 
-def test_a_model_with_memory_reads_each_byte_once():
-    model, read = build(), []
-    forward = model.forward
-    model.forward = lambda src_tokens, **memory: read.append(src_tokens.size(1)) or forward(src_tokens, **memory)
-    list(sample(model, b"0123456789", 5, context=4))
-    assert read == [4, 4, 2, 1, 1, 1, 1]
-
-
 def test_a_seed_decides_the_text():
     model = build()
     texts = [bytes(sample(model, PROMPT, 40, context=8, seed=seed)) for seed in (1, 1, 2)]
@@ -105,15 +97,6 @@ def test_another_memory_to_sample_with(char_lm_checkpoint, checkpoint, capfdbina
         assert capfdbinary.readouterr().out == PROMPT + bytes(likeliest(model, PROMPT, 20, context)) + b"\n"
     assert main(["--path", str(checkpoint[0]), *arguments, "5"]) == 1
     assert b"the memory of RecurrentLM has a fixed length" in capfdbinary.readouterr().err
-
-
-def test_a_prompt_from_a_file(checkpoint, tmp_path, capfdbinary):
-    path, _ = checkpoint
-    (tmp_path / "prompt").write_bytes(b"\xff\x00")
-    assert (
-        main(["--path", str(path), "--prompt-file", str(tmp_path / "prompt"), "--length", "3", "--device", "cpu"]) == 0
-    )
-    assert capfdbinary.readouterr().out.startswith(b"\xff\x00")
 
 
 def test_a_reader_that_has_had_enough_is_no_error(checkpoint):

@@ -1,8 +1,4 @@
-import io
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -98,12 +94,6 @@ def test_targets_stand_in_for_references_and_best_is_kept(files, tmp_path, capsy
         assert file.read().splitlines() == REFERENCES[:2]
 
 
-def test_standard_input(monkeypatch, capsys):
-    content = (generated(0, REFERENCES[0]) + END).encode()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-    assert run(capsys)[0] == 0
-
-
 def test_plain_hypotheses(files, capsys):
     hypotheses, references = files(hypo="a\u2028b\r\n\nc\n", references="a b\nb\nc\n")
     status, out, _ = run(capsys, hypotheses, "--references", references)
@@ -175,25 +165,6 @@ def test_perl_rows(files, capsys):
     said = [line for line in err.splitlines() if line.startswith("no row of ROUGE-1.5.5: files2rouge ")]
     assert len(rows) + len(said) == 1
     assert (files2rouge_obstacle() is None) == ("ROUGE-1.5.5's ROUGE-L is summary-level" in out)
-
-
-def test_a_reader_that_has_seen_enough_is_no_mistake(files):
-    """As in ``poolingformer-score … | head``; the pipe is closed before anything is written."""
-    (output,) = files(out=generated(0, REFERENCES[0]) + END)
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    command = [
-        sys.executable,
-        "-m",
-        "fairseq_poolingformer.cli.score",
-        "--task",
-        "long_summarization",
-        output,
-        "--no-perl",
-    ]
-    done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True)
-    os.close(write_end)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_documents_without_a_reference_are_left_out_and_counted(files, capsys):

@@ -120,16 +120,6 @@ def test_one_hypothesis_after_several(tmp_path):
     assert hub.summarize([TEXT, TEXT * 2], beam=1, **settings) == first
 
 
-@pytest.mark.parametrize(
-    ("flag", "value"), [("--beam", 0), ("--max-length", -3), ("--batch-size", 0), ("--no-repeat-ngram-size", -1)]
-)
-def test_numbers_are_checked(run, files, flag, value, capsys):
-    with pytest.raises(SystemExit) as left:
-        run(files[0], f"{flag}={value}")
-    assert left.value.code == 2
-    assert f"argument {flag}: must be a whole number" in capsys.readouterr().err
-
-
 def test_standard_input(run, files, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     assert run("-")[1] == run(files[0])[1]

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
 
 from fairseq_poolingformer.show.looks import CROSS, ONE
@@ -92,15 +91,6 @@ def test_a_notebook_shows_the_page_in_a_frame(made_look):
     assert isinstance(shown, Page)
     (frame,) = [attributes for tag, attributes, _ in Elements(shown._repr_html_()).found if tag == "iframe"]
     assert frame["srcdoc"] == shown
-
-
-def test_weights_of_a_long_document_take_little_room(made_look):
-    row = np.zeros((600, 601))
-    row[:, :300] = 0.0004  # each too small to be seen
-    long = made_look.views[ONE].__class__([0], row[None])
-    short = len(page(made_look))
-    made_look.views[ONE] = long
-    assert len(page(made_look)) < short + 4000
 
 
 def shown_by_browser(path, text: str, address: str = "") -> str:

@@ -102,19 +102,12 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
 
     Only documents with a prediction count, since a split may be a share of a released file.
     """
-    labels, found = compared(gold, predictions, read_gold, read_gold)
-    pairs = [(labels[name], label) for name, label in found.items()]
-    counts = {"examples": len(pairs), "without_prediction": len(labels) - len(pairs)}
-    if _are_amounts(pairs):
+    there, found = compared(gold, predictions, read_gold, read_gold)
+    pairs = [(there[name], label) for name, label in found.items()]
+    counts = {"examples": len(pairs), "without_prediction": len(there) - len(pairs)}
+    if any(isinstance(label, float) or (isinstance(right, float) and not right.is_integer()) for right, label in pairs):
         return _figures_of_amounts(predictions, pairs) | counts
-    return _figures_of_labels([(_as_set(right), _as_set(label)) for right, label in pairs], labels, found) | counts
-
-
-def _are_amounts(pairs: Sequence[tuple[Label, Label]]) -> bool:
-    """Whether a predicted label is an amount, or a right one that is not a whole number."""
-    return any(
-        isinstance(label, float) or (isinstance(right, float) and not right.is_integer()) for right, label in pairs
-    )
+    return _figures_of_labels([(_as_set(right), _as_set(label)) for right, label in pairs], there, found) | counts
 
 
 def _as_set(label: Label) -> frozenset[str]:
@@ -147,21 +140,16 @@ def _macro_f1(counts: np.ndarray) -> float:
 def _figures_of_amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]]) -> dict[str, float | int]:
     from scipy.stats import pearsonr, spearmanr  # here, since it takes a second
 
-    right, found = _amounts(predictions, pairs)
+    try:
+        right, found = np.array(pairs, np.float64).T
+    except (ValueError, TypeError):
+        raise ValueError(f"{predictions}: amounts, and a label is not a number; are the gold files others?") from None
     correlations = {
         name: Statistic.of(np.stack([right, found], 1), partial(_correlation, of))
         for name, of in (("pearson", pearsonr), ("spearman", spearmanr))
     }
     errors = (right - found) ** 2
     return correlations | {"mse": Mean.of(float(np.mean(errors)), errors)}
-
-
-def _amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]]) -> np.ndarray:
-    """(2, n) the right amounts and the predicted ones."""
-    try:
-        return np.array(pairs, np.float64).T
-    except (ValueError, TypeError):
-        raise ValueError(f"{predictions}: amounts, and a label is not a number; are the gold files others?") from None
 
 
 def _correlation(of: Callable, pairs: np.ndarray) -> float:
@@ -242,18 +230,14 @@ def read_gold(path: Path) -> dict[str, Label]:
         return read_ground_truth(path)
     if path.suffix in (".csv", ".tsv", ".parquet"):
         raise ValueError(f'{path}: not lines of JSON with "id" and "label"; make one of each row')
-    return _json_labels(path)
-
-
-def _json_labels(path: Path) -> dict[str, Label]:
-    labels: dict[str, Label] = {}
+    found: dict[str, Label] = {}
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 with placed(path, f"line {number}"):
                     fields = read_object(line)
                     name, label = id_of(fields, str(path), number), label_of(fields)
-                    if name in labels:
+                    if name in found:
                         raise BadLine(f"id {name} is there twice")
-                labels[name] = label
-    return labels
+                found[name] = label
+    return found

@@ -46,21 +46,13 @@ class RawDocument:
 
 @dataclass(frozen=True)
 class ConllDocument:
-    """A document, or one part of it.
+    """A document, or one part of it."""
 
-    Attributes:
-        name: what follows ``#begin document``, such as ``(bc/cctv/00/cctv_0000); part 000``.
-        words: its words.
-        speakers: who says each word; ``-`` where nobody is named.
-        sentences: words of each sentence.
-        clusters: the mentions of each entity, in the order in which they end.
-    """
-
-    name: str
-    words: tuple[str, ...]
-    speakers: tuple[str, ...]
-    sentences: tuple[int, ...]
-    clusters: tuple[tuple[Mention, ...], ...]
+    name: str  # what follows ``#begin document``, such as ``(bc/cctv/00/cctv_0000); part 000``
+    words: tuple[str, ...]  # its words
+    speakers: tuple[str, ...]  # who says each word; ``-`` where nobody is named
+    sentences: tuple[int, ...]  # words of each sentence
+    clusters: tuple[tuple[Mention, ...], ...]  # the mentions of each entity, in the order in which they end
 
 
 def split_documents(lines: Iterable[str]) -> Iterator[RawDocument]:
@@ -227,12 +219,7 @@ _GENRE = re.compile(rf"\(({'|'.join(GENRES)})/")
 
 @dataclass(frozen=True)
 class CoreferenceSplit(WordSplit):
-    """One split; every field has one sequence for each document.
-
-    Attributes:
-        speaker: of each word, numbered in the document from 0.
-        mention: rows of :data:`MENTION_COLUMNS`, as the corpus has them; clusters count from 1.
-    """
+    """One split; every field has one sequence for each document."""
 
     layout: ClassVar[Layout] = Layout(
         made_with="poolingformer-preprocess ontonotes",
@@ -240,8 +227,8 @@ class CoreferenceSplit(WordSplit):
         numbers=("word", "sentence", "speaker", "mention"),
         texts=("id", "words", "notes"),
     )
-    speaker: Sequences
-    mention: Sequences
+    speaker: Sequences  # of each word, numbered in the document from 0
+    mention: Sequences  # rows of :data:`MENTION_COLUMNS`, as the corpus has them; clusters count from 1
 
     def check(self) -> None:
         """Raise ValueError where a document's words, pieces and mentions disagree."""

@@ -21,21 +21,13 @@ from fairseq_poolingformer.tasks.shared.heads import initialize, wide
 
 
 class Antecedents(NamedTuple):
-    """The scored antecedents of the spans that are kept of a document.
+    """The scored antecedents of the spans that are kept of a document."""
 
-    Attributes:
-        spans: (K, 2) their words, half-open, ascending.
-        numbers: (K, A) the numbers of their antecedents among them; those from the span itself on are none.
-        scores: (K, A + 1) float32: no antecedent, which is 0, then the antecedents; −∞ for those that are none.
-        candidates: (M, 2) all spans, kept or not.
-        mention_scores: (M,) float32 scores of the candidates, by which the best were kept.
-    """
-
-    spans: Tensor
-    numbers: Tensor
-    scores: Tensor
-    candidates: Tensor
-    mention_scores: Tensor
+    spans: Tensor  # (K, 2) their words, half-open, ascending
+    numbers: Tensor  # (K, A) the numbers of their antecedents among them; those from the span itself on are none
+    scores: Tensor  # (K, A + 1) float32: no antecedent, which is 0, then the antecedents; −∞ for those that are none
+    candidates: Tensor  # (M, 2) all spans, kept or not
+    mention_scores: Tensor  # (M,) float32 scores of the candidates, by which the best were kept
 
     def best(self) -> Tensor:
         """(K,) the number of the antecedent with the highest score, −1 for none."""

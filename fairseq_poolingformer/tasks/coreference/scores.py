@@ -115,21 +115,13 @@ class RecallPrecision:
 
 @dataclass(frozen=True)
 class CoreferenceScore:
-    """The counts of one document or of several together.
+    """The counts of one document or of several together."""
 
-    Attributes:
-        mentions: mentions with the right words, whatever their entity.
-        muc: links (Vilain et al., 1995).
-        b_cubed: mentions (Bagga and Baldwin, 1998).
-        ceaf_e: entities, each aligned with one of the other side at most (Luo, 2005).
-        repeated: mentions that the response has twice and the key has, too; the second ones are left out.
-    """
-
-    mentions: RecallPrecision = RecallPrecision()
-    muc: RecallPrecision = RecallPrecision()
-    b_cubed: RecallPrecision = RecallPrecision()
-    ceaf_e: RecallPrecision = RecallPrecision()
-    repeated: int = 0
+    mentions: RecallPrecision = RecallPrecision()  # mentions with the right words, whatever their entity
+    muc: RecallPrecision = RecallPrecision()  # links (Vilain et al., 1995)
+    b_cubed: RecallPrecision = RecallPrecision()  # mentions (Bagga and Baldwin, 1998)
+    ceaf_e: RecallPrecision = RecallPrecision()  # entities, each aligned with one of the other side at most (Luo, 2005)
+    repeated: int = 0  # mentions that the response has twice and the key has, too; the second ones are left out
 
     def __add__(self, other: CoreferenceScore) -> CoreferenceScore:
         return CoreferenceScore(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))

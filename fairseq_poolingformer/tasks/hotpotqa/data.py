@@ -203,13 +203,6 @@ class HotpotqaPredictions:
     answers: Mapping[str, str]
     supporting_facts: Mapping[str, Sequence[Fact]]
 
-    def to_json(self) -> dict[str, object]:
-        """The object of the official format."""
-        return {
-            "answer": dict(self.answers),
-            "sp": {key: [list(fact) for fact in facts] for key, facts in self.supporting_facts.items()},
-        }
-
 
 def facts_of(record: Mapping[str, object], key: str) -> tuple[Fact, ...]:
     """Read the list of supporting facts under a key."""
@@ -275,25 +268,17 @@ def figures(gold: Sequence[HotpotqaGold], predictions: HotpotqaPredictions) -> d
         answer = predictions.answers.get(question.question_id)
         facts = predictions.supporting_facts.get(question.question_id)
         if answer is not None:
-            answer_exact, answer_found = _compare_answers(answer, question.answer)
+            predicted, wanted = hotpotqa_words(answer), hotpotqa_words(question.answer)
+            answer_exact, answer_found = predicted == wanted, overlap(predicted, wanted)
+            if not answer_exact and (predicted in _WHOLE_ANSWERS or wanted in _WHOLE_ANSWERS):
+                answer_found = Overlap()
             put(number, "", answer_exact, answer_found)
         if facts is not None:
-            facts_exact, facts_found = _compare_facts(facts, question.supporting_facts)
+            given, right = set(facts), set(question.supporting_facts)
+            facts_exact, facts_found = given == right, Overlap.of(len(given & right), len(given), len(right))
             put(number, "sp_", facts_exact, facts_found)
         if answer is not None and facts is not None:
             precision = answer_found.precision * facts_found.precision
             recall = answer_found.recall * facts_found.recall
             put(number, "joint_", answer_exact * facts_exact, Overlap.between(precision, recall))
     return {name: Mean.of(reduce(add, column, 0.0) / len(gold), column) for name, column in values.items()}
-
-
-def _compare_answers(answer: str, right: str) -> tuple[bool, Overlap]:
-    predicted, wanted = hotpotqa_words(answer), hotpotqa_words(right)
-    if predicted != wanted and (predicted in _WHOLE_ANSWERS or wanted in _WHOLE_ANSWERS):
-        return False, Overlap()
-    return predicted == wanted, overlap(predicted, wanted)
-
-
-def _compare_facts(facts: Iterable[Fact], right: Iterable[Fact]) -> tuple[bool, Overlap]:
-    predicted, wanted = set(facts), set(right)
-    return predicted == wanted, Overlap.of(len(predicted & wanted), len(predicted), len(wanted))

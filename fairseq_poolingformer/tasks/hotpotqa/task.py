@@ -17,7 +17,6 @@ from fairseq_poolingformer.tasks.hotpotqa.data import (
     UNKNOWN,
     AnswerType,
     HotpotqaExamples,
-    HotpotqaPredictions,
     HotpotqaSplit,
 )
 from fairseq_poolingformer.tasks.shared.heads import (
@@ -122,7 +121,7 @@ class HotpotqaPredictor:
         """Write the predictions in the order of the data folder."""
         found = {self._ids[number]: self._found[number] for number in sorted(self._found)}
         answers, facts, scores = ({name: value[part] for name, value in found.items()} for part in range(3))
-        content = HotpotqaPredictions(answers, facts).to_json() | {PARAGRAPH_SCORES: scores}
+        content = {"answer": answers, "sp": facts, PARAGRAPH_SCORES: scores}
         write_lines(path, [json.dumps(content)])  # in ASCII: a lone surrogate in a title has no UTF-8
 
 

@@ -10,27 +10,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Preset:
-    """How the files of a release are read, and what its papers report.
-
-    Attributes:
-        help: says what it is.
-        metric: a key of :data:`~fairseq_poolingformer.tasks.presets.metrics.METRICS`.
-        lengths: the most tokens of inputs and outputs that are usual.
-        article, summary, id: key paths (:mod:`preprocess.records.keys`), the first that a record has.
-        query: of a question that is put before the article; its tokens are global.
-        each: lists whose objects are examples, a tuple for each level.
-        replaced: texts in articles, and what takes their place.
-    """
+    """How the files of a release are read, and what its papers report."""
 
     help: str
-    metric: str = "rouge_stemmed"
-    lengths: tuple[int, int] = (16384, 1024)
-    article: tuple[str, ...] = ("input",)
+    metric: str = "rouge_stemmed"  # a key of :data:`~fairseq_poolingformer.tasks.presets.metrics.METRICS`
+    lengths: tuple[int, int] = (16384, 1024)  # the most tokens of inputs and outputs that are usual
+    article: tuple[str, ...] = (
+        "input",
+    )  # key paths (preprocess/records/keys.py), the first that a record has, as below
     summary: tuple[str, ...] = ("output",)
     id: tuple[str, ...] = ("id",)
-    query: str = ""
-    each: tuple[tuple[str, ...], ...] = ()
-    replaced: tuple[tuple[str, str], ...] = ()
+    query: str = ""  # of a question that is put before the article; its tokens are global
+    each: tuple[tuple[str, ...], ...] = ()  # lists whose objects are examples, a tuple for each level
+    replaced: tuple[tuple[str, str], ...] = ()  # texts in articles, and what takes their place
 
 
 _LEXSUM = {"article": ("sources", "case_documents"), "id": ("case_id", "id")}

@@ -30,17 +30,11 @@ GEOMETRIC_MEAN = "geometric_mean"
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric.
+    """A metric."""
 
-    Attributes:
-        values: makes the values of predictions, given the references of each.
-        scale: values times this are percent.
-        score: the figure that a benchmark takes for its mean.
-    """
-
-    values: Callable[[Sequence[str], Sequence[Sequence[str]]], Values]
-    score: str
-    scale: float = 100.0
+    values: Callable[[Sequence[str], Sequence[Sequence[str]]], Values]  # of predictions, given the references of each
+    score: str  # the figure that a benchmark takes for its mean
+    scale: float = 100.0  # values times this are percent
 
     def figures(self, values: Mapping[str, Sequence[float]]) -> dict[str, float]:
         """The mean of each figure's values in percent, from the first to the last as the scripts add them."""

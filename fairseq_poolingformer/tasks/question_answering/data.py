@@ -112,13 +112,7 @@ ANNOTATION_COLUMNS = ("answer_type", "paragraph", "first_token", "end_token")
 
 @dataclass(frozen=True)
 class QuestionAnsweringSplit(Split):
-    """One split; every field has one sequence for each example.
-
-    Attributes:
-        question, document: dictionary ids.
-        start, end: offsets of each document token in the corpus's unit.
-        paragraph, annotation: rows of :data:`PARAGRAPH_COLUMNS` and of :data:`ANNOTATION_COLUMNS`.
-    """
+    """One split; every field has one sequence for each example."""
 
     layout: ClassVar[Layout] = Layout(
         made_with="poolingformer-preprocess natural_questions or tydiqa",
@@ -127,12 +121,12 @@ class QuestionAnsweringSplit(Split):
         texts=("id", "notes"),
     )
 
-    question: Sequences
+    question: Sequences  # dictionary ids, as of the document
     document: Sequences
-    start: Sequences
+    start: Sequences  # offsets of each document token in the corpus's unit, as ``end``
     end: Sequences
-    paragraph: Sequences
-    annotation: Sequences
+    paragraph: Sequences  # rows of :data:`PARAGRAPH_COLUMNS`
+    annotation: Sequences  # rows of :data:`ANNOTATION_COLUMNS`
 
     def paragraphs(self, example: int) -> np.ndarray:
         """Return the (P, 5) rows of an example's paragraphs."""

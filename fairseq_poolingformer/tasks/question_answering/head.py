@@ -177,9 +177,8 @@ ANSWER_DTYPE = np.dtype(
 class BestAnswers:
     """The best answer so far of each example: a few numbers an example, however many segments it has.
 
-    Attributes:
-        records: (n,) of :data:`ANSWER_DTYPE`: ``score`` is -inf where there is no answer, ``paragraph`` a row of the
-            example's paragraphs or -1, ``first_token`` and ``end_token`` a half-open span of document tokens.
+    ``records`` are (n,) of :data:`ANSWER_DTYPE`: ``score`` is -inf where there is no answer, ``paragraph`` a row of the
+    example's paragraphs or -1, ``first_token`` and ``end_token`` a half-open span of document tokens.
     """
 
     def __init__(self, num_examples: int) -> None:

@@ -11,15 +11,17 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from fairseq_poolingformer.text.atomic_write import atomic_write
+from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_values import (
     YES_NO_ANSWERS,
+    BadLine,
     as_object,
     example_id_of,
     integer_of,
@@ -144,17 +146,11 @@ Annotation = NaturalQuestionsAnnotation | TydiqaAnnotation
 
 @dataclass(frozen=True)
 class GoldExample:
-    """The annotators' answers to one question.
+    """The annotators' answers to one question."""
 
-    Attributes:
-        example_id: as in the corpus.
-        annotations: at least one, all of the example's kind.
-        language: TyDi QA's; empty for Natural Questions.
-    """
-
-    example_id: int | str
-    annotations: tuple[Annotation, ...]
-    language: str = ""
+    example_id: int | str  # as in the corpus
+    annotations: tuple[Annotation, ...]  # at least one, all of the example's kind
+    language: str = ""  # TyDi QA's; empty for Natural Questions
 
     @property
     def kind(self) -> str:
@@ -226,23 +222,14 @@ def _example(line: bytes) -> GoldExample:
 
 @dataclass(frozen=True)
 class NaturalQuestionsPrediction:
-    """One example's answers.
+    """One example's answers."""
 
-    Attributes:
-        example_id: as in the gold data.
-        long_answer: a long-answer candidate, or ``NO_SPAN``.
-        long_answer_score: the higher, the surer; below the evaluation's threshold the answer counts as none.
-        short_answers: the spans that together are the short answer; empty for none.
-        short_answers_score: of the short answer, whether spans, yes or no.
-        yes_no_answer: ``"NONE"``, ``"YES"`` or ``"NO"``; with yes or no there is no short span.
-    """
-
-    example_id: int | str
-    long_answer: Span = NO_SPAN
-    long_answer_score: float = 0.0
-    short_answers: tuple[Span, ...] = ()
-    short_answers_score: float = 0.0
-    yes_no_answer: str = "NONE"
+    example_id: int | str  # as in the gold data
+    long_answer: Span = NO_SPAN  # a long-answer candidate, or ``NO_SPAN``
+    long_answer_score: float = 0.0  # the higher, the surer; below the evaluation's threshold the answer counts as none
+    short_answers: tuple[Span, ...] = ()  # the spans that together are the short answer; empty for none
+    short_answers_score: float = 0.0  # of the short answer, whether spans, yes or no
+    yes_no_answer: str = "NONE"  # ``"NONE"``, ``"YES"`` or ``"NO"``; with yes or no there is no short span
 
     def __post_init__(self) -> None:
         _check_scores(long_answer_score=self.long_answer_score, short_answers_score=self.short_answers_score)
@@ -271,25 +258,15 @@ class NaturalQuestionsPrediction:
 
 @dataclass(frozen=True)
 class TydiqaPrediction:
-    """One example's answers.
+    """One example's answers."""
 
-    Attributes:
-        example_id: as in the gold data.
-        language: as in the gold data, e.g. ``"finnish"``; the official evaluation groups by it.
-        passage_answer_index: number of the passage among the example's candidates, or -1.
-        passage_answer_score: the higher, the surer; below the evaluation's threshold the answer counts as none.
-        minimal_answer: bytes of the document's plain text, or ``NO_SPAN``.
-        minimal_answer_score: of the minimal answer, whether a span, yes or no.
-        yes_no_answer: ``"NONE"``, ``"YES"`` or ``"NO"``; with yes or no there is no minimal answer.
-    """
-
-    example_id: int | str
-    language: str
-    passage_answer_index: int = -1
-    passage_answer_score: float = 0.0
-    minimal_answer: Span = NO_SPAN
-    minimal_answer_score: float = 0.0
-    yes_no_answer: str = "NONE"
+    example_id: int | str  # as in the gold data
+    language: str  # as in the gold data, e.g. ``"finnish"``; the official evaluation groups by it
+    passage_answer_index: int = -1  # number of the passage among the example's candidates, or -1
+    passage_answer_score: float = 0.0  # the higher, the surer; below the threshold the answer counts as none
+    minimal_answer: Span = NO_SPAN  # bytes of the document's plain text, or ``NO_SPAN``
+    minimal_answer_score: float = 0.0  # of the minimal answer, whether a span, yes or no
+    yes_no_answer: str = "NONE"  # ``"NONE"``, ``"YES"`` or ``"NO"``; with yes or no there is no minimal answer
 
     def __post_init__(self) -> None:
         _check_scores(passage_answer_score=self.passage_answer_score, minimal_answer_score=self.minimal_answer_score)
@@ -377,72 +354,36 @@ def whole_text_file(path: str | Path) -> Iterator[TextIO]:
 
 
 def read_predictions(path: str | Path) -> tuple[str, dict[int | str, Prediction]]:
-    """Read an official file of either kind, plain or ``.gz``."""
-    text = _read_text(Path(path)).rstrip()
-    if not text:
-        raise ValueError(f"{path}: no predictions in it")
-    begin = len(text) - len(text.lstrip())
-    first, end = _parse(lambda text: json.JSONDecoder().raw_decode(text, begin), text, str(path))
-    if not isinstance(first, dict) or "predictions" not in first:
-        return TYDIQA, _by_id(path, _read_lines(path, text))
-    if end < len(text):
-        raise ValueError(f"{path}: more text after the object with 'predictions'; that object must be the whole file")
-    return NATURAL_QUESTIONS, _by_id(path, _read_list(path, first["predictions"]))
-
-
-def _read_text(path: Path) -> str:
+    """Read an official file, plain or ``.gz``: lines of objects (TyDi QA), or one with ``predictions``."""
+    path = Path(path)
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            lines = [(number, line) for number, line in enumerate(file, 1) if line.strip()]
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: damaged gzip file ({error})") from None
     try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: not UTF-8 ({error.reason})") from None
-
-
-def _read_list(path: str | Path, values: object) -> Iterator[tuple[str, Prediction]]:
-    if not isinstance(values, list):
-        raise ValueError(f"{path}: 'predictions' must be a list")
-    for number, value in enumerate(values, start=1):
-        yield _located(f"{path}, prediction {number}", NaturalQuestionsPrediction.from_json, value)
-
-
-def _read_lines(path: str | Path, text: str) -> Iterator[tuple[str, Prediction]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            yield _located(where, TydiqaPrediction.from_json, _parse(json.loads, line, where))
-
-
-def _parse(parse: Callable[[str], Any], text: str, where: str) -> Any:
-    try:
-        return parse(text)
-    except json.JSONDecodeError as error:
-        place = f", line {error.lineno}" if "\n" in text else ""
-        raise ValueError(f"{where}{place}: not JSON ({error.msg}, column {error.colno})") from None
-    except RecursionError:
-        raise ValueError(f"{where}: objects or lists are nested too deeply") from None
-    except ValueError:  # Python's limit for one integer
-        raise ValueError(f"{where}: a number has thousands of digits") from None
-
-
-def _located(where: str, read: Callable[[object], Prediction], value: object) -> tuple[str, Prediction]:
-    with placed(where):
-        return where, read(value)
-
-
-def _by_id(path: str | Path, located: Iterator[tuple[str, Prediction]]) -> dict[int | str, Prediction]:
-    by_id: dict[int | str, Prediction] = {}
+        kind = NATURAL_QUESTIONS if not lines or "predictions" in read_object(lines[0][1]) else TYDIQA
+    except BadLine:
+        kind = NATURAL_QUESTIONS  # an object in several lines
+    if kind == TYDIQA:
+        values = [(f"line {number}", line) for number, line in lines]
+    else:
+        content = read_json_file(path) if lines else {"predictions": []}
+        with placed(path):
+            values = [(f"prediction {n}", value) for n, value in enumerate(list_of(content, "predictions"), 1)]
+    found: dict[int | str, Prediction] = {}
     places: dict[int | str, str] = {}
-    for where, prediction in located:
-        if prediction.example_id in by_id:
-            raise ValueError(
-                f"{where}: example {prediction.example_id} has a prediction already ({places[prediction.example_id]})"
+    for place, value in values:
+        with placed(path, place):
+            is_line = isinstance(value, bytes)
+            one = (
+                TydiqaPrediction.from_json(read_object(value))
+                if is_line
+                else NaturalQuestionsPrediction.from_json(value)
             )
-        by_id[prediction.example_id] = prediction
-        places[prediction.example_id] = where.removeprefix(f"{path}, ")
-    if not by_id:
+            if one.example_id in found:
+                raise ValueError(f"example {one.example_id} has a prediction already ({places[one.example_id]})")
+        found[one.example_id], places[one.example_id] = one, place
+    if not found:
         raise ValueError(f"{path}: no predictions in it")
-    return by_id
+    return kind, found

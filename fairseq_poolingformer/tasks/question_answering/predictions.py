@@ -204,8 +204,13 @@ def official_predictions(
             long, candidate, span, answer, scores = NO_SPAN, -1, NO_SPAN, "NONE", (0.0, 0.0)
         else:
             kind, short_score = short_answer(record)
-            long, candidate = _long_answer(ids.kind, split, example, record)
-            span = _short_span(ids.kind, split, example, record) if kind == "SPAN" else NO_SPAN
+            long, candidate, span = NO_SPAN, -1, NO_SPAN
+            if record["paragraph"] >= 0:  # its place in the corpus, and its number among the candidates
+                row = dict(zip(PARAGRAPH_COLUMNS, split.paragraphs(example)[record["paragraph"]].tolist(), strict=True))
+                long, candidate = _span(ids.kind, row["start_offset"], row["end_offset"]), row["candidate_index"]
+            if kind == "SPAN":
+                start, end = (column[example] for column in (split.start, split.end))
+                span = _span(ids.kind, int(start[record["first_token"]]), int(end[record["end_token"] - 1]))
             answer = "NONE" if kind == "SPAN" else kind
             scores = (0.0 if long.is_null else float(record["long_score"]), short_score)
         if ids.kind == NATURAL_QUESTIONS:
@@ -218,19 +223,6 @@ def official_predictions(
                 *(ids.example_ids[example], ids.languages[example], candidate, scores[0], span, scores[1]),
                 yes_no_answer=answer,
             )
-
-
-def _long_answer(kind: str, split: QuestionAnsweringSplit, example: int, record: np.void) -> tuple[Span, int]:
-    """Return the place of the record's paragraph in the corpus, and its number among the candidates."""
-    if record["paragraph"] < 0:
-        return NO_SPAN, -1
-    row = dict(zip(PARAGRAPH_COLUMNS, split.paragraphs(example)[record["paragraph"]].tolist(), strict=True))
-    return _span(kind, row["start_offset"], row["end_offset"]), row["candidate_index"]
-
-
-def _short_span(kind: str, split: QuestionAnsweringSplit, example: int, record: np.void) -> Span:
-    start = split.start[example][record["first_token"]]
-    return _span(kind, int(start), int(split.end[example][record["end_token"] - 1]))
 
 
 def _span(kind: str, start: int, end: int) -> Span:

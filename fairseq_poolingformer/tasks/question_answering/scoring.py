@@ -235,19 +235,12 @@ def _byte_f1(gold: Span, predicted: Span) -> float:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The predictions of n examples, compared with the gold answers; arrays of shape (n,).
+    """The predictions of n examples, compared with the gold answers; arrays of shape (n,)."""
 
-    Attributes:
-        has_gold: bool, whether there is an answer to be found.
-        has_prediction: bool, whether an answer was predicted.
-        credit: float64 from 0 to 1, how right the prediction is.
-        score: float64, how sure the system was; below a threshold, an answer counts as no answer.
-    """
-
-    has_gold: np.ndarray
-    has_prediction: np.ndarray
-    credit: np.ndarray
-    score: np.ndarray
+    has_gold: np.ndarray  # bool, whether there is an answer to be found
+    has_prediction: np.ndarray  # bool, whether an answer was predicted
+    credit: np.ndarray  # float64 from 0 to 1, how right the prediction is
+    score: np.ndarray  # float64, how sure the system was; below a threshold, an answer counts as no answer
 
 
 @dataclass(frozen=True)
@@ -266,11 +259,8 @@ class PrecisionRecallCurve:
     Precision is credit over predicted answers, recall is credit over gold answers; each is 0 where it divides by 0.
     Answers of equal score are given together.
 
-    The order of the outcomes changes the last bit only: credits are added in that order.
-
-    Attributes:
-        threshold: (m,) float64, descending, no two equal.
-        precision, recall, f1: (m,) float64.
+    The order of the outcomes changes the last bit only: credits are added in that order. All attributes are (m,)
+    float64; ``threshold`` descends, and no two are equal.
     """
 
     def __init__(self, outcomes: Outcomes) -> None:
@@ -318,24 +308,15 @@ PRECISION_TARGETS = (0.5, 0.75, 0.9)
 
 @dataclass(frozen=True)
 class AnswerReport:
-    """Figures of one kind of answer over a set of examples.
+    """Figures of one kind of answer over a set of examples."""
 
-    Attributes:
-        examples: their number.
-        gold, predicted: examples with an answer to be found, and with a predicted answer.
-        best: at the threshold of the highest F1.
-        all_given: with every predicted answer, whatever its score.
-        at_precision: by target, the point of the highest recall with at least that precision.
-        at_threshold: at a given threshold; None without one.
-    """
-
-    examples: int
-    gold: int
-    predicted: int
-    best: OperatingPoint
-    all_given: OperatingPoint
-    at_precision: dict[float, OperatingPoint]
-    at_threshold: OperatingPoint | None
+    examples: int  # their number
+    gold: int  # examples with an answer to be found
+    predicted: int  # examples with a predicted answer
+    best: OperatingPoint  # at the threshold of the highest F1
+    all_given: OperatingPoint  # with every predicted answer, whatever its score
+    at_precision: dict[float, OperatingPoint]  # by target, the point of the highest recall with at least that precision
+    at_threshold: OperatingPoint | None  # at a given threshold; None without one
 
 
 def answer_report(outcomes: Outcomes, threshold: float | None = None) -> AnswerReport:

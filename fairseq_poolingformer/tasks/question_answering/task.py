@@ -36,7 +36,7 @@ from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, On
 from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion, check_weights
 from fairseq_poolingformer.training.sized_dataset import SizedDataset
 
-_LOSSES = ("loss", "span_loss", "paragraph_loss", "type_loss")
+TARGETS = ("start", "end", "paragraph", "answer_type")
 
 
 @dataclass
@@ -68,19 +68,15 @@ class QuestionAnsweringCriterion(DocumentTaskCriterion):
         """Compute the loss of a batch of ``QuestionAnsweringDataset``, a sum whatever ``reduce`` is."""
         logits, _ = model(**sample["net_input"])
         target = sample["target"]
-        span = (_cross_entropy(logits.start, target["start"]) + _cross_entropy(logits.end, target["end"])) / 2
-        paragraph = _cross_entropy(logits.paragraph, target["paragraph"])
-        answer_type = _cross_entropy(logits.answer_type, target["answer_type"])
-        parts = (span, paragraph, answer_type)
-        loss = sum(weight * part for weight, part in zip(self.weights, parts, strict=True))
+        start, end, paragraph, answer_type = (
+            F.cross_entropy(getattr(logits, name), target[name], reduction="sum") for name in TARGETS
+        )
+        parts = {"span_loss": (start + end) / 2, "paragraph_loss": paragraph, "type_loss": answer_type}
+        loss = sum(weight * part for weight, part in zip(self.weights, parts.values(), strict=True))
         count = sample["nsentences"]
-        logging_output = {name: part.detach() for name, part in zip(_LOSSES, (loss, *parts), strict=True)}
-        logging_output |= {"ntokens": sample["ntokens"], "nsentences": count, "sample_size": count}
-        return loss, count, logging_output | count_correct(logits, target)
-
-
-def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    return F.cross_entropy(logits, target, reduction="sum")
+        logged = {"loss": loss.detach()} | {name: part.detach() for name, part in parts.items()}
+        logged |= {"ntokens": sample["ntokens"], "nsentences": count, "sample_size": count}
+        return loss, count, logged | count_correct(logits, target)
 
 
 @torch.no_grad()
@@ -101,9 +97,6 @@ def count_correct(logits: AnswerLogits, target: dict[str, Tensor]) -> dict[str, 
 
 
 logger = logging.getLogger(__name__)
-
-
-TARGETS = ("start", "end", "paragraph", "answer_type")
 
 
 class QuestionAnsweringDataset(SizedDataset):

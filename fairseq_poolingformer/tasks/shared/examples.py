@@ -126,17 +126,11 @@ def mark_spans(spans: np.ndarray, begin: int, end: int, offset: int, size: int) 
 
 @dataclass(frozen=True)
 class WordSplit(Split):
-    """One split; every field has one sequence for each document.
+    """One split; every field has one sequence for each document."""
 
-    Attributes:
-        document: dictionary ids of its pieces.
-        word: pieces of each word.
-        sentence: words of each sentence.
-    """
-
-    document: Sequences
-    word: Sequences
-    sentence: Sequences
+    document: Sequences  # dictionary ids of its pieces
+    word: Sequences  # pieces of each word
+    sentence: Sequences  # words of each sentence
 
     def check(self) -> None:
         """Raise ValueError where a document's words and pieces disagree."""

@@ -91,23 +91,17 @@ def entities(labels: Sequence[str], sentences: Sequence[int]) -> set[Entity]:
     An entity lies in one sentence. It begins at B, at S and at any other label than O which does not go on with the
     kind before it, as conlleval has it.
     """
-    found, first = set(), 0
+    found, first, start = set(), 0, 0
     for size in sentences:
-        found |= _of_sentence(labels[first : first + size], first)
+        parts = [("O", ""), *map(_parts, labels[first : first + size]), ("O", "")]
+        for place, ((former, former_kind), (tag, kind)) in enumerate(pairwise(parts), first):
+            changes = former_kind != kind
+            if former in ("E", "S") or (former in ("B", "I") and tag in ("B", "S", "O")) or (former != "O" and changes):
+                found.add((start, place, former_kind))
+            begins = former in ("E", "S", "O") and tag in ("E", "I")
+            if begins or tag in ("B", "S") or (tag != "O" and changes):
+                start = place
         first += size
-    return found
-
-
-def _of_sentence(labels: Sequence[str], offset: int) -> set[Entity]:
-    found, start = set(), 0
-    parts = [("O", ""), *map(_parts, labels), ("O", "")]
-    for place, ((former, former_kind), (tag, kind)) in enumerate(pairwise(parts), offset):
-        changes = former_kind != kind
-        if former in ("E", "S") or (former in ("B", "I") and tag in ("B", "S", "O")) or (former != "O" and changes):
-            found.add((start, place, former_kind))
-        begins = former in ("E", "S", "O") and tag in ("E", "I")
-        if begins or tag in ("B", "S") or (tag != "O" and changes):
-            start = place
     return found
 
 

@@ -94,12 +94,11 @@ class WikihopExamples(Examples):
         max_positions: int,
         max_segments: int = 0,
         use_global: bool = True,
-        separators: int = 2,
         names: Sequence[str] = (),
         order: Order | None = None,
     ) -> None:
         self.split, self.symbols, self.use_global, self.max_segments = split, symbols, use_global, max_segments
-        self.separators, self.order, self.epoch = separators, order, 1
+        self.order, self.epoch = order, 1
         counts = split.candidate_sizes.sizes.astype(np.int64)
         fixed = split.question.sizes + 2 * counts + 4  # <s> [q] [/q], [ent] [/ent] each, </s> at the end
         prefix = fixed + split.candidates.sizes
@@ -120,8 +119,8 @@ class WikihopExamples(Examples):
                 *(split.candidates.prefix, self.num_cut, max_positions, num_same),
             )
         self.room = max_positions - prefix
-        supports = split.support_sizes.sizes.astype(np.int64)  # </s> before the first, separators before the others
-        self.support_tokens = split.supports.sizes + np.maximum(supports * separators - (separators - 1), 0)
+        supports = split.support_sizes.sizes.astype(np.int64)  # </s> before the first, two before each other one
+        self.support_tokens = split.supports.sizes + np.maximum(2 * supports - 1, 0)
         all_pieces = count_pieces(self.support_tokens, self.room)
         pieces = count_pieces(self.support_tokens, self.room, max_segments)
         self.num_shortened = int(np.count_nonzero(pieces < all_pieces))
@@ -152,7 +151,7 @@ class WikihopExamples(Examples):
         numbers[prefix == marks["[ent]"]] = np.asarray(orders[0], np.int64) + 1
         pieces = [np.zeros(0, np.int64)]
         for place, number in enumerate(orders[1]):
-            pieces += [np.full(self.separators if place else 1, symbols.eos), supports[number]]
+            pieces += [np.full(2 if place else 1, symbols.eos), supports[number]]
         rest = np.concatenate(pieces)
         return [
             self._segment(prefix, numbers, rest[first:end])

@@ -44,9 +44,6 @@ class WikihopHead(nn.Module):
         return sums.masked_fill(beyond, -torch.inf)
 
 
-SEPARATORS = "support_separators"  # in a checkpoint's task state, too: older ones have one </s>
-
-
 class WikihopPredictor:
     """The most probable candidate of each example, written as the official script reads it: {id: candidate}."""
 
@@ -76,9 +73,6 @@ class WikihopConfig(DocumentTaskConfig):
         default="sum",
         metadata={"help": "a candidate's logits in several segments: sum (Longformer's code) or mean (its paper)"},
     )
-    support_separators: int = field(
-        default=2, metadata={"help": "</s> between two supports: 2 as Longformer's code has it, or 1"}
-    )
 
 
 @register_task("wikihop", dataclass=WikihopConfig)
@@ -90,12 +84,6 @@ class WikihopTask(DocumentTask):
     layout = WikihopSplit.layout
     predictor = WikihopPredictor
 
-    def check_lengths(self) -> None:
-        """Raise ValueError where an option is out of range."""
-        super().check_lengths()
-        if self.cfg.support_separators not in (1, 2):
-            raise ValueError(f"--support-separators must be 1 or 2, got {self.cfg.support_separators}")
-
     def build_head(self, embed_dim: int, dropout: float) -> WikihopHead:
         return WikihopHead(embed_dim, dropout, str(self.cfg.segment_logits))
 
@@ -105,7 +93,6 @@ class WikihopTask(DocumentTask):
         return WikihopExamples(
             WikihopSplit.open(folder, split),
             **self.reading(max_segments),
-            separators=self.cfg.support_separators,
             names=names,
             order=Order(self.cfg.seed, names) if is_shuffled else None,
         )
@@ -119,12 +106,3 @@ class WikihopTask(DocumentTask):
     def loss(output: Tensor, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Cross entropy over the candidates; an example without an answer counts nothing."""
         return choice_loss(output, target["answer"], NO_ANSWER, "accuracy")
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of the task."""
-        return {**super().state_dict(), SEPARATORS: self.cfg.support_separators}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a checkpoint's state: its model reads supports as it was trained to."""
-        self.cfg.support_separators = state_dict.get(SEPARATORS, 1)
-        super().load_state_dict({name: value for name, value in state_dict.items() if name != SEPARATORS})

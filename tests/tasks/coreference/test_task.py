@@ -16,7 +16,6 @@ from fairseq_poolingformer.tasks.coreference.head import Antecedents
 from fairseq_poolingformer.tasks.coreference.scores import CoreferenceScore, score, score_document
 from fairseq_poolingformer.tasks.coreference.task import CoreferenceConfig, CoreferenceTask
 from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
-from fairseq_poolingformer.weights.files import write_checkpoint
 from preprocess import ontonotes
 from tests.models.tiny_bart import USER_DIR
 from tests.patches.helpers import assert_same_parameters, parse
@@ -67,81 +66,12 @@ def test_the_file_of_predictions_has_the_figures_of_validation(folder, tmp_path)
     assert checkpoint["extra_state"]["val_loss"] == pytest.approx(figures["conll_f1"], abs=0.006)
 
 
-LINES = [  # words with the brackets of their mentions; an empty line ends a sentence
-    *("Anna (0)", "saw", "the (1", "ferry 1)", "of", "her (0)", "town", ".", ""),
-    *("It (1)", "was", "Rosa (3|(2", "'s 3)", "ferry 2)", ".", ""),
-    *("She (3)", "sold", "it (2)", "to", "Anna (0)", "."),
-]
-
-
-def test_a_document_is_learned_by_heart(tmp_path):
-    """From its file to the official figures, nested mentions included."""
-    lines = ["#begin document (nw/a/00/a_0000); part 000"]
-    for line in LINES:
-        word, _, brackets = line.partition(" ")
-        columns = ["nw/a/00/a_0000", "0", "0", word, *("-",) * 7, brackets or "-"]
-        lines.append(" ".join(columns) if word else "")
-    gold, data, predictions = tmp_path / "gold.conll", tmp_path / "data", tmp_path / "predictions.conll"
-    gold.write_text("\n".join([*lines, "", "#end document", ""]), encoding="utf-8")
-    write_vocabulary(tmp_path / "gpt2")
-    flags = ["--output-folder", data, "--gpt2-bpe", tmp_path / "gpt2", "--workers", 1, "--train", gold, "--valid", gold]
-    assert ontonotes.main(list(map(str, flags))) == 0
-
-    flags = arguments(
-        data, "--max-span-width", "3", "--span-ratio", "4", "--mention-loss-weight", "1", "--total-num-update", "1"
-    )
-    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, flags)))
-    task = tasks.setup_task(args)
-    torch.manual_seed(1)
-    model, criterion = task.build_model(args), task.build_criterion(args)
-    task.load_dataset("train")
-    batch = task.dataset("train").collater([task.dataset("train")[0]])
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=2e-3)
-    for _ in range(40):
-        optimizer.zero_grad()
-        loss, _, _ = criterion(model, batch)
-        loss.backward()
-        optimizer.step()
-    write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
-    flags = [data, "--path", tmp_path / "model.pt", "--output", predictions, "--device", "cpu", "--num-workers", 0]
-    assert predict.main(list(map(str, flags))) == 0
-    assert command.main(["--task", "coreference", "--gold", str(gold), "--predictions", str(predictions)]) == 0
-    assert score([gold], predictions)["conll_f1"] == 100
-
-
 def test_a_resumed_training_keeps_both_learning_rates(folder, tmp_path):
     whole = train(folder, tmp_path / "whole", 8, "--max-update", "8", "--max-segments", "1")
     train(folder, tmp_path / "halves", 8, "--max-update", "4", "--max-segments", "1")
     resumed = train(folder, tmp_path / "halves", 8, "--max-update", "8", "--max-segments", "1")
     assert [group["lr_scale"] for group in whole["last_optimizer_state"]["param_groups"][1:]] == [2.0]
     assert_same_parameters(resumed, whole, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("arch", "depth"),
-    [("longformer_roberta_tiny", 2), ("poolingformer_roberta_tiny", 1), ("poolingformer_deberta_tiny", 2)],
-)
-def test_every_encoder_trains_without_global_tokens(folder, arch, depth):
-    """Every trained parameter gets a gradient, since DistributedDataParallel would wait for it."""
-    flags = arguments(folder, "--max-segments", "2", "--coreference-depth", depth, arch=arch)
-    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, flags)))
-    task = tasks.setup_task(args)
-    model, criterion = task.build_model(args), task.build_criterion(args)
-    task.load_dataset("train")
-    batch = task.dataset("train").collater([task.dataset("train")[number] for number in range(3)])
-    assert not batch["net_input"]["global_mask"].any()
-    loss, documents, log = criterion(model, batch)
-    assert (documents, log["nsentences"]) == (3, 3)
-    assert loss.isfinite()
-    loss.backward()
-    gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert [name for name, gradient in gradients.items() if gradient is None] == []
-    assert all(gradient.isfinite().all() for gradient in gradients.values())
-    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
-    assert all("global_" in name or "lm_head" in name for name in frozen)
-    head = dict(model.coreference_head.named_parameters())
-    assert all(parameter.grad.any() for name, parameter in head.items() if name != "attention.bias")
-    assert all(parameter.param_group == "head" for parameter in head.values())
 
 
 def test_documents_of_a_batch_do_not_change_each_other(folder):

@@ -1,9 +1,21 @@
-"""The question answering head against loops over tokens."""
+"""The head against loops over tokens, and the choice of answers against loops over all spans."""
 
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.tasks.question_answering.head import QuestionAnsweringHead
+from fairseq_poolingformer.tasks.question_answering.head import (
+    AnswerLogits,
+    BestAnswers,
+    QuestionAnsweringHead,
+    best_answers,
+    mean_log_probabilities,
+)
 
 WIDTH = 6
 # rows: two paragraphs with a gap; padding; no paragraph; one token
@@ -95,3 +107,177 @@ def test_gradients_are_finite_and_padding_gets_none(head):
     outside = ~SPANS & PARAGRAPHS.eq(0)
     assert features.grad[outside].eq(0).all()
     assert features.grad[SPANS].ne(0).any(-1).all()
+
+
+DOCUMENT = 4  # <s> q </s> </s>, then the document, </s>
+
+
+def random_segments(seed, rows=12, length=24):
+    """Logits and masks of random segments: rows with and without paragraphs, with gaps, padding and no document."""
+    rng = np.random.default_rng(seed)
+    ids, mask, has = np.zeros((rows, length), np.int64), np.zeros((rows, length), bool), rng.random(rows) < 0.75
+    mask[:, 0] = True
+    for row in range(rows):
+        end = int(rng.integers(DOCUMENT, length))
+        mask[row, DOCUMENT:end] = True
+        if has[row] and end > DOCUMENT:
+            cuts = np.unique(rng.integers(DOCUMENT, end + 1, 5))
+            kept = [(a, b) for a, b in itertools.pairwise(cuts) if rng.random() < 0.8]
+            for number, (a, b) in enumerate(kept, 1):
+                ids[row, a:b] = number
+    ids, mask, has = torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(has)
+    torch.manual_seed(seed)
+    count = int(ids.max())
+    is_there = torch.arange(count + 1) <= ids.max(1).values.unsqueeze(1)
+    logits = AnswerLogits(
+        start=(3 * torch.randn(rows, length)).masked_fill(~mask, -torch.inf),
+        end=(3 * torch.randn(rows, length)).masked_fill(~mask, -torch.inf),
+        paragraph=(3 * torch.randn(rows, count + 1)).masked_fill(~is_there, -torch.inf),
+        answer_type=3 * torch.randn(rows, 5),
+    )
+    return logits, ids, mask, has
+
+
+def naive_answer(row, logits, ids, mask, has, longest):
+    """Best answer of a row as a dictionary, or None: every paragraph, every span."""
+
+    def odds(x):
+        probabilities = torch.exp(x[row].double()) / torch.exp(x[row].double()).sum()
+        return [math.log(p / probabilities[0]) if p > 0 else -math.inf for p in probabilities]
+
+    start, end = odds(logits.start), odds(logits.end)
+    paragraph, (_, short, yes, no, long) = odds(logits.paragraph), odds(logits.answer_type)
+    ids, tokens = ids[row].tolist(), [t for t in range(1, mask.size(1)) if mask[row, t]]
+    if has[row]:
+        regions = {p: ([t for t in tokens if ids[t] == p], paragraph[p]) for p in sorted(set(ids) - {0})}
+    else:
+        regions = {1: (tokens, 0.0)} if tokens else {}
+    best = None
+    for number, (inside, own) in regions.items():
+        spans = [(a, b) for a in inside for b in inside if a <= b < a + longest]
+        value, (a, b) = max((start[a] + end[b], (a, b)) for a, b in spans)
+        score = own + max(yes, no, long, short + value)
+        if best is None or score > best["score"]:
+            any_type = math.log(sum(math.exp(x) for x in (short, yes, no, long)))
+            best = {"score": score, "paragraph": number, "start": a, "end": b, "long_score": own + any_type}
+            neither = math.log(1 + math.exp(long))
+            best |= {"span_score": value + short - neither, "yes_score": yes - neither, "no_score": no - neither}
+    return best
+
+
+@pytest.mark.parametrize("longest", [1, 4, 30])
+@pytest.mark.parametrize("seed", range(5))
+def test_best_answers_equal_loops_over_all_spans(seed, longest):
+    logits, ids, mask, has = random_segments(seed)
+    found = best_answers(mean_log_probabilities([logits]), ids, mask, mask, has, longest)
+    for row in range(len(has)):
+        expected = naive_answer(row, logits, ids, mask, has, longest)
+        if expected is None:
+            assert found.score[row] == -torch.inf
+            continue
+        actual = {name: getattr(found, name)[row].item() for name in expected}
+        assert actual == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_batch_in_which_no_document_has_paragraphs():
+    logits, _, mask, _ = random_segments(3)
+    ids, has = torch.zeros(12, 24, dtype=torch.long), torch.zeros(12, dtype=torch.bool)
+    logits = AnswerLogits(logits.start, logits.end, logits.paragraph[:, :1], logits.answer_type)
+    found = best_answers(mean_log_probabilities([logits]), ids, mask, mask, has)
+    for row in range(12):
+        expected = naive_answer(row, logits, ids, mask, has, 30)
+        if expected is not None:
+            assert found.score[row].item() == pytest.approx(expected["score"], abs=1e-4)
+            assert (found.start[row].item(), found.end[row].item()) == (expected["start"], expected["end"])
+
+
+def test_a_span_never_leaves_its_paragraph():
+    """Start and end are surest in different paragraphs."""
+    ids = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 2, 2, 0]])
+    mask = torch.tensor([[True, False, False, False, True, True, True, True, True, False]])
+    start, end = torch.zeros(1, 10), torch.zeros(1, 10)
+    start[0, 6], end[0, 7], end[0, 6] = 5.0, 9.0, 1.0
+    logits = AnswerLogits(
+        start.masked_fill(~mask, -torch.inf),
+        end.masked_fill(~mask, -torch.inf),
+        torch.zeros(1, 3),
+        torch.tensor([[0.0, 3.0, 0.0, 0.0, 0.0]]),
+    )
+    found = best_answers(mean_log_probabilities([logits]), ids, mask, mask, torch.tensor([True]))
+    assert (found.start.item(), found.end.item(), found.paragraph.item()) == (7, 7, 2)
+    assert found.span_score.item() == pytest.approx(9 + 3 - math.log(2))
+
+
+def test_a_span_begins_with_a_token_that_has_text():
+    """As a paragraph's marker, or white space alone, has none: an answer of such tokens would be empty."""
+    logits, ids, mask, has = random_segments(1)
+    has_text = mask & (torch.arange(mask.size(1)) % 3 > 0)
+    found = best_answers(mean_log_probabilities([logits]), ids, mask, has_text, has)
+    without = AnswerLogits(logits.start.masked_fill(~has_text, -1e4), logits.end, logits.paragraph, logits.answer_type)
+    without.start[:, 0] = logits.start[:, 0]
+    changed = 0
+    for row in range(len(has)):
+        answer = naive_answer(row, without, ids, mask, has, 30)
+        if answer is not None and answer["span_score"] > -1e3:
+            assert has_text[row, found.start[row]]
+            assert (found.start[row].item(), found.end[row].item()) == (answer["start"], answer["end"])
+            changed += answer["start"] != naive_answer(row, logits, ids, mask, has, 30)["start"]
+    assert changed
+
+
+def test_an_ensemble_averages_probabilities():
+    each = [random_segments(0)[0], random_segments(0)[0]]
+    torch.manual_seed(9)
+    each[1] = AnswerLogits(*(x + torch.randn_like(x) for x in vars(each[1]).values()))
+    found = mean_log_probabilities(each)
+    for name in ("start", "end", "paragraph", "answer_type"):
+        expected = (getattr(each[0], name).softmax(-1) + getattr(each[1], name).softmax(-1)) / 2
+        torch.testing.assert_close(getattr(found, name).exp(), expected)
+
+
+def test_a_span_without_tokens_is_refused():
+    logits, ids, mask, has = random_segments(0)
+    with pytest.raises(ValueError, match="max_answer_length must be at least 1 token, got 0"):
+        best_answers(mean_log_probabilities([logits]), ids, mask, mask, has, 0)
+
+
+def segments_to_merge(draw=0):
+    """Answers of three batches of segments, with everything :meth:`BestAnswers.add` takes."""
+    rng = np.random.default_rng(draw)
+    for seed in range(3):
+        logits, ids, mask, has = random_segments(seed)
+        answers = best_answers(mean_log_probabilities([logits]), ids, mask, mask, has)
+        batch = {
+            "document_start": torch.full((12,), DOCUMENT),
+            "first_paragraph": torch.from_numpy(rng.integers(0, 9, 12)),
+            "document_has_paragraphs": has,
+        }
+        yield answers, rng.integers(0, 6, 12), rng.integers(0, 100, 12), batch
+
+
+@pytest.mark.parametrize("draw", range(4))
+def test_merging_keeps_the_best_segment_of_each_example(draw):
+    """Several segments of a batch are of one example, the best of them in any place."""
+    best = BestAnswers(7)
+    expected = {}
+    for answers, example, first_token, batch in segments_to_merge(draw):
+        best.add(answers, example, first_token, batch)
+        for row, number in enumerate(example.tolist()):
+            score = answers.score[row].item()
+            if score > expected.get(number, (-math.inf,))[0]:
+                shift = first_token[row] - DOCUMENT
+                paragraph = batch["first_paragraph"][row].item() + answers.paragraph[row].item() - 1
+                if not batch["document_has_paragraphs"][row]:
+                    paragraph = -1
+                span = (answers.start[row].item() + shift, answers.end[row].item() + shift + 1)
+                expected[number] = (score, paragraph, *span, answers.span_score[row].item())
+    names = ["score", "paragraph", "first_token", "end_token", "span_score"]
+    for number, record in enumerate(best.records):
+        assert tuple(record[names].item()) == expected.get(number, (-math.inf, -1, -1, -1, 0.0))
+
+
+def test_an_answer_that_is_not_a_number_is_refused():
+    answers, example, first_token, batch = next(segments_to_merge())
+    answers.score[3] = torch.nan
+    with pytest.raises(ValueError, match=f"example {example[3]} is NaN.*bf16"):
+        BestAnswers(7).add(answers, example, first_token, batch)

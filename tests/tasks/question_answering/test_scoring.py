@@ -1,9 +1,16 @@
-"""Scores against the official scripts' figures, a naive twin and values by hand."""
+"""Scores against the official scripts' figures, naive twins and values by hand."""
+
+from __future__ import annotations
 
 import json
+import tempfile
+from itertools import product
 from pathlib import Path
 
+import hypothesis.strategies as st
+import numpy as np
 import pytest
+from hypothesis import given
 
 from fairseq_poolingformer.tasks.question_answering.official import (
     NO_SPAN,
@@ -18,6 +25,9 @@ from fairseq_poolingformer.tasks.question_answering.official import (
 )
 from fairseq_poolingformer.tasks.question_answering.scoring import (
     TYDIQA_LANGUAGES,
+    OperatingPoint,
+    Outcomes,
+    PrecisionRecallCurve,
     average_over_languages,
     official_averages,
     official_metrics,
@@ -28,7 +38,7 @@ from fairseq_poolingformer.tasks.question_answering.scoring import (
 )
 from tests.tasks.question_answering import naive_scores
 from tests.tasks.question_answering.official_scripts import official_figures
-from tests.tasks.question_answering.random_answers import CLONES, MAKERS, write_set
+from tests.tasks.question_answering.random_answers import CLONES, MAKERS, natural_questions_set, write_set
 
 FIXTURE = Path(__file__).parent / "fixtures" / "official_figures.json"
 
@@ -193,3 +203,75 @@ def test_natural_questions_refuses_other_examples():
         ValueError, match=r"4 examples \(0, 1, 2, …\) without a prediction, 4 examples \(5, 6, 7, …\) not"
     ):
         score_natural_questions(gold, predictions)
+
+
+def test_given_thresholds_equal_the_naive_twin():
+    for seed, threshold in product(range(10), (-2.0, -1.0, -0.5, 0.1, 1e9)):
+        gold, predictions = natural_questions_set(seed, 20)
+        outcomes = naive_scores.natural_questions(gold, predictions)["short"]
+        found = _curve(*outcomes).at_threshold(threshold)
+        assert (found.f1, found.precision, found.recall) == pytest.approx(naive_scores.point_at(outcomes, threshold))
+        assert found.threshold == threshold
+
+
+def _curve(*rows: tuple) -> PrecisionRecallCurve:
+    columns = np.array(rows, np.float64).reshape(-1, 4).T
+    return PrecisionRecallCurve(Outcomes(columns[0] != 0, columns[1] != 0, columns[2], columns[3]))
+
+
+def test_curve_by_hand():
+    """Answers: right at 3, wrong at 2 with a right one of the same score, none at 1, a false one at 0."""
+    curve = _curve((1, 1, 0, 2), (1, 1, 1, 3), (1, 0, 0, 1), (0, 1, 0, 0), (1, 1, 1, 2))
+    assert curve.threshold.tolist() == [3, 2, 1, 0]
+    assert curve.precision.tolist() == [1, 2 / 3, 2 / 3, 2 / 4]
+    assert curve.recall.tolist() == [1 / 4, 2 / 4, 2 / 4, 2 / 4]
+    assert curve.best() == OperatingPoint(pytest.approx(4 / 7), 2 / 3, 1 / 2, 2)  # of equal ones the highest threshold
+    assert curve.at_precision(0.5) == OperatingPoint(pytest.approx(4 / 7), 2 / 3, 1 / 2, 2)
+    assert curve.at_precision(0.9) == OperatingPoint(pytest.approx(2 / 5), 1, 1 / 4, 3)
+    assert curve.at_threshold(0.5) == OperatingPoint(pytest.approx(4 / 7), 2 / 3, 1 / 2, 0.5)
+    assert curve.at_threshold(4) == OperatingPoint(0, 0, 0, 4)
+
+
+def test_nothing_right_and_nothing_at_all():
+    for curve in (_curve(), _curve((1, 1, 0, 5), (0, 1, 0, 4)), _curve((0, 0, 0, 1))):
+        assert curve.best() == OperatingPoint(0, 0, 0, 0)
+        assert curve.at_precision(0.5) == OperatingPoint(0, 0, 0, None)
+        assert curve.at_threshold(float("-inf")).f1 == 0
+
+
+def test_infinite_scores():
+    curve = _curve((1, 1, 1, float("inf")), (1, 1, 0, float("-inf")), (1, 1, 0, float("-inf")))
+    assert curve.threshold.tolist() == [float("inf"), float("-inf")]
+    assert curve.best() == OperatingPoint(0.5, 1, 1 / 3, float("inf"))
+
+
+def test_average_over_languages_by_hand():
+    """English 1, Finnish 1/2, Thai 0, and Klingon, which is not an official language."""
+    gold, predictions = {}, {}
+    rows = [("english", 1), ("finnish", 1), ("finnish", 0), ("thai", 0), ("klingon", 1)]
+    for key, (language, right) in enumerate(rows):
+        gold[key] = GoldExample(key, (TydiqaAnnotation(5, NO_SPAN, "NONE"),) * 2, language)
+        predictions[key] = TydiqaPrediction(key, language, 5 if right else 6, 1.0)
+    reports = {name: pair_report(one).long for name, one in score_tydiqa_languages(gold, predictions).items()}
+    assert list(reports) == ["english", "finnish", "thai", "klingon"]
+    official, with_english = average_over_languages(reports), average_over_languages(reports, english=True)
+    assert (official.best.f1, official.examples) == (0.25, 3)
+    assert (with_english.best.f1, with_english.examples) == (0.5, 4)
+    assert average_over_languages({}).best == OperatingPoint(0, 0, 0, None)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@given(seed=st.integers(0, 2**32), examples=st.integers(1, 30))
+def test_best_points_are_the_naive_twins(kind, seed, examples):
+    gold, predictions = MAKERS[kind](seed, examples)
+    with tempfile.TemporaryDirectory() as folder:
+        found = figures(kind, *write_set(Path(folder), gold, predictions))
+    found = found if kind == "natural_questions" else found["all"]
+    for name, outcomes in getattr(naive_scores, kind)(gold, predictions).items():
+        f1, precision, recall, threshold = (
+            found[f"{name}-best-threshold{key}"] for key in ("-f1", "-precision", "-recall", "")
+        )
+        assert f1 == pytest.approx(naive_scores.best_point(outcomes)[0])
+        # thresholds of equal F1 may be told apart by rounding alone
+        at_ours = naive_scores.point_at(outcomes, threshold) if f1 else (0.0, 0.0, 0.0)
+        assert (f1, precision, recall) == pytest.approx(at_ours)

@@ -1,11 +1,17 @@
-"""The task: the segments of an epoch, the same for all workers and when a training is resumed."""
+"""The task: the segments of an epoch for all workers and after a resume, the loss and the metrics."""
+
+from __future__ import annotations
 
 import logging
+import math
 
 import numpy as np
 import pytest
+import torch
+from fairseq.logging import metrics
 
 from fairseq_poolingformer.tasks.question_answering.data import Label
+from fairseq_poolingformer.tasks.question_answering.task import QuestionAnsweringCriterion
 from tests.tasks.question_answering.folders import Example, random_examples, write_folder
 from tests.tasks.question_answering.task import build_task
 
@@ -48,38 +54,6 @@ def test_an_epoch_has_all_positives_and_half_of_the_negatives(folder):
         assert abs(share - 0.5) < 0.1
     assert flat(one) != flat(two)
     assert len({frozenset(batch) for batch in one} & {frozenset(batch) for batch in two}) < len(one) / 10
-
-
-def test_one_iterator_also_draws_each_epochs_own_negatives(folder):
-    """The trainer makes an iterator an epoch; the task refuses to hand out the last epoch's."""
-    _, task = build_task(folder)
-    task.load_dataset("train")
-    epochs = []
-    for epoch in (1, 2):
-        batches = task.get_batch_iterator(task.dataset("train"), max_sentences=8, seed=3, epoch=epoch)
-        epochs.append(flat(ids(batches.next_epoch_itr())))
-    assert epochs[0] != epochs[1]
-
-
-def test_data_parallel_processes_share_an_epoch_without_overlap(folder):
-    _, whole = iterator(folder, 2)
-    parts = [ids(iterator(folder, 2, shard=shard, shards=2)[1].next_epoch_itr()) for shard in (0, 1)]
-    assert flat(parts[0] + parts[1]) == flat(ids(whole.next_epoch_itr()))
-    assert parts[0]
-    assert parts[1]
-
-
-def test_a_resumed_epoch_goes_on_with_its_batches(folder):
-    _, batches = iterator(folder, 2)
-    epoch = batches.next_epoch_itr()
-    seen = [next(epoch) for _ in range(5)]
-    state = batches.state_dict()
-    rest = ids(epoch)
-    _, resumed = iterator(folder, state["epoch"])
-    resumed.load_state_dict(state)
-    assert ids(resumed.next_epoch_itr()) == rest
-    _, whole = iterator(folder, 2)
-    assert flat([*ids(seen), *rest]) == flat(ids(whole.next_epoch_itr()))
 
 
 def test_validation_keeps_all_negatives_and_prediction_everything(folder):
@@ -137,3 +111,105 @@ def test_settings_that_cannot_work_are_refused(folder, tmp_path):
     args, task = build_task(folder, "--negative-share", "1.5")
     with pytest.raises(ValueError, match="negative_share"):
         task.load_dataset("train")
+
+
+@pytest.fixture(scope="module")
+def model_and_batches(tmp_path_factory):
+    folder = write_folder(tmp_path_factory.mktemp("data"), {"valid": random_examples(40, seed=2)})
+    args, task = build_task(folder)
+    task.load_dataset("valid")
+    torch.manual_seed(0)
+    model = task.build_model(args).eval()
+    for parameter in model.question_answering_head.parameters():
+        torch.nn.init.normal_(parameter)
+    dataset = task.dataset("valid")
+    order = dataset.ordered_indices()
+    batches = [dataset.collater([dataset[n] for n in order[k::3]]) for k in range(3)]
+    return task, model, batches
+
+
+def test_every_parameter_that_is_trained_gets_a_gradient(model_and_batches):
+    """One that gets none stops DistributedDataParallel."""
+    task, model, batches = model_and_batches
+    model.zero_grad()
+    loss, _, _ = QuestionAnsweringCriterion(task)(model, batches[0])
+    loss.backward()
+    missing = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert missing == []
+    assert "<mask>" in task.source_dictionary.symbols
+
+
+def segment_loss(model, dataset, index):
+    """Loss parts and whether type, paragraph and span are right, of one segment alone, with plain softmax."""
+    batch = dataset.collater([dataset[index]])
+    places = batch["net_input"].pop("head_inputs")
+    features, _ = model(**batch["net_input"], features_only=True)
+    out = model.question_answering_head(features, places["paragraph_ids"], places["span_mask"])
+    found = [x[0].double() for x in (out.start, out.end, out.paragraph, out.answer_type)]
+    target = dataset[index]["target"]
+    nll = [-(x[t] - torch.log(torch.exp(x).sum())).item() for x, t in zip(found, target, strict=True)]
+    right = [int(x.argmax()) == t for x, t in zip(found, target, strict=True)]
+    return [(nll[0] + nll[1]) / 2, nll[2], nll[3]], (right[3], right[2], right[0] and right[1]), target
+
+
+def test_loss_and_metrics_equal_sums_over_segments_and_reduce_over_workers(model_and_batches):
+    task, model, batches = model_and_batches
+    dataset = task.dataset("valid")
+    with torch.no_grad():
+        outputs = [QuestionAnsweringCriterion(task)(model, batch) for batch in batches]
+        alone = [segment_loss(model, dataset, int(n)) for n in dataset.ordered_indices()]
+    parts = np.array([losses for losses, _, _ in alone])
+    right = np.array([flags for _, flags, _ in alone])
+    targets = np.array([target for _, _, target in alone])
+    assert sum(size for _, size, _ in outputs) == len(alone)
+    assert sum(float(loss) for loss, _, _ in outputs) == pytest.approx(parts.sum(), rel=1e-5)
+    with metrics.aggregate() as meters:
+        QuestionAnsweringCriterion.reduce_metrics([log for _, _, log in outputs])
+    found = {name: float(value) for name, value in meters.get_smoothed_values().items()}
+    answered = {"paragraph": targets[:, 2] > 0, "span": targets[:, 0] > 0}
+    expected = {
+        "loss": parts.sum(1).mean() / math.log(2),
+        "span_loss": parts[:, 0].mean() / math.log(2),
+        "paragraph_loss": parts[:, 1].mean() / math.log(2),
+        "type_loss": parts[:, 2].mean() / math.log(2),
+        "type_accuracy": right[:, 0].mean(),
+        "paragraph_accuracy": right[:, 1].mean(),
+        "span_accuracy": right[:, 2].mean(),
+        "answered_paragraph_accuracy": right[answered["paragraph"], 1].mean(),
+        "answered_span_accuracy": right[answered["span"], 2].mean(),
+    }
+    assert found == pytest.approx(expected, abs=6e-4)
+
+
+def test_weights_scale_the_parts_of_the_loss(model_and_batches):
+    """The parts are logged without their weights."""
+    task, model, batches = model_and_batches
+    with torch.no_grad():
+        _, _, log = QuestionAnsweringCriterion(task)(model, batches[0])
+        loss, _, weighted = QuestionAnsweringCriterion(task, 2.0, 0.25, 0.0)(model, batches[0])
+    parts = ("span_loss", "paragraph_loss", "type_loss")
+    assert float(loss) == pytest.approx(2 * float(log["span_loss"]) + float(log["paragraph_loss"]) / 4, rel=1e-6)
+    assert [float(weighted[name]) for name in parts] == [float(log[name]) for name in parts]
+    assert float(weighted["loss"]) == float(loss)
+
+
+def test_the_weights_come_from_flags(model_and_batches):
+    task, *_ = model_and_batches
+    flags = ["--span-loss-weight", "2", "--paragraph-loss-weight", "0.5", "--type-loss-weight", "0"]
+    args, _ = build_task(task.cfg.data, *flags)
+    assert task.build_criterion(args).weights == (2.0, 0.5, 0.0)
+    for weights in ((-1.0, 1.0, 1.0), (0.0, 0.0, 0.0), (1.0, float("nan"), 1.0), (1.0, 1.0, float("inf"))):
+        with pytest.raises(ValueError, match="--type-loss-weight must be 0 or more, and one of them more than 0; got"):
+            QuestionAnsweringCriterion(task, *weights)
+
+
+def test_a_batch_without_spans_or_answers_reduces(model_and_batches):
+    task, model, _ = model_and_batches
+    dataset = task.dataset("valid")
+    negative = np.flatnonzero(dataset.labels == Label.NEGATIVE)[:3]
+    batch = dataset.collater([dataset[int(n)] for n in negative])
+    with torch.no_grad(), metrics.aggregate() as meters:
+        _, _, log = QuestionAnsweringCriterion(task)(model, batch)
+        QuestionAnsweringCriterion.reduce_metrics([log])
+    assert "answered_span_accuracy" not in meters.get_smoothed_values()
+    assert "span_accuracy" in meters.get_smoothed_values()

@@ -1,11 +1,14 @@
 """Checkpoints load only with the dictionary that they were trained with."""
 
+from __future__ import annotations
+
 import json
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq import checkpoint_utils, options, tasks
+from fairseq.data import Dictionary
 from fairseq.tasks import TASK_REGISTRY
 
 from fairseq_poolingformer import checkpoints as checkpoint_files
@@ -13,9 +16,11 @@ from fairseq_poolingformer.char_lm.task import byte_dictionary, load_text
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.patches import CheckpointError
 from fairseq_poolingformer.patches.long_jobs import changed_options
+from fairseq_poolingformer.tasks.shared.base_task import CheckedTask
+from fairseq_poolingformer.text.dictionary import symbols_digest
 from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.models import tiny_bart
-from tests.tasks.folders import write
+from tests.tasks.folders import random_wikihop, write, write_wikihop
 from tests.tasks.masked_lm import mlm_folder
 from tests.tasks.masked_lm.test_task import build as build_mlm
 from tests.tasks.question_answering import folders
@@ -147,3 +152,19 @@ def test_tasks_that_add_symbols_share_a_dictionary(tmp_path, documents):
     swap(tmp_path / "questions" / "dict.txt")
     with pytest.raises(ValueError, match=r"another dict\.txt"):
         build_task(tmp_path / "questions")[1].load_state_dict(pretrained)
+
+
+def test_the_digest_is_that_of_the_file_whatever_the_task_adds(tmp_path):
+    write_wikihop(tmp_path, {"train": random_wikihop(1)})
+    task = setup("wikihop", tmp_path)
+    symbols = Dictionary.load(str(tmp_path / "dict.txt")).symbols
+    assert len(task.dictionary) > len(symbols), "the task adds marks"
+    assert task.dictionary_digests == {"dict.txt": symbols_digest(symbols)}
+
+
+@pytest.mark.parametrize("criterion", [None, "cross_entropy"])
+def test_a_loss_is_needed_and_must_fit(tmp_path, monkeypatch, criterion):
+    write_wikihop(tmp_path, {"train": random_wikihop(1)})
+    monkeypatch.setattr(CheckedTask.__mro__[1], "build_criterion", lambda *arguments, **named: None)
+    with pytest.raises(ValueError, match=f"needs --criterion document_task, and it is {criterion}"):
+        setup("wikihop", tmp_path).build_criterion(criterion and type("Options", (), {"_name": criterion}))

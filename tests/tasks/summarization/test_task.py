@@ -1,18 +1,31 @@
 """The task: BART's framing on both sides, truncation that is counted, generation that begins with <s>."""
 
+from __future__ import annotations
+
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from fairseq import search
+from fairseq import options, scoring, search
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_poolingformer.tasks.summarization.task import LongSummarizationConfig, LongSummarizationTask
+import fairseq_poolingformer.tasks.summarization.task  # noqa: F401  (registers)
+from fairseq_poolingformer.tasks.summarization.task import (
+    FramedDataset,
+    LongSummarizationConfig,
+    LongSummarizationTask,
+    of_the_first,
+    share_targets,
+)
+from tests.attention.sharding.ranks import in_threads
 from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
 
 BOS, PAD, EOS = 0, 1, 2
@@ -282,3 +295,130 @@ def test_alignments_are_refused_in_words(folder):
     options.print_alignment = "hard"
     with pytest.raises(ValueError, match=r"--print-alignment: .* poolingformer-show CHECKPOINT FILE"):
         task.build_generator([model], options)
+
+
+class Stored(list):
+    def __getitem__(self, index):
+        return torch.tensor(super().__getitem__(index))
+
+
+def frame(sequences, max_length):
+    sizes = np.array([len(s) for s in sequences], dtype=np.int32)
+    return FramedDataset(Stored(sequences), sizes, bos=BOS, eos=EOS, max_length=max_length)
+
+
+def test_frames_and_cuts_and_counts():
+    dataset = frame([[5, 6, EOS], [5, 6, 7, 8, EOS], [EOS]], max_length=5)
+    assert [dataset[n].tolist() for n in range(3)] == [[BOS, 5, 6, EOS], [BOS, 5, 6, 7, EOS], [BOS, EOS]]
+    assert dataset.sizes.tolist() == [4, 5, 2]
+    assert [dataset.size(n) for n in range(3)] == [4, 5, 2]
+    assert (dataset.num_truncated, dataset.num_tokens_cut) == (1, 1)
+
+
+def test_no_limit():
+    dataset = frame([[*range(3, 50), EOS]], max_length=None)
+    assert dataset.sizes.tolist() == [49]
+    assert dataset.num_truncated == 0
+
+
+def test_the_stored_sequence_is_not_changed():
+    stored = torch.tensor([5, 6, 7, 8, EOS])
+    dataset = FramedDataset([stored], np.array([5]), bos=BOS, eos=EOS, max_length=4)
+    assert dataset[0].tolist() == [BOS, 5, 6, EOS]
+    assert stored.tolist() == [5, 6, 7, 8, EOS]
+
+
+def test_too_short_a_limit_is_refused():
+    with pytest.raises(ValueError, match="max_length"):
+        frame([[5, EOS]], max_length=2)
+
+
+class Counting(nn.Module):
+    """A criterion that returns the sample it gets."""
+
+    def __init__(self, sentence_avg=False, **settings):
+        super().__init__()
+        self.sentence_avg = sentence_avg
+        vars(self).update(settings)
+
+    def forward(self, model, sample):
+        size = sample["target"].size(0) if self.sentence_avg else sample["ntokens"]
+        return sample, size, {"nsentences": sample["target"].size(0), "sample_size": size}
+
+
+@pytest.mark.parametrize("sentence_avg", [False, True])
+@pytest.mark.parametrize("width", [1, 2, 7, 8])
+def test_each_target_counts_in_one_rank(width, sentence_avg):
+    target = torch.arange(2, 2 + 2 * width).view(2, width)
+    target[1, width // 2 + 1 :] = PAD
+    sample = {"target": target, "ntokens": int(target.ne(PAD).sum()), "net_input": {"src_tokens": target}}
+    expected = Counting(sentence_avg)(None, sample)
+
+    def rank(ranks):
+        criterion = Counting(sentence_avg)
+        share_targets(criterion, ranks, PAD)
+        return criterion(None, sample)
+
+    samples, sizes, logged = zip(*in_threads(3, rank), strict=True)
+    assert (sum(sizes), sum(log["sample_size"] for log in logged)) == (expected[1],) * 2
+    assert sum(log["nsentences"] for log in logged) == 2
+    assert sum(share["ntokens"] for share in samples) == sample["ntokens"]
+    assert len({share["target"].shape for share in samples}) == 1
+    counted = torch.cat([share["target"].flatten() for share in samples])
+    assert sorted(counted[counted != PAD].tolist()) == sorted(target[target != PAD].tolist())
+    for share in samples:
+        own, columns = share["target"], share["net_input"]["target_columns"]
+        assert ((own == PAD) | (own == target[:, columns])).all()
+        assert share["net_input"]["src_tokens"] is target
+
+
+def test_a_prefix_that_does_not_count_is_refused():
+    with pytest.raises(ValueError, match="--ignore-prefix-size does not go with --context-parallel-size"):
+        share_targets(Counting(ignore_prefix_size=1), None, PAD)
+
+
+def test_all_ranks_follow_the_search_of_the_first():
+    def rank(ranks):
+        search = SimpleNamespace(step=lambda number: [torch.full((2, 3), 10.0 * ranks.rank + number), torch.arange(3)])
+        generator, before = SimpleNamespace(search=search), search.step
+        with of_the_first(ranks, generator):
+            found = search.step(4)
+        assert search.step is before
+        return found
+
+    for scores, numbers in in_threads(3, rank):
+        assert scores.unique().tolist() == [4.0]
+        assert numbers.tolist() == [0, 1, 2]
+    with of_the_first(None, object()):  # a scorer has no search
+        pass
+
+
+def build_scorer(*argv: str):
+    parser = options.get_generation_parser()
+    args = options.parse_args_and_arch(parser, ["data", "--path", "model.pt", "--scoring", "rouge", *argv])
+    return scoring.build_scorer(convert_namespace_to_omegaconf(args).scoring, None)
+
+
+def test_the_result_of_the_scorer():
+    scorer = build_scorer()
+    scorer.add_string("We pool keys. It helps.", "It helped. We pooled keys.")
+    scorer.add_string("A window.", "")
+    text = scorer.result_string()
+    assert text.startswith("ROUGE of 2 examples (rouge-score; stemming on; Lsum's sentences: rule")
+    assert "ROUGE-Lsum  P 50.00 [" in text
+    assert scorer.score() == pytest.approx(100 * (0.5 + 0.375 + 0.5) / 3)
+    scorer.reset()
+    assert scorer.score() == 0
+    assert scorer.result_string() == "ROUGE of 0 examples: nothing to score"
+
+
+def test_options_of_the_scorer():
+    scorer = build_scorer("--rouge-no-stemmer", "--rouge-sentence-split", "period")
+    scorer.add_string("pooled keys", "pooling keys")
+    assert "stemming off; Lsum's sentences: period" in scorer.result_string()
+    with pytest.raises(SystemExit):
+        build_scorer("--rouge-sentence-split", "nltk")
+
+
+def test_default_without_options():
+    assert scoring.build_scorer("rouge", None).settings == {"stemmer": True, "sentence_split": "rule"}

@@ -1,22 +1,14 @@
 """Labels of words: segments by hand, and from columns to the figures of what was learned by heart."""
 
 import itertools
-import json
 
 import numpy as np
-import pytest
 import torch
 
-from fairseq_poolingformer.cli import predict, score
 from fairseq_poolingformer.tasks.shared.heads import MarkLogits
-from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
 from fairseq_poolingformer.tasks.token_labels.data import TokenLabelExamples, TokenLabelSplit
 from fairseq_poolingformer.tasks.token_labels.task import label_loss
-from fairseq_poolingformer.weights.files import write_checkpoint
-from preprocess import token_labels
 from tests.tasks.folders import SYMBOLS, write
-from tests.tasks.test_document_tasks import ENCODERS, fit, make
-from tests.text.tiny_gpt2 import TEXT, write_vocabulary
 
 
 def test_the_first_piece_of_each_word_has_its_label(tmp_path):
@@ -46,50 +38,6 @@ def test_the_loss_is_the_mean_over_the_words_of_each_document():
     assert sums["_accuracy_correct"] == sum(
         int(logit[row].argmax() == label) for row, label in ((0, 0), (1, 2), (3, 1))
     )
-
-
-@pytest.fixture(scope="module")
-def columns(tmp_path_factory):
-    """Three documents of three sentences; "it" begins an entity that goes to the end of its sentence."""
-    folder = tmp_path_factory.mktemp("columns")
-    rng, words = np.random.default_rng(0), sorted(set(TEXT.split()) - {"it"})[:12]
-    with open(folder / "train.conll", "w") as file:
-        for _ in range(3):
-            file.write("-DOCSTART- -X- O\n\n")
-            for _ in range(3):
-                sentence = [words[k] for k in rng.integers(0, len(words), 6)]
-                sentence[int(rng.integers(0, 6))] = "it"
-                labels = ["O" if "it" not in sentence[: k + 1] else "I-IT" for k in range(6)]
-                labels[sentence.index("it")] = "B-IT"
-                file.writelines(f"{word} X {label}\n" for word, label in zip(sentence, labels, strict=True))
-                file.write("\n")
-    return folder
-
-
-def test_from_columns_to_figures(columns, tmp_path, capsys):
-    data = tmp_path / "data"
-    flags = ["--gpt2-bpe", write_vocabulary(tmp_path / "gpt2"), "--output-folder", data, "--workers", 1]
-    files = ["--train", columns / "train.conll", "--valid", columns / "train.conll", "--test", columns / "train.conll"]
-    assert token_labels.main(list(map(str, [*files, *flags]))) == 0
-    assert json.loads((data / "corpus.json").read_text())["labels"] == ["B-IT", "I-IT", "O"]
-    assert TokenLabelSplit.open(data, "test").label.num_values == 0  # labels of --test are not read
-    args, task, model = make(data, "token_labels", *ENCODERS[1])
-    for split in ("train", "valid"):
-        task.load_dataset(split)
-    assert fit(task, model) == 1
-    dataset = task.dataset("valid")
-    with torch.no_grad():
-        _, _, log = DocumentTaskCriterion(task)(model, dataset.collater([dataset[k] for k in range(len(dataset))]))
-    assert (log["_f1_correct"], log["_f1_total"]) == (18, 18)  # as the figures below
-    write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
-    output = tmp_path / "predictions.jsonl"
-    path = ["--path", str(tmp_path / "model.pt"), "--device", "cpu", "--num-workers", "0", "--output", str(output)]
-    for split in ("valid", "test"):
-        assert predict.main([str(data), *path, "--subset", split]) == 0
-        capsys.readouterr()
-        assert score.main(["--task", "token_labels", str(output), "--gold", str(columns / "train.conll")]) == 0
-        printed = dict(line.split() for line in capsys.readouterr().out.splitlines())
-        assert (printed["f1_IT"], printed["accuracy"], printed["examples"]) == ("100.00", "100.00", "3")
 
 
 def test_a_stretch_of_a_long_document_is_drawn_for_each_epoch(tmp_path):

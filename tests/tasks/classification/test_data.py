@@ -1,13 +1,9 @@
 """Segments of labelled documents, and the file of predictions."""
 
-import json
-
 import numpy as np
 import pytest
-import torch
 
 from fairseq_poolingformer.tasks.classification.data import ClassificationExamples, ClassificationSplit, read_labels
-from fairseq_poolingformer.tasks.classification.task import ClassificationPredictor
 from fairseq_poolingformer.text.labels import SEVERAL
 from tests.tasks.folders import SYMBOLS, words, write
 
@@ -39,18 +35,6 @@ def test_segments_are_the_document_between_two_symbols(data, max_segments, use_g
         assert all(s.global_mask.tolist() == [use_global] + [False] * (len(s.tokens) - 1) for s in segments)
         assert examples.sizes[number] == sum(len(s.tokens) for s in segments)
         assert examples.targets(number) == {"label": LABELS[number][0] if LABELS[number] else -1}
-
-
-def test_predictions_are_lines_in_the_order_of_the_folder(data, tmp_path):
-    folder, _, _ = data
-    predictor = ClassificationPredictor(folder, "valid")
-    predictor.add([5, 2], torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]]), {})
-    predictor.add([3], torch.tensor([[0.0, 0.0, 40.0]]), {})
-    predictor.write(tmp_path / "p.jsonl")
-    found = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [(record["id"], record["label"]) for record in found] == [("é/2", "a"), ("é/3", "c"), ("é/5", "ü")]
-    expected = [np.exp(3) / (np.exp(3) + 2), 1, np.exp(2) / (np.exp(2) + np.exp(1) + 1)]
-    assert [record["probability"] for record in found] == pytest.approx(expected, abs=1e-6)
 
 
 def test_folders_that_contradict_themselves_are_refused(data, tmp_path):

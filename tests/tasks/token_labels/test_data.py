@@ -84,9 +84,3 @@ def test_wrong_files_are_named(change, message, tmp_path):
     gold = {"id": "a", "tokens": ["w"], "labels": ["O"]}
     with pytest.raises(ValueError, match=message):
         score([write(tmp_path / "gold.jsonl", gold)], write(tmp_path / "p.jsonl", gold | change))
-
-
-def test_a_file_may_be_given_twice(tmp_path):
-    gold = {"id": "a", "tokens": ["w"], "labels": ["O"]}
-    file = write(tmp_path / "1.jsonl", gold)
-    assert score([file] * 2, file)["accuracy"] == 100

@@ -199,25 +199,6 @@ def right_logits(examples, numbers, answer_types):
     return logits, {"net_input": {"src_tokens": column("tokens", "")}}
 
 
-@pytest.mark.parametrize("max_positions", [4096, 56])
-def test_predictions_of_a_perfect_model_are_right(folder, split, tmp_path, max_positions):
-    examples = HotpotqaExamples(split, SYMBOLS, max_positions, max_question_length=12)
-    assert any(segment.targets["first"].any() for segment in examples.segments(1))  # no cut goes through the answer
-    predictor = HotpotqaPredictor(folder, "train")
-    predictor.add([2], *right_logits(examples, [2], [AnswerType.NO]))
-    predictor.add([1, 0], *right_logits(examples, [1, 0], [AnswerType.SPAN, AnswerType.YES]))
-    predictor.write(tmp_path / "predictions.json")
-    found = json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))
-    for question in HOTPOTQA_QUESTIONS:
-        name = question["_id"]
-        assert found["answer"][name] == question["answer"]
-        assert sorted(found["sp"][name]) == sorted(question["supporting_facts"])
-        relevant = {title for title, _ in question["supporting_facts"]}
-        scores = [[title, 4.0 if title in relevant else -4.0] for title, _ in question["context"]]
-        assert found["paragraph_scores"][name] == scores
-    assert list(found["answer"]) == [question["_id"] for question in HOTPOTQA_QUESTIONS]
-
-
 def test_an_answer_ends_with_its_last_token_and_what_was_not_read_has_no_score(folder, split, tmp_path):
     examples = HotpotqaExamples(split, SYMBOLS, 4096, max_question_length=12)
     logits, batch = right_logits(examples, [1], [AnswerType.SPAN])

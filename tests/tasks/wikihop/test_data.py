@@ -1,20 +1,17 @@
 """WikiHop's segments, against a builder that works token by token."""
 
 import itertools
-import json
 
 import numpy as np
 import pytest
-import torch
 
 from fairseq_poolingformer.tasks.wikihop.data import Order, WikihopExamples, WikihopSplit
-from fairseq_poolingformer.tasks.wikihop.task import WikihopPredictor
 from tests.tasks.folders import MARK, SYMBOLS, random_wikihop, write_wikihop
 
 BOS, EOS = SYMBOLS.bos, SYMBOLS.eos
 
 
-def naive_segments(example, max_positions, max_segments, separators, orders=None):
+def naive_segments(example, max_positions, max_segments, orders=None):
     """Lists of (token, is global, candidate number), built one token after the other."""
     candidates, supports = example["candidates"], example["supports"]
     orders = orders or (range(len(candidates)), range(len(supports)))
@@ -31,7 +28,7 @@ def naive_segments(example, max_positions, max_segments, separators, orders=None
             break
     rest = []
     for number in orders[1]:
-        rest += [(EOS, False, 0)] * (separators if rest else 1)
+        rest += [(EOS, False, 0)] * (2 if rest else 1)
         rest += [(t, False, 0) for t in supports[number]]
     segments = []
     while rest or not segments:
@@ -48,14 +45,13 @@ def data(tmp_path_factory):
     return examples, WikihopSplit.open(folder, "valid")
 
 
-@pytest.mark.parametrize("separators", [1, 2])
 @pytest.mark.parametrize(("max_positions", "max_segments"), [(200, 0), (46, 0), (28, 0), (28, 2)])
-def test_segments_are_those_built_token_by_token(data, max_positions, max_segments, separators):
+def test_segments_are_those_built_token_by_token(data, max_positions, max_segments):
     examples, split = data
-    found = WikihopExamples(split, SYMBOLS, max_positions, max_segments, separators=separators)
+    found = WikihopExamples(split, SYMBOLS, max_positions, max_segments)
     assert len(found) == len(examples)
     for number, example in enumerate(examples):
-        expected = naive_segments(example, max_positions, max_segments, separators)
+        expected = naive_segments(example, max_positions, max_segments)
         segments = found.segments(number)
         rows = [
             list(zip(s.tokens.tolist(), s.global_mask.tolist(), s.inputs["candidate"].tolist(), strict=True))
@@ -109,7 +105,7 @@ def test_an_epochs_order_depends_on_seed_epoch_and_id_alone(data):
         sizes = len(example["candidates"]), len(example["supports"])
         orders = [order.tolist() for order in Order(1, names).draw(1, number, *sizes)]
         assert [sorted(order) for order in orders] == [list(range(size)) for size in sizes]
-        expected = naive_segments(example, 46, 0, 2, orders)
+        expected = naive_segments(example, 46, 0, orders)
         assert first[number][1] == [[token for token, _, _ in segment] for segment in expected]
         assert first[number][0] == [number for _, _, number in expected[0] if number]
     drawn = {tuple(Order(1, names).draw(epoch, 3, 4)[0]) for epoch in range(400)}
@@ -157,15 +153,3 @@ def test_arrays_that_contradict_each_other_are_named(tmp_path, field, value, mes
             (other / f"valid.supports{suffix}").replace(folder / f"valid.supports{suffix}")
     with pytest.raises(ValueError, match=message):
         WikihopSplit.open(folder, "valid")
-
-
-def test_predictions_are_candidates_as_they_are_written_in_the_release(tmp_path):
-    """A lone surrogate, which JSON can hold, has no UTF-8."""
-    folder = write_wikihop(tmp_path, {"valid": random_wikihop(3)})
-    names = [["a", "b"], ["長 é", "\ud800"], ["c", "d", "e"]]
-    (folder / "valid.candidates.txt").write_text("".join(json.dumps(row) + "\n" for row in names), encoding="utf-8")
-    predictor = WikihopPredictor(folder, "valid")
-    predictor.add([2, 1], torch.tensor([[1.0, 3.0, 2.0], [0.0, 1.0, -torch.inf]]), {})
-    predictor.write(tmp_path / "p.json")
-    found = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
-    assert list(found.items()) == [("WH_1", "\ud800"), ("WH_2", "d")]

@@ -1,6 +1,10 @@
-"""Labels of segments: by hand on small documents, and against a loop over segments and annotations."""
+"""Segments, their labels, and what the model gets: by hand and against loops over tokens, segments and annotations."""
 
+from __future__ import annotations
+
+import itertools
 from collections import Counter
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -11,14 +15,101 @@ from fairseq_poolingformer.tasks.question_answering.data import (
     LabelCounts,
     QuestionAnsweringSplit,
     SegmentLimits,
+    Segments,
     choose_annotation,
     count_longer,
     cut_into_segments,
+    keep_negatives,
     label_segments,
+    paragraph_ids,
     read_answers,
+    visible_paragraphs,
 )
 from fairseq_poolingformer.tasks.question_answering.task import QuestionAnsweringDataset
 from tests.tasks.question_answering.folders import Example, random_examples, write_folder
+
+
+def spans(question_sizes, document_sizes, limits):
+    """For each example its segments' (first, end), and for each segment its size."""
+    segments = cut_into_segments(np.array(question_sizes), np.array(document_sizes), limits)
+    pairs = list(zip(segments.first_token.tolist(), segments.end_token.tolist(), strict=True))
+    by_example = [pairs[a:b] for a, b in zip(segments.bounds, segments.bounds[1:], strict=False)]
+    return by_example, segments
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (0, [(0, 0)]),
+        (1, [(0, 1)]),
+        (10, [(0, 10)]),  # exactly the room of 16 - 2 - 4
+        (11, [(0, 10), (4, 11)]),
+        (14, [(0, 10), (4, 14)]),  # the second reaches the end exactly
+        (15, [(0, 10), (4, 14), (8, 15)]),
+        (18, [(0, 10), (4, 14), (8, 18)]),
+    ],
+)
+def test_the_last_segment_is_the_first_that_reaches_the_end(document, expected):
+    found, segments = spans([2], [document], SegmentLimits(16, doc_stride=4, max_question_length=6))
+    assert found == [expected]
+    assert segments.size.tolist() == [end - first + 2 + 4 for first, end in expected]
+    assert segments.number.tolist() == list(range(len(expected)))
+
+
+def test_long_questions_are_cut_and_leave_the_rest_to_the_document():
+    found, segments = spans([50, 1, 0], [9, 9, 9], SegmentLimits(16, doc_stride=4, max_question_length=6))
+    assert found == [[(0, 6), (4, 9)], [(0, 9)], [(0, 9)]]
+    assert segments.question_length.tolist() == [6, 1, 0]
+    assert segments.example.tolist() == [0, 0, 1, 2]
+    assert segments.size.max() <= 16
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [((16, 7, 6), "doc_stride 7 would skip"), ((16, 0, 6), "doc_stride must"), ((64, 1, 64), "doc_stride 1 would")],
+)
+def test_limits_that_lose_tokens_are_refused(numbers, message):
+    with pytest.raises(ValueError, match=message):
+        SegmentLimits(*numbers)
+
+
+def test_paragraphs_of_a_segment_equal_a_loop_over_tokens():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        cuts = np.unique(rng.integers(0, 40, 8))
+        rows = [[a, b, 0, 0, 0] for a, b in itertools.pairwise(cuts) if rng.random() < 0.7]
+        rows = np.array(rows, np.int32).reshape(-1, 5)
+        first, end = sorted(rng.choice(41, 2, replace=False).tolist())
+        seen = [k for k, (a, b, *_) in enumerate(rows.tolist()) if any(first <= t < end for t in range(a, b))]
+        begin, stop = visible_paragraphs(rows, first, end)
+        assert list(range(begin, stop)) == seen
+        expected = [
+            next((1 + n for n, k in enumerate(seen) if rows[k, 0] <= token < rows[k, 1]), 0)
+            for token in range(first, end)
+        ]
+        assert paragraph_ids(rows[begin:stop], first, end).tolist() == expected
+
+
+def segments_of(examples: int, each: int) -> Segments:
+    return cut_into_segments(np.full(examples, 1), np.full(examples, 5 + each), SegmentLimits(10, 1, 4))
+
+
+def test_negatives_are_drawn_anew_in_each_epoch_and_evenly():
+    segments = segments_of(5000, 4)
+    chosen = np.arange(len(segments))
+    draws = [keep_negatives(segments, chosen, 0.5, seed, epoch) for seed in (1, 2) for epoch in (1, 2, 3)]
+    for number, draw in enumerate(draws):
+        assert abs(draw.mean() - 0.5) < 0.01
+        for other in draws[:number]:
+            assert abs((draw == other).mean() - 0.5) < 0.02, "draws depend on one another"
+    by_number = [draws[0][segments.number == n].mean() for n in range(4)]
+    assert max(abs(share - 0.5) for share in by_number) < 0.03
+    assert np.array_equal(keep_negatives(segments, chosen[7::3], 0.5, 1, 1), draws[0][7::3]), "of each segment alone"
+    assert keep_negatives(segments, chosen, 1.0, 1, 1).all()
+    assert not keep_negatives(segments, chosen, 0.0, 1, 1).any()
+    tenth = keep_negatives(segments, chosen, 0.1, 1, 1)
+    assert abs(tenth.mean() - 0.1) < 0.01
+
 
 NEGATIVE, PARTIAL, POSITIVE = Label
 LIMITS = SegmentLimits(16, doc_stride=4, max_question_length=6)  # ten document tokens beside a question of two
@@ -195,3 +286,74 @@ def test_annotations_that_contradict_the_document_are_refused(tmp_path, annotati
     good = Example([5], [6] * 12, [(0, 6)], [(LONG, 0, -1, -1)])
     with pytest.raises(ValueError, match=f"train.annotation, example 1: .*{message}.*12 tokens and 1 paragraphs"):
         labelled(tmp_path, [good, Example([5], [6] * 12, [(0, 6)], [annotation])])
+
+
+def test_a_segment_is_framed_as_roberta_wants_pairs(tmp_path):
+    dataset, _ = labelled(
+        tmp_path, [Example([5, 6], list(range(10, 22)), [(0, 3), (5, 9)], [(SHORT, 1, 6, 8)], (0, 5))]
+    )
+    batch = dataset.collater([dataset[0], dataset[1]])
+    tokens, places = batch["net_input"]["src_tokens"], batch["net_input"]["head_inputs"]
+    assert tokens[0].tolist() == [0, 5, 6, 2, 2, *range(10, 20), 2]
+    assert tokens[1].tolist() == [0, 5, 6, 2, 2, *range(14, 22), 2, 1, 1]
+    assert batch["net_input"]["global_mask"].tolist() == [[True] * 3 + [False] * 13] * 2
+    assert places["paragraph_ids"].tolist() == [
+        [0] * 5 + [1, 1, 1, 0, 0, 2, 2, 2, 2, 0, 0],
+        [0] * 5 + [0, 1, 1, 1, 1, 0, 0, 0] + [0] * 3,
+    ]
+    assert places["span_mask"].tolist() == [
+        [True] + [False] * 4 + [True] * 10 + [False],
+        [True] + [False] * 4 + [True] * 8 + [False] * 3,
+    ]
+    assert {name: target.tolist() for name, target in batch["target"].items()} == {
+        "start": [11, 7],
+        "end": [12, 8],
+        "paragraph": [2, 1],
+        "answer_type": [1, 1],
+    }
+    assert (places["num_paragraphs"], batch["first_paragraph"].tolist()) == (2, [0, 1])
+    assert batch["document_start"].tolist() == [5, 5]
+    has_text = [k not in (0, 5) for k in range(12)]
+    assert batch["has_text"].tolist() == [
+        [False] * 5 + has_text[:10] + [False],
+        [False] * 5 + has_text[4:] + [False] * 3,
+    ]
+    assert (batch["nsentences"], batch["ntokens"]) == (2, 30)
+
+
+def test_targets_point_at_the_answers_tokens(tmp_path):
+    examples = random_examples(200, seed=1)
+    dataset, _ = labelled(tmp_path, examples)
+    found = 0
+    for n in np.flatnonzero(dataset.labels == POSITIVE):
+        item = dataset[int(n)]
+        start, end, paragraph, kind = item["target"]
+        _, row, a, b = naive_choice(examples[dataset.segments.example[n]].annotations)
+        document = examples[dataset.segments.example[n]].document
+        assert item["first_paragraph"] + paragraph - 1 == row
+        if kind == SHORT:
+            assert item["tokens"][start : end + 1].tolist() == document[a:b]
+            assert item["paragraph_ids"][start : end + 1].eq(paragraph).all()
+            found += 1
+    assert found > 20
+
+
+def test_the_arrays_are_those_that_preprocessing_writes():
+    assert {field.name for field in fields(QuestionAnsweringSplit)} == {
+        *QuestionAnsweringSplit.layout.ids,
+        *QuestionAnsweringSplit.layout.numbers,
+    }
+
+
+def test_damaged_folders_are_refused(tmp_path):
+    folder = write_folder(tmp_path, {"train": random_examples(5)})
+    with pytest.raises(FileNotFoundError, match="no split 'dev'"):
+        QuestionAnsweringSplit.open(folder, "dev")
+    (folder / "train.document.bin").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"train.document.bin: has 0 bytes"):
+        QuestionAnsweringSplit.open(folder, "train")
+    write_folder(folder, {"train": random_examples(5), "valid": random_examples(6)})
+    for suffix in ("bin", "idx"):
+        (folder / f"valid.start.{suffix}").replace(folder / f"train.start.{suffix}")
+    with pytest.raises(ValueError, match=r"train.start: 6 examples where .*train.question has 5"):
+        QuestionAnsweringSplit.open(folder, "train")
