@@ -21,8 +21,8 @@ from fairseq_poolingformer.text.atomic_write import require_writable
 
 _EPILOG = """\
 examples:
-  poolingformer-predict data-bin/wikihop --path run/checkpoint_best.pt --subset valid --output predictions.json
-  poolingformer-score predictions.json --task wikihop --gold qangaroo_v1.1/wikihop/dev.json
+  poolingformer-predict data-bin/imdb --path run/checkpoint_best.pt --subset test --output predictions.jsonl
+  poolingformer-score predictions.jsonl --task document_classification --gold aclImdb/test
 
 The data folder says which task it is. A task may have options of its own, as question answering has:
   poolingformer-predict data-bin/nq --help

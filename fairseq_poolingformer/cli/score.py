@@ -36,7 +36,7 @@ A task may have options of its own: poolingformer-score --task NAME --help
 examples:
   poolingformer-score gen.out --gold data-bin/arxiv/test.summary.txt
   poolingformer-score --task question_answering predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz
-  poolingformer-score --task wikihop predictions.json --gold qangaroo_v1.1/wikihop/dev.json
+  poolingformer-score --task document_classification predictions.jsonl --gold aclImdb/test
   poolingformer-score --task squad predictions.json --gold dev-v2.0.json --na-prob-file na_prob.json
   poolingformer-score --task qmsum predictions.json --gold QMSum/data/ALL/jsonl/test.jsonl
   poolingformer-score --task scrolls submission.csv --gold scrolls/*.zip

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_poolingformer.show.looks import CROSS, ONE, TITLES, TWO, Look
-from fairseq_poolingformer.show.passages import Passages
+from fairseq_poolingformer.show.looks import CROSS, ONE, TITLES, TWO, Look, Passages
 
 HERE = Path(__file__).parent
 UNIT = 1000  # weights are whole thousandths; those of less than half a thousandth are left out

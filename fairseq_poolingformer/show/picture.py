@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_poolingformer.extras import needing
-from fairseq_poolingformer.show.looks import CROSS, TITLES, Look
-from fairseq_poolingformer.show.passages import Passages
+from fairseq_poolingformer.show.looks import CROSS, TITLES, Look, Passages
 
 COLUMNS = 60  # characters of a sentence beside its row
 LABELLED = 40  # rows at most that have a label

@@ -17,13 +17,13 @@ from fairseq_poolingformer.show.looks import (
     ONE,
     TWO,
     Look,
+    Passages,
     Shares,
     WordLook,
     mean_rows,
     seen_passages,
     to_passages,
 )
-from fairseq_poolingformer.show.passages import Passages
 from fairseq_poolingformer.show.subject import Subject
 
 MOST_WORDS = 20

@@ -11,22 +11,14 @@ from torch import Tensor, nn
 
 
 class Subject(ABC):
-    """A model and its tokenizer.
+    """A model and its tokenizer."""
 
-    Attributes:
-        model: with :class:`~fairseq_poolingformer.attention.TwoLevelAttention` inside.
-        device: the model's.
-        writes: whether it writes summaries.
-        limit, summary_limit: the most tokens of a document and of a summary, without ``<s>`` and ``</s>``.
-        cross_attention: the class of the decoder's attention to the source.
-    """
-
-    model: nn.Module
-    device: torch.device
-    writes: bool
-    limit: int
+    model: nn.Module  # with :class:`~fairseq_poolingformer.attention.TwoLevelAttention` inside
+    device: torch.device  # the model's
+    writes: bool  # whether it writes summaries
+    limit: int  # the most tokens of a document and of a summary, without ``<s>`` and ``</s>``
     summary_limit: int
-    cross_attention: type[nn.Module]
+    cross_attention: type[nn.Module]  # the class of the decoder's attention to the source
 
     @abstractmethod
     def encode(self, text: str) -> tuple[np.ndarray, np.ndarray]:

@@ -5,8 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.show.looks import CROSS, ONE, TWO, Look, Shares, WordLook
-from fairseq_poolingformer.show.passages import Passages
+from fairseq_poolingformer.show.looks import CROSS, ONE, TWO, Look, Passages, Shares, WordLook
 
 TEXT = 'One & <b>bold</b> 😀 word. Two </script><script>alert("x")</script>.\nThree.\n\n\nFour was cut.'
 
