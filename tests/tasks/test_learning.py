@@ -229,10 +229,16 @@ def test_hotpotqas_second_stage_reads_the_paragraphs_that_the_first_chose(tmp_pa
     assert figures("hotpotqa", second, tmp_path / "second.pt", gold)["joint_f1"] == 100
 
 
-def test_examples_without_an_answer_are_answered_but_not_trained_on(tmp_path, caplog):
+@pytest.fixture
+def questions(tmp_path):
+    """Made before the test, since preprocessing takes the handlers of logging."""
+    return CASES["triviaqa"].make_folder(tmp_path)
+
+
+def test_examples_without_an_answer_are_answered_but_not_trained_on(questions, tmp_path, caplog):
     flags = ("--max-question-length", "24", "--max-document-positions", "60")
     case = Case("triviaqa", CASES["triviaqa"].make_folder, "f1", flags=flags, updates=1)
-    data, gold = case.make_folder(tmp_path)
+    data, gold = questions
     with caplog.at_level("INFO"):
         learn(case, data, tmp_path / "model.pt", ENCODERS[0])
     assert "of 4 examples, 0 have no answer in the document and 2 none in the part that is read" in caplog.text
@@ -243,8 +249,9 @@ def test_examples_without_an_answer_are_answered_but_not_trained_on(tmp_path, ca
 
 @pytest.mark.parametrize("name", ["labels", "amounts"])
 def test_documents_without_a_label_count_nothing_and_a_checkpoint_knows_its_kind(name, tmp_path):
-    data, gold = CASES[name].make_folder(tmp_path)
-    preprocess(labelled_text, tmp_path, gold, "--test", gold)  # labels of --test are not read
+    _, gold = CASES[name].make_folder(tmp_path)
+    (folder := tmp_path / "tested").mkdir()
+    data = preprocess(labelled_text, folder, gold, "--test", gold)  # labels of --test are not read
     args, task, model = make(data, "document_classification", *ENCODERS[1])
     task.load_dataset("test")
     dataset = task.dataset("test")

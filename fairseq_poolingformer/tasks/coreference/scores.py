@@ -22,7 +22,7 @@ from fairseq_poolingformer.text.json_values import BadLine
 MAX_REPEATED = 10  # of more, the official scorer holds the response for wrong and refuses it
 
 
-def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float]:
+def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:
     """Compute the figures that the official scorer prints, times 100 and unrounded.
 
     As in the official scorer, a document without a prediction has no predicted mentions, and predictions for
@@ -32,11 +32,12 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
     response = read_files([predictions])
     if not key.keys() & response.keys():
         raise ValueError(f"{predictions}: no document of the gold files; the first one is {next(iter(key))}")
+    missing = len(key.keys() - response.keys())
+    if predicted_only:
+        key = {name: document for name, document in key.items() if name in response}
     total = CoreferenceScore()
     for name, document in key.items():
         predicted = response.get(name)
-        if predicted is None and predicted_only:
-            continue
         if predicted is not None and len(predicted.words) != len(document.words):
             raise ValueError(
                 f"{predictions}: {name} has {len(predicted.words)} words, but {len(document.words)} in the gold files; "
@@ -47,7 +48,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
         raise ValueError(
             f"{predictions}: {total.repeated} mentions occur twice; the official scorer takes {MAX_REPEATED} at most"
         )
-    return figures(total)
+    return figures(total) | {"examples": len(key), "without_prediction": missing}
 
 
 def figures(total: CoreferenceScore) -> dict[str, float]:
