@@ -30,6 +30,8 @@ from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.sized_dataset import SizedDataset
 from fairseq_poolingformer.training.token_losses import linear_cross_entropy
 
+logger = logging.getLogger(__name__)
+
 
 @register_criterion("long_masked_lm", dataclass=FairseqDataclass)
 class LongMaskedLMCriterion(FairseqCriterion):
@@ -74,8 +76,6 @@ class LongMaskedLMCriterion(FairseqCriterion):
         """True, since every logged value is a sum."""
         return True
 
-
-logger = logging.getLogger(__name__)
 
 VALIDATION_SEED = 0  # of the masks, whatever a run's seed is, so that the losses of two runs can be compared
 

@@ -36,6 +36,8 @@ from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, On
 from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion, check_weights
 from fairseq_poolingformer.training.sized_dataset import SizedDataset
 
+logger = logging.getLogger(__name__)
+
 TARGETS = ("start", "end", "paragraph", "answer_type")
 
 
@@ -94,9 +96,6 @@ def count_correct(logits: AnswerLogits, target: dict[str, Tensor]) -> dict[str, 
         right = is_right[name] & asked
         counts |= {f"_answered_{name}_accuracy_correct": right.sum(), f"_answered_{name}_accuracy_total": asked.sum()}
     return counts
-
-
-logger = logging.getLogger(__name__)
 
 
 class QuestionAnsweringDataset(SizedDataset):

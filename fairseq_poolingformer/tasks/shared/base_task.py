@@ -19,6 +19,8 @@ from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 from fairseq_poolingformer.text.dictionary import symbols_digest
 
+logger = logging.getLogger(__name__)
+
 DIGESTS = "dictionaries"  # in a checkpoint's task state: the dictionaries' file names and digests
 
 
@@ -136,9 +138,6 @@ class CheckedTask(FairseqTask):
                     "words there. Give a data folder with the dictionary that it was trained with, or preprocess again "
                     "with that folder's tokenizer"
                 )
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass

@@ -43,6 +43,8 @@ from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.sized_dataset import LengthBucketDataset
 
+logger = logging.getLogger(__name__)
+
 
 class _Sized:
     """A data set whose ``_sizes`` are (n,) lengths of its sequences."""
@@ -213,9 +215,6 @@ class RougeScorer(BaseScorer):
         text = describe(estimates, examples=len(self.pred), **self.settings)
         missing = f"\n{self.without_reference} documents have no reference and are left out"
         return text + missing * bool(self.without_reference)
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass

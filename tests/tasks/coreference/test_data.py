@@ -234,20 +234,3 @@ def test_segments_words_and_mentions_belong_together(data, max_positions, max_se
 def test_genres_come_from_names():
     names = ("(bc/a/00/a_0001); part 000", "(wb/b); part 001", "(xx/b); part 000", "(bcd/b)")
     assert [genre_of(name) for name in names] == [1, 7, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        ("document", "not the number of pieces for each word"),
-        ("sentence", "not the number of words for each sentence"),
-        ("speaker", "not one speaker for each word"),
-        ("mention", "not rows of three numbers"),
-    ],
-)
-def test_arrays_that_contradict_each_other_are_refused(data, tmp_path, array, message):
-    documents = [dict(document) for document in data[0][:3]]
-    documents[1][array] = np.append(documents[1][array], 1)
-    folder, _ = write_documents(tmp_path, documents)
-    with pytest.raises(ValueError, match=f"example 1: {message}; preprocess again"):
-        CoreferenceSplit.open(folder, "valid")

@@ -13,7 +13,6 @@ from fairseq_poolingformer.tasks.shared.examples import Symbols
 from fairseq_poolingformer.tasks.shared.heads import MarkLogits, SpanLogits
 from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from tests.tasks.folders import write
 from tests.tasks.released_files import HOTPOTQA_QUESTIONS, hotpotqa_folder
 
 SYMBOLS = Symbols(bos=0, eos=2, pad=1, marks={mark: 1000 + number for number, mark in enumerate(MARKS)})
@@ -99,34 +98,6 @@ def test_sizes_without_room_are_refused(split):
     for sizes in ((17, 12), (6, 1)):
         segments = HotpotqaExamples(split, SYMBOLS, sizes[0], max_question_length=sizes[1]).segments(0)
         assert max(len(segment.tokens) for segment in segments) == sizes[0]
-
-
-WHOLE = {
-    "question": [5],
-    "document": [5, 6, 7],
-    "paragraph": [1, 2, 0],
-    "sentence": [1, 0, 1, 1],
-    "answer": [0, 1],
-    "answer_type": [0],
-}
-
-
-@pytest.mark.parametrize(
-    ("array", "values", "message"),
-    [
-        ("paragraph", [1, 2], "not rows of 3"),
-        ("sentence", [1, 0, 1], "not rows of 2"),
-        ("answer", [0], "not rows of 2"),
-        ("paragraph", [1, 1, 0], "not all paragraphs' sentences"),
-        ("document", [5, 6], "titles and sentences have another number of tokens"),
-        ("answer_type", [0, 1], "more than one type of answer"),
-    ],
-)
-def test_arrays_that_contradict_each_other_are_named(tmp_path, array, values, message):
-    arrays = {name: [row, values if name == array else row] for name, row in WHOLE.items()}
-    folder = write(tmp_path, "hotpotqa", "train", arrays, {})
-    with pytest.raises(ValueError, match=f"example 1: {message}"):
-        HotpotqaSplit.open(folder, "train")
 
 
 def test_no_token_is_global_where_that_is_wanted(split):

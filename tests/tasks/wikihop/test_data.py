@@ -131,25 +131,3 @@ def test_masked_candidates_stay_apart(tmp_path, caplog):
     assert "in 1 of them some candidates are the same then" in caplog.text
     assert WikihopExamples(split, SYMBOLS, 200).num_cut == 0  # 146 tokens: more than half, and whole
     assert len(WikihopExamples(split, SYMBOLS, 200).segments(0)) == 1
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("answer", [7], "example 1: no such candidate"),
-        ("answer", [0, 1], "example 1: no such candidate"),
-        ("supports", None, "example 1: the sizes do not add up to valid.supports"),
-    ],
-)
-def test_arrays_that_contradict_each_other_are_named(tmp_path, field, value, message):
-    examples = random_wikihop(3, seed=1)
-    if value is not None:
-        examples[1][field] = value
-    folder = write_wikihop(tmp_path, {"valid": examples})
-    if value is None:
-        examples[1]["supports"].append([5])
-        other = write_wikihop(tmp_path / "other", {"valid": examples})
-        for suffix in (".bin", ".idx"):
-            (other / f"valid.supports{suffix}").replace(folder / f"valid.supports{suffix}")
-    with pytest.raises(ValueError, match=message):
-        WikihopSplit.open(folder, "valid")
