@@ -184,9 +184,9 @@ def test_distances_of_names_are_two_numbers(folder):
         build(folder, "--mask-names", "5-6")
 
 
-def test_what_is_cut_is_logged(folder, caplog):
-    write_folder(folder.parent / "logged", {"train": ["the " * 100, "", "the", " the" * 45]})
-    _, task = build(folder.parent / "logged")
+def test_what_is_cut_is_logged(tmp_path, caplog):
+    write_folder(tmp_path, {"train": ["the " * 100, "", "the", " the" * 45]})
+    _, task = build(tmp_path)
     with caplog.at_level(logging.INFO):
         task.load_dataset("train")
     assert "of 4 documents" in caplog.text

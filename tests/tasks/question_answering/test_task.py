@@ -81,13 +81,13 @@ def test_partial_segments_are_trained_on_as_negatives_where_that_is_wanted(folde
     assert not np.isin(partial, skipping.dataset("train").used()).any()
 
 
-def test_what_is_cut_and_left_out_is_logged(folder, caplog):
+def test_what_is_cut_and_left_out_is_logged(tmp_path, caplog):
     examples = [
         Example([5] * 9, [6] * 30, [(0, 30)], [(1, 0, 2, 28)]),
         Example([5], [6] * 40, [(0, 10)], [(1, 0, 2, 4)]),
         Example([5], [6] * 3),
     ]
-    folder = write_folder(folder.parent / "logged", {"train": examples})
+    folder = write_folder(tmp_path, {"train": examples})
     _, task = build_task(folder)
     with caplog.at_level(logging.INFO):
         task.load_dataset("train")
