@@ -126,7 +126,7 @@ def _figures_of_labels(
     counts = np.stack([found & there, found, there], 1)  # (n, 3, labels)
     if any(isinstance(label, tuple) for file in files for label in file.values()):
         figures |= statistics_of_shares(counts.sum(axis=2))
-    figures |= {"macro_f1": Statistic.of(counts, _macro_f1)} if names else {}
+    figures |= {"macro_f1": Statistic.of(counts, _macro_f1) if names else 0.0}
     for name, each in zip(names, counts.sum(axis=0).T.tolist(), strict=True):
         figures |= {f"{kind}_{name}": value for kind, value in shares(*each).items()}
     return figures
