@@ -24,17 +24,9 @@ BERT_NAMES = ("query", "key", "value", "")
 
 
 def packed_masks(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:
-    """Pack the masks into one tensor, which transformers passes on to every layer.
+    """Pack the masks, (B, T) bool, into one tensor, (B, 1 or 2, 1, T): global tokens, and padding where there is any.
 
     transformers expands a (B, T) mask to n × n, but passes on a mask with four dimensions as it is.
-
-    Args:
-        padding_mask: (B, T) bool, True at padding; None without any.
-        global_mask: (B, T) bool, True at global tokens.
-
-    Returns:
-        (B, 1 or 2, 1, T) bool: the global tokens, and the padding where there is any. Of a part of a document it has
-        neither, but the attribute ``shard``.
     """
     masks = [global_mask] if padding_mask is None else [global_mask, padding_mask]
     return torch.stack(masks, dim=1).unsqueeze(2)
@@ -71,17 +63,9 @@ class EncoderSelfAttention(TwoLevelAttention):
     def forward(
         self, hidden_states: Tensor, attention_mask: Tensor, output_attentions: bool = False, **kwargs: Any
     ) -> tuple[Tensor, LevelWeights | None]:
-        """Attend.
+        """Attend to (B, T, C) with the masks of :func:`packed_masks`; also both levels' weights in banded form, if asked for.
 
-        Args:
-            hidden_states: (B, T, C).
-            attention_mask: the masks of :func:`packed_masks`.
-            output_attentions: also return the weights.
-            kwargs: ``relative_positions`` (2k, C) and ``global_relative_positions`` (2k_g, C), in models that have
-                them; others are not used.
-
-        Returns:
-            (B, T, C), and both levels' weights in banded form or None.
+        ``kwargs`` may have ``relative_positions`` (2k, C) and ``global_relative_positions`` (2k_g, C).
         """
         if self.training and self.pooled_q_proj is not None and not torch.compiler.is_compiling():
             self._warn_of_frozen_random_values()
@@ -128,22 +112,13 @@ class EncoderSelfAttention(TwoLevelAttention):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where an encoder of transformers' has its self-attention, and what it calls the parts.
+    """Where an encoder of transformers' has its self-attention, and what it calls the parts."""
 
-    Attributes:
-        layers: the path of the list of layers.
-        attention: the path of the self-attention in a layer.
-        names: of W_q, W_k, W_v and W_o there; "" for a W_o that is outside of it.
-        dropout: the setting that says how probably an attention weight is dropped.
-        first_position: the first token's, where ``max_position_embeddings`` counts those before it.
-        attention_class: of the new one.
-    """
-
-    layers: str
-    attention: str
-    names: tuple[str, str, str, str]
-    dropout: str
-    first_position: int = 0
+    layers: str  # the path of the list of layers
+    attention: str  # the path of the self-attention in a layer
+    names: tuple[str, str, str, str]  # of W_q, W_k, W_v and W_o there; "" for a W_o that is outside of it
+    dropout: str  # the setting that says how probably an attention weight is dropped
+    first_position: int = 0  # the first token's, where max_position_embeddings counts those before it
     attention_class: type[EncoderSelfAttention] = EncoderSelfAttention
 
     def install(self, encoder: nn.Module, parts: Callable[[int], dict[str, Any]] = lambda layer: {}) -> None:

@@ -179,24 +179,15 @@ class WindowMask:
 
     transformers passes what has four dimensions on to the layers as it is. This is no tensor: it has no n × n numbers,
     loses nothing where it is moved or compiled, and refuses whatever is computed with it.
-
-    Attributes:
-        window: how far a query sees.
-        query_offset: position of the first query minus that of the first key.
-        num_queries: T.
-        is_token: (B, S) bool, False at padding.
-        documents: (B, T) the document of each token in packed rows; None where a row is one document.
-        model: the type of the model.
-        dense: makes ``sdpa``'s mask of the same pattern.
     """
 
     window: Window
-    query_offset: int
-    num_queries: int
-    is_token: Tensor
-    documents: Tensor | None = None
+    query_offset: int  # position of the first query minus that of the first key
+    num_queries: int  # T
+    is_token: Tensor  # (B, S) bool, False at padding
+    documents: Tensor | None = None  # (B, T) that of each token in packed rows; None where a row is one document
     model: str = "this model"
-    dense: Callable[[], Tensor | None] = lambda: None
+    dense: Callable[[], Tensor | None] = lambda: None  # makes sdpa's mask of the same pattern
 
     dtype = torch.bool
     ndim = 4
@@ -260,12 +251,10 @@ def window_mask(
     device: torch.device | str = "cpu",
     **kwargs: Any,
 ) -> WindowMask | Tensor | None:
-    """transformers' mask function for ``band``.
+    """transformers' mask function: a :class:`WindowMask` for a window that hides keys, and for packed rows.
 
-    Returns:
-        A :class:`WindowMask` for a window that hides keys, and for packed rows; (B, 1, T, S) without numbers of its own
-        for padding in full attention in both directions; else ``sdpa``'s mask, None or (B, 1, T, S): for full causal
-        attention, a single query, and patterns that are not windows.
+    For padding in full attention in both directions it is (B, 1, T, S) without numbers of its own; else ``sdpa``'s
+    mask, None or (B, 1, T, S): for full causal attention, a single query, and patterns that are not windows.
     """
     sizes: dict[str, Any] = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "device": device}
     places: dict[str, Any] = {"q_offset": q_offset, "kv_offset": kv_offset, "local_size": local_size}
@@ -326,39 +315,19 @@ def _warn_once(model: str) -> None:
 
 def band_attention_forward(
     module: nn.Module,
-    query: Tensor,
-    key: Tensor,
+    query: Tensor,  # (B, H, T, D)
+    key: Tensor,  # (B, H / G, S, D): each of its heads serves G neighbouring heads of the queries
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: Tensor | None,  # what window_mask gave, or any mask of the caller's
     dropout: float = 0.0,
     scaling: float | None = None,
-    s_aux: Tensor | None = None,
-    position_bias: Tensor | None = None,
-    is_causal: bool | None = None,
+    s_aux: Tensor | None = None,  # (H,) the scores of attention sinks, which take weight and give nothing
+    position_bias: Tensor | None = None,  # (1 or B, H, T, S), added to the scores
+    is_causal: bool | None = None,  # whether a layer without a mask is; None for the module's own
     output_attentions: bool = False,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention function for ``band``.
-
-    Args:
-        module: the layer's attention.
-        query: (B, H, T, D).
-        key, value: (B, H / G, S, D): each of their heads serves G neighbouring heads of the queries.
-        attention_mask: what :func:`window_mask` gave, or any mask of the caller's.
-        dropout: probability of dropping a weight.
-        scaling: α; 1/sqrt(D) by default.
-        s_aux: (H,) the scores of attention sinks, one a head, which take weight and give nothing.
-        position_bias: (1 or B, H, T, S), added to the scores; since it is n × n itself, ``sdpa`` computes it.
-        is_causal: whether a layer without a mask is; None for the module's own.
-        output_attentions: warned of, as ``sdpa`` does: there are no weights.
-        kwargs: what changes no scores.
-
-    Returns:
-        (B, T, H, D), and no weights.
-
-    Raises:
-        ValueError: the layer hands over what ``band`` does not understand.
-    """
+    """transformers' attention function for ``band``: (B, T, H, D), and no weights."""
     layer = type(module).__name__
     for name, given in kwargs.items():
         if given is not None and name not in HARMLESS and not isinstance(given, (bool, str)):
@@ -373,7 +342,7 @@ def band_attention_forward(
     if isinstance(mask, WindowMask):
         if mask.shape[2:] != lengths:
             raise refusal(layer, f"it has {lengths} queries and keys, and its mask is for {tuple(mask.shape[2:])}")
-        if position_bias is not None:
+        if position_bias is not None:  # which is n × n itself
             mask = mask.dense()
     if s_aux is None and not isinstance(mask, WindowMask):
         arguments: dict[str, Any] = {"scaling": scaling, "is_causal": is_causal, "position_bias": position_bias}
@@ -434,23 +403,12 @@ def _with_lse(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     masks = {"key_padding_mask": hidden, "query_offset": query_offset, "scale": scale}
-    return band_attention(query, key, value, window=Window(left, right), return_lse=True, **masks)
-
-
-@torch.library.custom_op("fairseq_poolingformer::window_attention", mutates_args=())
-def _in_graph(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    hidden: Tensor | None,
-    left: int,
-    right: int,
-    query_offset: int,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
-    """The operator without dropout as one node of a compiled graph, whose backward pass computes it once more."""
-    out, lse = _with_lse(query, key, value, hidden, left, right, query_offset, scale)
+    out, lse = band_attention(query, key, value, window=Window(left, right), return_lse=True, **masks)
     return out.contiguous(), lse.contiguous()  # as the compiler is told
+
+
+# the operator without dropout as one node of a compiled graph, whose backward pass computes it once more
+_in_graph = torch.library.custom_op("fairseq_poolingformer::window_attention", _with_lse, mutates_args=())
 
 
 @torch.library.custom_op("fairseq_poolingformer::window_attention_backward", mutates_args=())

@@ -58,14 +58,9 @@ class Seq2SeqEncoder(TwoLevelEncoder):
         global_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput:
-        """Compute BART's forward pass.
+        """Compute BART's forward pass; ``global_attention_mask`` is (B, T), 1 at global tokens.
 
-        Args:
-            input_ids: (B, T).
-            attention_mask: (B, T), 1 at real tokens, padding on either side; None without padding.
-            inputs_embeds: (B, T, C) in place of ``input_ids``.
-            global_attention_mask: (B, T), 1 at global tokens; None for the first ``config.global_tokens`` ones.
-            kwargs: as BART's.
+        Without it the first ``config.global_tokens`` are. ``attention_mask`` may have padding on either side.
         """
         return encode(
             self._of_part(super().forward),
@@ -95,11 +90,7 @@ class Seq2SeqDecoder(WithParts):
         inputs_embeds: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Compute BART's forward pass.
-
-        Raises:
-            ValueError: the input, with what ``past_key_values`` holds, has more tokens than the decoder has positions.
-        """
+        """Compute BART's forward pass; longer inputs, with what ``past_key_values`` holds, are refused."""
         given = input_ids if input_ids is not None else inputs_embeds
         if given is not None and not torch.compiler.is_compiling():
             tokens = given.size(1) + (0 if past_key_values is None else int(past_key_values.get_seq_length()))
@@ -123,13 +114,9 @@ class Seq2SeqModel(WithParts):
 
 
 class Seq2SeqHead(Head):
-    """A model with a head around :class:`Seq2SeqModel`.
+    """A model with a head around :class:`Seq2SeqModel`."""
 
-    Attributes:
-        decoder_reads_input: where nobody gives the decoder another text.
-    """
-
-    decoder_reads_input: ClassVar = False
+    decoder_reads_input: ClassVar = False  # where nobody gives the decoder another text
 
     @can_return_tuple
     def forward(
@@ -148,9 +135,6 @@ class Seq2SeqHead(Head):
         """Compute BART's forward pass; ``global_attention_mask`` as the encoder's.
 
         Trainer passes on only the inputs that the signature names. ``num_items_in_batch`` as :func:`share_of_mean`'s.
-
-        Raises:
-            ValueError: the decoder is to read an input with padding on the left.
         """
         if self.decoder_reads_input and Rows.of(attention_mask).order is not None:
             raise ValueError('this head takes padding on the right: give the tokenizer padding_side="right"')

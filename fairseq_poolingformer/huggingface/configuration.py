@@ -87,13 +87,9 @@ LEVEL_TWO = {  # level two's projection -> level one's names
 
 
 class PeftAsks:
-    """Comes first among a configuration's bases, since PEFT asks a configuration before it looks at its own tables.
+    """Comes first among a configuration's bases, since PEFT asks a configuration before it looks at its own tables."""
 
-    Attributes:
-        layout_names: those of the projections; where they are BART's, so are the modules.
-    """
-
-    layout_names: ClassVar[tuple[str, ...]]
+    layout_names: ClassVar[tuple[str, ...]]  # of the projections; where they are BART's, so are the modules
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings, and register the models with PEFT where somebody has imported it."""

@@ -49,13 +49,9 @@ def share_of_mean(loss: Tensor | None, labels: Tensor | None, num_items_in_batch
 
 
 class TwoLevelModel:
-    """Comes before transformers' own class among a model's bases.
+    """Comes before transformers' own class among a model's bases."""
 
-    Attributes:
-        divided: runs an encoder's forward pass on a part of each batch (``context_parallel``); None on whole ones.
-    """
-
-    divided: ClassVar[Any] = None
+    divided: ClassVar[Any] = None  # runs an encoder's forward pass on a part of each batch (context_parallel)
 
     def _of_part(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         return forward if self.divided is None else partial(self.divided, forward)
@@ -75,15 +71,10 @@ class TwoLevelModel:
 
 
 class TwoLevelEncoder(TwoLevelModel):
-    """Comes before transformers' own encoder among a class's bases.
+    """Comes before transformers' own encoder among a class's bases."""
 
-    Attributes:
-        layout: where that one has its self-attention.
-        parts: as :func:`with_parts`'.
-    """
-
-    layout: ClassVar[Layout]
-    parts: ClassVar[tuple[type, ...]] = ()
+    layout: ClassVar[Layout]  # where that one has its self-attention
+    parts: ClassVar[tuple[type, ...]] = ()  # as with_parts'
 
     def __init__(self, config: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
         with_parts(super().__init__, *self.parts)(config, *args, **kwargs)
@@ -124,15 +115,9 @@ class TextEncoder(TwoLevelEncoder):
         global_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput:
-        """Compute the forward pass of transformers' encoder.
+        """Compute the forward pass of transformers' encoder; ``global_attention_mask`` is (B, T), 1 at global tokens.
 
-        Args:
-            input_ids: (B, T).
-            attention_mask: (B, T), 1 at real tokens, padding on either side; None without padding.
-            token_type_ids, position_ids: (B, T), as transformers' encoder has them.
-            inputs_embeds: (B, T, C) in place of ``input_ids``.
-            global_attention_mask: (B, T), 1 at global tokens; None for the first ``config.global_tokens`` ones.
-            kwargs: as transformers' encoder has them.
+        Without it the first ``config.global_tokens`` are. ``attention_mask`` may have padding on either side.
         """
         inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds}
         return encode(
@@ -177,13 +162,9 @@ class WithParts(TwoLevelModel):
 
 
 class Head(WithParts):
-    """Comes before transformers' own model with a head among a class's bases.
+    """Comes before transformers' own model with a head among a class's bases."""
 
-    Attributes:
-        reads_first_token: the head reads the first token, so that left padding moves to the right before it.
-    """
-
-    reads_first_token: ClassVar = False
+    reads_first_token: ClassVar = False  # so that left padding moves to the right before the head
 
     def _prepared(
         self, ids: Tensor | None, mask: Tensor | None, types: Any, positions: Any, embeds: Any, global_mask: Any
@@ -213,14 +194,10 @@ class LabelHead(Head):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput | TokenClassifierOutput | MaskedLMOutput | MultipleChoiceModelOutput:
-        """Compute the forward pass of transformers' class. Trainer passes on only the inputs that the signature names,
-        and sentence-transformers reads the names of the outputs there.
+        """Compute the forward pass of transformers' class; ``num_items_in_batch`` as :func:`share_of_mean`'s.
 
-        Args:
-            labels: as transformers' class has them.
-            num_items_in_batch: as :func:`share_of_mean`'s.
-            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, global_attention_mask, kwargs: as
-                :meth:`TextEncoder.forward` has them.
+        Trainer passes on only the inputs that the signature names, and sentence-transformers reads the names of the
+        outputs there.
         """
         inputs = self._prepared(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, global_attention_mask
@@ -269,15 +246,7 @@ class SpanHead(Head):
 
 
 def with_parts(construct: MethodType, *parts: type) -> MethodType:
-    """Return transformers' constructor of a model that finds other classes under the names of its parts.
-
-    Args:
-        construct: ``super().__init__``.
-        parts: subclasses of transformers' own classes, which are their last bases.
-
-    Raises:
-        TypeError: the constructor of this transformers names no such part.
-    """
+    """Return transformers' constructor of a model that finds ``parts`` under the names of their last bases."""
     function, own = construct.__func__, {part.__bases__[-1].__name__: part for part in parts}
     if unnamed := own.keys() - function.__code__.co_names:
         raise TypeError(f"{function.__qualname__} of this transformers names no {', '.join(unnamed)}")

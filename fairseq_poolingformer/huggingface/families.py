@@ -51,19 +51,14 @@ from fairseq_poolingformer.weights.names import ENCODER, NAMES, Names
 
 @dataclass(frozen=True)
 class Head:
-    """What the classes with one end of the name do.
+    """What the classes with one end of the name do."""
 
-    Attributes:
-        does: the end of "Poolingformer-BERT …".
-        encoder: what comes before transformers' own class in families of encoders; None where they have none such.
-        decoder: the same in families that have a decoder, too.
-        auto: transformers' Auto class.
-    """
-
-    does: str
-    encoder: type | None = None
-    decoder: type | None = None
-    auto: str = ""
+    does: str  # the end of "Poolingformer-BERT …"
+    encoder: type | None = (
+        None  # comes before transformers' own class in families of encoders; None where there is none
+    )
+    decoder: type | None = None  # the same in families that have a decoder, too
+    auto: str = ""  # transformers' Auto class, where it is not called after the end
 
 
 HEADS = {  # the end of a class's name ->
@@ -85,30 +80,18 @@ AFTER_PADDING = {"max_position_embeddings": POSITIONS["max_position_embeddings"]
 
 @dataclass(frozen=True)
 class Family:
-    """A family of transformers' models.
+    """A family of transformers' models."""
 
-    Attributes:
-        name: begins transformers' names of its classes, after which ours and the ``model_type`` are named.
-        layout: where its encoder has the self-attention.
-        defaults: of its configuration, where they are not transformers' or those of the two levels.
-        config: what its configuration has beside the settings of the two levels.
-        also: ``model_type`` of other short models that become one -> the beginning of their classes' names.
-        encoder: comes before transformers' own encoder.
-        around: comes before the classes with a head; ``heads``: by their ends, where it is not what HEADS has.
-        parts: of the encoder, as :func:`~.encoders.with_parts`'.
-        lacks: ends of names that transformers has, and no class here.
-    """
-
-    name: str
-    layout: Layout
-    defaults: Mapping[str, Any] = field(default_factory=lambda: POSITIONS)
-    config: tuple[type, ...] = ()
-    also: Mapping[str, str] = field(default_factory=dict)
-    encoder: type = TextEncoder
-    around: tuple[type, ...] = ()
-    heads: Mapping[str, type] = field(default_factory=dict)
-    parts: tuple[type, ...] = ()
-    lacks: tuple[str, ...] = ()
+    name: str  # begins transformers' names of its classes, after which ours and the model_type are named
+    layout: Layout  # where its encoder has the self-attention
+    defaults: Mapping[str, Any] = field(default_factory=lambda: POSITIONS)  # other than transformers' or the levels'
+    config: tuple[type, ...] = ()  # what its configuration has beside the settings of the two levels
+    also: Mapping[str, str] = field(default_factory=dict)  # model_type of other short models -> start of their names
+    encoder: type = TextEncoder  # comes before transformers' own encoder
+    around: tuple[type, ...] = ()  # comes before the classes with a head
+    heads: Mapping[str, type] = field(default_factory=dict)  # the same by their ends, where it is not what HEADS has
+    parts: tuple[type, ...] = ()  # of the encoder, as with_parts'
+    lacks: tuple[str, ...] = ()  # ends of names that transformers has, and no class here
 
     @property
     def model_type(self) -> str:

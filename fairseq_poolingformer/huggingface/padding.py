@@ -16,15 +16,10 @@ from fairseq_poolingformer.huggingface.attention import packed_masks
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a batch, their real tokens first.
+    """The rows of a batch, their real tokens first."""
 
-    Attributes:
-        order: (B, T) the column that each column is taken from; None where the tokens come first already.
-        padding_mask: (B, T) bool, True at padding after the move; None without any.
-    """
-
-    order: Tensor | None
-    padding_mask: Tensor | None
+    order: Tensor | None  # (B, T) the column that each column is taken from; None where the tokens come first already
+    padding_mask: Tensor | None  # (B, T) bool, True at padding after the move; None without any
 
     @classmethod
     def of(cls, attention_mask: Tensor | None) -> Rows:

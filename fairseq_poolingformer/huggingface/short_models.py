@@ -43,16 +43,10 @@ WINDOWED = ("led", "longformer")  # their positions, windows and global projecti
 
 
 class FromShort:
-    """Adds :meth:`from_short` to a model.
+    """Comes first among a model's bases: :meth:`from_short`, and folders with a tokenizer and a card."""
 
-    Attributes:
-        short_classes: the ``model_type`` of each short model that it takes -> transformers' class of the same kind.
-        tokenizer: of a model made by :meth:`from_short`, which ``save_pretrained`` writes beside it: the short model's
-            for the long one's length; None where there is none.
-    """
-
-    short_classes: ClassVar[dict[str, type[PreTrainedModel]]] = {}
-    tokenizer: PreTrainedTokenizerBase | None = None
+    short_classes: ClassVar[dict[str, type[PreTrainedModel]]] = {}  # model_type of a short model -> its class
+    tokenizer: PreTrainedTokenizerBase | None = None  # of a model made by from_short, which save_pretrained writes
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> PreTrainedModel:

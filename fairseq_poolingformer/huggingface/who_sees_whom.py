@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-OTHER_PATTERNS = ("window_size", "attention_window", "attention_chunk_size")  # settings of more than one window
+from fairseq_poolingformer.huggingface.encoders import TwoLevelModel
 
 
 def who_sees_whom(
@@ -63,7 +63,8 @@ def who_sees_whom(
             found.setdefault(f"{what}; the configuration says {sides.replace('inf', 'all')}", []).append(number)
         probes = {}  # the finding -> tokens that shall see none of others, and the inputs
         right = slice(length - quarter, None)
-        for side, real, padded in (("left", [quarter, -1], slice(quarter)), ("right", [0, -1 - quarter], right)):
+        sides = (("right", [0, -1 - quarter], right), ("left", [quarter, -1], slice(quarter)))
+        for side, real, padded in sides[: 1 if isinstance(base, TwoLevelModel) else 2]:  # whose layers have it right
             mask = torch.ones_like(tokens)
             mask[:, padded] = 0
             probes[f"padding on the {side} is seen"] = real, padded, {"attention_mask": mask}
@@ -82,7 +83,8 @@ def _said(config: Any, number: int, causal: bool) -> tuple[float, float] | None:
     """How many tokens on each side a layer shall see, as transformers counts them; None where that is no window."""
     window, types = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
     kind = types[number] if types else "full_attention" if window is None else "sliding_attention"
-    if any(getattr(config, name, None) for name in OTHER_PATTERNS) or not kind.startswith(("full_", "sliding_")):
+    others = ("window_size", "attention_window", "attention_chunk_size")
+    if any(getattr(config, name, None) for name in others) or not kind.startswith(("full_", "sliding_")):
         return None
     if window is None or kind.startswith("full_") or not getattr(config, "use_sliding_window", True):
         return inf, 0 if causal else inf

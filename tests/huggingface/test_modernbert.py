@@ -262,19 +262,6 @@ def test_attentions_are_both_levels_weights():
     torch.testing.assert_close(tuple(found.values()), output.attentions, rtol=0, atol=0)
 
 
-def test_gradient_checkpointing_changes_nothing():
-    tokens, mask = batch()
-    found = []
-    for checkpointing in (False, True):
-        model = two_levels("ForMaskedLM").train()
-        if checkpointing:
-            model.gradient_checkpointing_enable()
-        model(tokens, attention_mask=mask, labels=tokens).loss.backward()
-        found.append({name: p.grad for name, p in model.named_parameters()})
-    assert all(torch.equal(found[0][name], grad) for name, grad in found[1].items())
-    assert found[0]["model.layers.3.attn.pooled_k_pool_weight"].any()
-
-
 @pytest.mark.parametrize("head", HEADS)
 @torch.no_grad()
 def test_a_folder_opens_as_it_was_saved(tmp_path, head):

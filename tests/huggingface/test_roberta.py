@@ -7,10 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from transformers import (
-    AutoModel,
     AutoModelForMaskedLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
     pipeline,
 )
@@ -82,28 +79,6 @@ def test_weights_go_to_transformers_and_back_bit_for_bit(made, tmp_path):
     model.double()
     assert own.keys() == state.keys()
     assert all(torch.equal(own[name].float(), state[name]) for name in own)
-
-
-@torch.no_grad()
-def test_padding_on_the_left_is_moved(made):
-    _, folder = made
-    tokens = batch()
-    lengths = tokens.ne(1).sum(1).tolist()
-    left = torch.stack([row.roll(-n) for row, n in zip(tokens, lengths, strict=True)])
-    for auto, pick in (
-        (AutoModelForMaskedLM, lambda output: output.logits),
-        (AutoModelForQuestionAnswering, lambda output: output.start_logits),
-        (AutoModel, lambda output: output.last_hidden_state),
-    ):
-        torch.manual_seed(0)
-        model = auto.from_pretrained(folder).eval()
-        expected, found = (pick(model(t, attention_mask=t.ne(1).long())) for t in (tokens, left))
-        for row, n in enumerate(lengths):
-            torch.testing.assert_close(found[row, -n:], expected[row, :n], rtol=0, atol=1e-5)
-    torch.manual_seed(0)
-    classifier = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    expected, found = (classifier(t, attention_mask=t.ne(1).long()).logits for t in (tokens, left))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

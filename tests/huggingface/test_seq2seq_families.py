@@ -1,7 +1,5 @@
 """Every family of encoders with a decoder, beside transformers' own class with the same weights and dense attention."""
 
-import json
-
 import pytest
 import torch
 from transformers import BartConfig, MarianConfig, MBartConfig, MT5Config, PegasusConfig, T5Config
@@ -256,18 +254,6 @@ def test_the_head_on_the_command_line(kind, head, arguments, end):
     config.architectures = [f"{CONFIGS[kind][2]}{head}"]
     start, found = class_name(config, arguments[-1] if arguments else None)
     assert getattr(huggingface, start + found) is ours(kind, end)
-
-
-def test_sizes_of_t5_are_checked(tmp_path):
-    """Its longest input is no size of the weights; the distances of its scores are bounded all the same."""
-    model = ours("t5", "EncoderModel").from_short(short("t5", "EncoderModel"), max_position_embeddings=10**6, **LEVELS)
-    model.save_pretrained(tmp_path)
-    assert type(model).from_pretrained(tmp_path).config.max_position_embeddings == 10**6
-    config = json.loads((tmp_path / "config.json").read_text())
-    for name, value in (("relative_attention_max_distance", 2**40), ("num_layers", 900), ("d_ff", 2**20)):
-        (tmp_path / "config.json").write_text(json.dumps({**config, name: value}))
-        with pytest.raises(ValueError, match=f"its setting {name} is "):
-            type(model).from_pretrained(tmp_path)
 
 
 def test_every_family_has_a_tiny_model_in_the_tests():
