@@ -63,7 +63,7 @@ class EncoderSelfAttention(TwoLevelAttention):
     def forward(
         self, hidden_states: Tensor, attention_mask: Tensor, output_attentions: bool = False, **kwargs: Any
     ) -> tuple[Tensor, LevelWeights | None]:
-        """Attend to (B, T, C) with the masks of :func:`packed_masks`; also both levels' weights in banded form, if asked for.
+        """Attend to (B, T, C) with the masks of :func:`packed_masks`; and both levels' weights, if asked for.
 
         ``kwargs`` may have ``relative_positions`` (2k, C) and ``global_relative_positions`` (2k_g, C).
         """

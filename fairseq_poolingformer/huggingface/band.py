@@ -425,7 +425,8 @@ def _backward_in_graph(
     grad_of_lse: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     tensors = [x.detach().requires_grad_() for x in (query, key, value)]
-    with torch.enable_grad():
+    autograd = torch._C.DispatchKey.AutogradFunctionality  # which torch leaves out inside of such an operator
+    with torch.enable_grad(), torch._C._SetExcludeDispatchKeyGuard(autograd, False):
         found = _with_lse(*tensors, hidden, left, right, query_offset, scale)
     return tuple(x.contiguous() for x in torch.autograd.grad(found, tensors, (grad, grad_of_lse)))
 

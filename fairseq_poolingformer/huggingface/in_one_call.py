@@ -84,18 +84,14 @@ def answer(
         For each question ``answer``, its ``start`` and ``end`` in characters of the context, its probability ``score``,
         and ``no_answer_score``, the least probability of a segment that it has none; where that is higher, the answer
         is empty.
-
-    Raises:
-        ValueError: a text is empty, the tokenizer is slow, or segments would not advance.
     """
+    model, tokenizer = _loaded(model, tokenizer, AutoModelForQuestionAnswering)
     if not isinstance(question, str):
-        model, tokenizer = _loaded(model, tokenizer, AutoModelForQuestionAnswering)
         options = {"max_answer_tokens": max_answer_tokens, "max_tokens": max_tokens, "doc_stride": doc_stride}
         options |= {"tokenizer": tokenizer, "batch_size": batch_size}
         return [answer(each, context, model, **options) for each in question]
     if not question or not context:
         raise ValueError("the question or the context is empty: give both")
-    model, tokenizer = _loaded(model, tokenizer, AutoModelForQuestionAnswering)
     if not tokenizer.is_fast:
         raise ValueError(f"{type(tokenizer).__name__} does not say where its tokens lie in the text: give a fast one")
     longest = getattr(model, "max_tokens", getattr(model.base_model, "max_tokens", TOKENS))
@@ -138,15 +134,10 @@ def answer(
 
 
 def best_span(start: Tensor, end: Tensor, in_context: Tensor, longest: int) -> tuple[int, int, float, float]:
-    """The likeliest span of a segment, in memory linear in its length.
+    """The likeliest span of a segment: its first and last token, its probability, and that of no answer.
 
-    Args:
-        start, end: (T,) logits; those of the first token say that there is no answer.
-        in_context: (T,) bool, whether a token can be a part of an answer; not so the first one.
-        longest: tokens of a span.
-
-    Returns:
-        Its first and last token and its probability, 0 without any; and the probability that there is none.
+    ``start`` and ``end`` are (T,) logits, those of the first token for no answer; ``in_context`` is (T,) bool.
+    Memory is linear in T.
     """
     allowed = in_context.clone()
     allowed[0] = True

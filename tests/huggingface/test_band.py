@@ -141,6 +141,8 @@ def test_decoders_equal_transformers_own_attention(family, windows):
     [
         ("ModernBert", transformers.AutoModelForMaskedLM, {"local_attention": 10, **LAYERS}, Window(5)),
         ("Gemma3Text", transformers.AutoModel, {"use_bidirectional_attention": True, **WIDE}, None),
+        ("EmbeddingGemma2Text", transformers.AutoModel, WIDE, Window(5)),
+        ("Ultrabert", transformers.AutoModel, {**LAYERS, "sliding_window": 5}, Window(5)),
     ],
 )
 def test_encoders_equal_transformers_own_attention(family, model_class, settings, window, windows):
