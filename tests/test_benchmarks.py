@@ -133,7 +133,7 @@ def test_hosts():
     for table in rows:
         assert_measured(table)
     *_, forward, step = output.splitlines()
-    seconds = r" [\d.e-]+ \[[\d.e-]+, [\d.e-]+\], [\d.]+ \|"
+    seconds = r" [\d.e+-]+ \[[\d.e+-]+, [\d.e+-]+\], [\d.]+ \|"
     for line, name, second in ((forward, "forward", seconds if flex else r" – \|"), (step, "step", r" – \|")):
         start = rf"\| modernbert-base \| 2 \| float32 \| 1 \| {name} \| 64 \|"
         assert re.fullmatch(start + seconds + second + seconds, line)
