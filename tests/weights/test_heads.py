@@ -15,6 +15,7 @@ from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.text.labels import AMOUNT, SEVERAL
 from fairseq_poolingformer.weights import ConversionError, convert
 from fairseq_poolingformer.weights.files import read_training, write_checkpoint
+from fairseq_poolingformer.weights.heads import head_of_fairseq
 from fairseq_poolingformer.weights.marks import NAMES
 from tests.models import tiny_huggingface
 from tests.tasks.folders import SYMBOLS, random_wikihop, write, write_wikihop
@@ -108,6 +109,12 @@ def test_one_level_and_a_head_that_transformers_lacks(folder):
     missing, unexpected = theirs.load_state_dict(converted.state, strict=False)
     assert not unexpected
     assert not missing
+
+
+def test_a_head_of_another_number_of_labels_has_them_numbered():
+    head = head_of_fairseq(state := {"token_labels_head.out_proj.weight": torch.zeros(3, 4)})
+    assert head.config({"labels": ["x", "y", "z"]}, state)["id2label"] == {"0": "x", "1": "y", "2": "z"}
+    assert head.config({"labels": ["x"]}, state)["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
 
 
 def test_the_command_keeps_marks_and_labels(tmp_path, capsys):

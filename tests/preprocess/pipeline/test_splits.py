@@ -1,9 +1,10 @@
 """A record of a split counts the bytes since the one before; a hash or a file divides records."""
 
+import argparse
 import itertools
 
 from preprocess.pipeline.records import Record
-from preprocess.pipeline.splits import SplitRecords, hash_of
+from preprocess.pipeline.splits import SplitRecords, by_shares, hash_of
 
 
 def test_a_record_of_a_split_counts_the_bytes_since_the_one_before():
@@ -15,3 +16,13 @@ def test_a_record_of_a_split_counts_the_bytes_since_the_one_before():
         read = itertools.accumulate(record.progress for record in chosen)
         assert list(read) == [sum(range(record.line + 1)) for record in chosen]
     assert sorted(numbers) == list(range(1, 100))
+
+
+def test_splits_by_shares_are_apart_and_all_there_is():
+    records = [Record("file", number, str(number).encode(), 1) for number in range(300)]
+    args = argparse.Namespace(valid_share=0.2, test_share=0.3, split_seed=0)
+    splits, _ = by_shares(args, SplitRecords.of_records(records))
+    found = {split: [record.line for record in one.records()] for split, one in splits.items()}
+    assert sorted(itertools.chain(*found.values())) == list(range(300))
+    for split, share in (("train", 0.5), ("valid", 0.2), ("test", 0.3)):
+        assert abs(len(found[split]) / 300 - share) < 0.1

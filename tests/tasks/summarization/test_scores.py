@@ -65,3 +65,12 @@ def test_references_of_other_inputs_are_refused(targets, refused):
         return scores.check_references(found, references)
     with pytest.raises(ValueError, match="2 of 2 references are not those of the generated inputs"):
         scores.check_references(found, references)
+
+
+def test_references_are_others_where_more_than_half_of_them_are():
+    references = ["the first text", "a second one", "and the third"]
+    one = scores.Generated(targets=dict(enumerate(["the first text", "a second one", "of another split"])))
+    scores.check_references(one, references)
+    two = scores.Generated(targets=dict(enumerate(["the first text", "something else", "of another split"])))
+    with pytest.raises(ValueError, match="2 of 3 references are not those"):
+        scores.check_references(two, references)
