@@ -106,11 +106,6 @@ class BlockDigests:
         self._digests = digests[len(_BLOCKS_HEAD) :]
         self._compared = np.frombuffer(mmap.mmap(-1, max(count, 1)), np.uint8)
 
-    @classmethod
-    def of(cls, path: Path, blocks: Path, content: np.ndarray) -> BlockDigests | None:
-        """The digests of a file, or None where it has none: a small one, or one of an older version."""
-        return cls(path, blocks, content) if blocks.exists() else None
-
     def check(self, first: int, end: int) -> None:
         """Compare the blocks of the bytes from ``first`` to ``end``."""
         for block in range(first // BLOCK_BYTES, -(-end // BLOCK_BYTES)):

@@ -11,7 +11,7 @@ import contextlib
 import os
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +39,8 @@ class Sequences:
         path = Path(f"{prefix}.bin")
         _check_size(path, int(self.bounds[-1]) * dtype.itemsize)
         self._values = np.memmap(path, dtype, mode="r") if self.bounds[-1] else np.empty(0, dtype)
-        self._blocks = BlockDigests.of(path, blocks_path(self.prefix), np.asarray(self._values).view(np.uint8))
+        content, blocks = np.asarray(self._values).view(np.uint8), blocks_path(self.prefix)
+        self._blocks = BlockDigests(path, blocks, content) if blocks.exists() else None  # a small file has none
 
     @property
     def sizes(self) -> np.ndarray:
@@ -147,15 +148,13 @@ class SequencesWriter:
         with open(file, "rb") as integers:
             for first, end in edges.reshape(-1, 2):
                 integers.seek(bounds[first])
-                self._copy(integers, int(bounds[end] - bounds[first]))
-
-    def _copy(self, integers: BinaryIO, remaining: int) -> None:
-        while remaining:
-            block = integers.read(min(remaining, 2**20))
-            if not block:
-                raise ValueError(f"{integers.name}: {remaining} bytes shorter than its lengths say")
-            self._write(block)
-            remaining -= len(block)
+                remaining = int(bounds[end] - bounds[first])
+                while remaining:
+                    block = integers.read(min(remaining, 2**20))
+                    if not block:
+                        raise ValueError(f"{file}: {remaining} bytes shorter than its lengths say")
+                    self._write(block)
+                    remaining -= len(block)
 
     def _write(self, data: bytes) -> None:
         self._bin.write(data)
@@ -164,14 +163,9 @@ class SequencesWriter:
     def __exit__(self, *error: Any) -> None:
         if error[0] is None:
             self._blocks.write(blocks_path(self._prefix))
+            sizes = np.concatenate([np.empty(0, np.int32), *self._sizes])
+            pointers = (np.cumsum(sizes, dtype=np.int64) - sizes) * self._dtype.itemsize
+            head = MAGIC + struct.pack("<QBQ", 1, CODES[self._dtype], len(sizes))
             with atomic_write(Path(f"{self._prefix}.idx")) as path:
-                self._write_index(path)
+                path.write_bytes(head + sizes.tobytes() + pointers.tobytes())
         self._files.__exit__(*error)
-
-    def _write_index(self, path: Path) -> None:
-        sizes = np.concatenate([np.empty(0, np.int32), *self._sizes])
-        ends = np.cumsum(sizes, dtype=np.int64)
-        with open(path, "wb") as index:
-            index.write(MAGIC + struct.pack("<QBQ", 1, CODES[self._dtype], len(sizes)))
-            index.write(sizes.tobytes())
-            index.write(((ends - sizes) * self._dtype.itemsize).tobytes())
