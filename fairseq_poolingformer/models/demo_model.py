@@ -22,8 +22,7 @@ from torch import Tensor
 from fairseq_poolingformer.models.bart import PoolingformerBART
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface
 from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
-from fairseq_poolingformer.weights.files import write_checkpoint
-from fairseq_poolingformer.weights.tensor_digests import check_digests, save
+from fairseq_poolingformer.weights.files import save_safetensors, write_checkpoint
 
 FOLDER = Path(__file__).resolve().parent.parent / "demo_model"
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
@@ -37,13 +36,12 @@ def write_demo_model(folder: Path, settings: Mapping[str, Any], state: Mapping[s
     """Write weights, in bfloat16, and settings."""
     weights = {name: value.to(torch.bfloat16).contiguous() for name, value in state.items() if name not in TIED}
     with atomic_write(folder / WEIGHTS) as path:
-        save(weights, path)
+        save_safetensors(weights, path)
     write_lines(folder / SETTINGS, [json.dumps(dict(settings), indent=1)])
 
 
 def write_demo_checkpoint(path: Path, folder: Path = FOLDER) -> None:
     """Write the demo model as a checkpoint for ``fairseq-train --finetune-from-model``, in float32."""
-    check_digests(folder / WEIGHTS)
     state = {name: value.float() for name, value in load_file(folder / WEIGHTS).items()}
     for name, source in TIED.items():
         state[name] = state[source].clone()

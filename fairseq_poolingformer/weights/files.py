@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from fairseq_poolingformer.checkpoints import OPTIMIZER, CheckpointError, load, read, recorded_folder
 from fairseq_poolingformer.text.atomic_write import (
@@ -28,7 +28,7 @@ from fairseq_poolingformer.text.atomic_write import (
     writer_of,
 )
 from fairseq_poolingformer.text.labels import PROBLEM_TYPES
-from fairseq_poolingformer.weights import ConversionError, Settings, State, listed, tensor_digests
+from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
 from fairseq_poolingformer.weights.card import Training
 from fairseq_poolingformer.weights.heads import LONGEST_LABEL, class_of, labels_of
 
@@ -179,8 +179,6 @@ def read_huggingface_weights(folder: Path) -> State:
 def _read_weights(path: Path) -> State:
     with conversion_errors(path):
         state = load_file(path) if path.suffix == ".safetensors" else read(path)
-        if path.suffix == ".safetensors":
-            tensor_digests.check_digests(path)
     if not isinstance(state, dict):
         raise ConversionError(f"{path} holds a {type(state).__name__} in place of a dictionary of parameters by name")
     state = {name: value for name, value in state.items() if name not in NO_PARAMETERS}
@@ -200,8 +198,16 @@ def _is_plain(value: torch.Tensor) -> bool:
 
 
 def write_huggingface_weights(folder: Path, state: State) -> None:
-    """Write ``model.safetensors``, with a digest of each tensor."""
-    tensor_digests.save(state, folder / WEIGHTS[0])
+    """Write ``model.safetensors``."""
+    save_safetensors(state, folder / WEIGHTS[0])
+
+
+def save_safetensors(state: State, path: Path) -> None:
+    """Write tensors to a file that whoever may read other new files may read; safetensors' own only its owner."""
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(dict(state), path, metadata={"format": "pt"})
+    path.chmod(mode)
 
 
 def read_training(path: Path) -> tuple[Settings, State, Training]:
