@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from fairseq_poolingformer.attention.patterns import UNLIMITED
-from fairseq_poolingformer.patches.long_jobs.changed_options import EACH_LAYER, MEANING
+from fairseq_poolingformer.patches.resuming import EACH_LAYER, MEANING
 from fairseq_poolingformer.settings import (
     DEFAULTS,
     PAPER_LAYERS,

@@ -14,8 +14,8 @@ import torch
 
 from fairseq_poolingformer.checkpoints import OPTIMIZER, load
 from fairseq_poolingformer.command import UsageError, load_fairseq, natural, positive, run_command
-from fairseq_poolingformer.patches.long_jobs import companions
-from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite
+from fairseq_poolingformer.patches import saving
+from fairseq_poolingformer.patches.nonfinite import require_finite
 from fairseq_poolingformer.text.atomic_write import atomic_write, require_writable
 
 _EPILOG = """\
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
     averaged = average_checkpoints(paths)
     with atomic_write(args.output) as unfinished:
         torch.save(averaged, unfinished)
-    companions.copy(paths[0].parent, args.output.parent)
+    saving.copy_data_files(paths[0].parent, args.output.parent)
     print(f"averaged {', '.join(str(path) for path in paths)} into {args.output}")
 
 

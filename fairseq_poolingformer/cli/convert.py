@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fairseq_poolingformer.cli import from_short
 from fairseq_poolingformer.command import load_fairseq, run_command
-from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite
+from fairseq_poolingformer.patches.nonfinite import require_finite
 from fairseq_poolingformer.weights import (
     ConversionError,
     card,

@@ -19,9 +19,9 @@ from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, data_folder, load
 from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.command import UsageError, finite, load_fairseq, natural, positive, run_command
-from fairseq_poolingformer.patches.distribution import contexts
-from fairseq_poolingformer.patches.distribution.processes import torchrun_device, under_torchrun
-from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
+from fairseq_poolingformer.patches import processes
+from fairseq_poolingformer.patches.processes import torchrun_device, under_torchrun
+from fairseq_poolingformer.patches.saving import DICTIONARIES
 from fairseq_poolingformer.patches.untrusted_files import recorded_data
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.tasks.summarization import PAIRS
@@ -109,7 +109,7 @@ def processes_of_torchrun(device: str) -> contextlib.AbstractContextManager[Rank
     number = torchrun_device(on_cpu)
     if not on_cpu:
         torch.cuda.set_device(number)
-    return contexts.joined(size, on_cpu, rank=rank, world_size=size)
+    return processes.joined(size, on_cpu, rank=rank, world_size=size)
 
 
 def make_parser() -> argparse.ArgumentParser:

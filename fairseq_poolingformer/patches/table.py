@@ -18,23 +18,16 @@ from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.optim import FP16Optimizer
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_poolingformer.patches import untrusted_files
-from fairseq_poolingformer.patches.distribution import contexts, generation_shards, processes
-from fairseq_poolingformer.patches.fixes import (
-    batches,
-    command_options,
-    computation,
+from fairseq_poolingformer.patches import (
+    fixes,
     forgotten_task,
-    libraries,
-    mistakes,
-)
-from fairseq_poolingformer.patches.long_jobs import (
-    changed_options,
-    companions,
+    generation_shards,
     interruption,
     nonfinite,
+    processes,
     resuming,
     saving,
+    untrusted_files,
 )
 from fairseq_poolingformer.patching import command_module, replace, stand_in, substitute
 
@@ -46,12 +39,12 @@ fairseq_train, fairseq_generate, fairseq_validate, fairseq_interactive = (
 
 # done once, at once
 DONE_AT_ONCE = (
-    libraries.require_safe_torch,
-    libraries.restore_names_of_numpy,
-    libraries.use_apex_only_with_its_kernels,
-    libraries.keep_freed_memory_without_a_gpu,
-    libraries.hide_warnings_about_fairseq,
-    libraries.let_masked_lm_find_its_bpe,
+    fixes.require_safe_torch,
+    fixes.restore_names_of_numpy,
+    fixes.use_apex_only_with_its_kernels,
+    fixes.keep_freed_memory_without_a_gpu,
+    fixes.hide_warnings_about_fairseq,
+    fixes.let_masked_lm_find_its_bpe,
     untrusted_files.evaluate_literals_only,
 )
 
@@ -63,37 +56,37 @@ AROUND = (
     (checkpoint_utils, "load_model_ensemble_and_task", untrusted_files.explain_unusable_model),
     (checkpoint_utils, "load_model_ensemble_and_task", nonfinite.refuse_nonfinite_models),
     (checkpoint_utils, "load_model_ensemble_and_task", forgotten_task.refuse_checkpoint_of_another_task),
-    (Trainer, "load_checkpoint", changed_options.refuse_missing_or_unfit_checkpoint),
+    (Trainer, "load_checkpoint", resuming.refuse_missing_or_unfit_checkpoint),
     # dictionaries, datasets and archives are checked
     (Dictionary, "add_from_file", untrusted_files.check_dictionary),
     (indexed_dataset, "make_dataset", untrusted_files.check_stored_dataset),
     (file_utils, "load_archive_file", untrusted_files.unpack_within_folder),
     # no batch is dropped, processes that read data end, and a loss of nothing is none
-    (data_utils, "batch_by_size", batches.keep_the_last_batch),
-    (EpochBatchIterator, "__init__", batches.end_workers_with_their_epoch),
-    (iterators.CountingIterator, "__next__", batches.release_after_the_last_item),
-    (Trainer, "get_valid_iterator", batches.refuse_split_that_counts_nothing),
+    (data_utils, "batch_by_size", fixes.keep_the_last_batch),
+    (EpochBatchIterator, "__init__", fixes.end_workers_with_their_epoch),
+    (iterators.CountingIterator, "__next__", fixes.release_after_the_last_item),
+    (Trainer, "get_valid_iterator", fixes.refuse_split_that_counts_nothing),
     # options of commands
-    (options, "parse_args_and_arch", command_options.keep_bf16_from_meaning_tpu),
-    (options, "parse_args_and_arch", command_options.show_help_of_arch_and_task),
+    (options, "parse_args_and_arch", fixes.keep_bf16_from_meaning_tpu),
+    (options, "parse_args_and_arch", fixes.show_help_of_arch_and_task),
     # torchrun is one training; several processes on a CPU
     (distributed, "call_main", processes.make_torchrun_one_training),
     (distributed, "all_gather_list", processes.gather_objects_without_cuda),
     (distributed_fairseq_model, "DistributedDataParallel", processes.wrap_model_on_any_device),
     # --context-parallel-size
-    (Trainer, "__init__", contexts.divide_documents_of_trainer),
-    (Trainer, "train_step", contexts.raise_errors_of_memory),
-    (Trainer, "valid_step", contexts.raise_errors_of_memory),
-    (fairseq_validate, "main", contexts.refuse_to_divide),
-    (fairseq_interactive, "main", contexts.refuse_to_divide),
+    (Trainer, "__init__", processes.divide_documents_of_trainer),
+    (Trainer, "train_step", processes.raise_errors_of_memory),
+    (Trainer, "valid_step", processes.raise_errors_of_memory),
+    (fairseq_validate, "main", processes.refuse_to_divide),
+    (fairseq_interactive, "main", processes.refuse_to_divide),
     # --num-shards and torchrun divide the work of fairseq-generate
     (fairseq_generate, "main", generation_shards.divide_batches),
     # an update whose gradient is not finite is named, or skipped
     (Trainer, "_check_grad_norms", nonfinite.skip_nonfinite_update),
     (stand_in(trainer, "torch"), "tensor", nonfinite.keep_zero_where_there_is_no_gpu),
     # what fairseq computes wrongly, or only on a GPU
-    (FP16Optimizer, "build_optimizer", computation.leave_fp16_unflattened_on_cpu),
-    (EMA, "__init__", computation.copy_integer_buffers),
+    (FP16Optimizer, "build_optimizer", fixes.leave_fp16_unflattened_on_cpu),
+    (EMA, "__init__", fixes.copy_integer_buffers),
     # a forgotten --task is refused
     (tasks, "setup_task", forgotten_task.refuse_task_of_another_folder),
     (TranslationTask, "build_model", forgotten_task.refuse_padding_on_the_left),
@@ -102,7 +95,7 @@ AROUND = (
     (PathManager, "copy", saving.copy_checkpoint_whole),
     (checkpoint_utils, "load_checkpoint", saving.resume_from_newest_whole),
     (checkpoint_utils, "save_checkpoint", saving.gather_state_of_all_workers),
-    (checkpoint_utils, "save_checkpoint", companions.copy_dictionary_and_tokenizer),
+    (checkpoint_utils, "save_checkpoint", saving.copy_dictionary_and_tokenizer),
     # a resumed training goes on as if it had not been stopped
     (EpochBatchIterator, "state_dict", resuming.save_number_of_processes),
     (EpochBatchIterator, "load_state_dict", resuming.continue_where_all_processes_were),
@@ -113,13 +106,13 @@ AROUND = (
     (fairseq_train, "train", interruption.leave_finished_training),
     (fairseq_train, "validate_and_save", interruption.save_and_stop_when_asked),
     # an error that is written for people ends with its sentence
-    (sys, "excepthook", mistakes.print_one_sentence),
+    (sys, "excepthook", fixes.print_one_sentence),
 )
 
 # whose function, its name, what takes its place, as TorchScript reads it
 INSTEAD = (
-    (sequence_generator.EnsembleModel, "set_decoder_beam_size", computation.set_decoder_beam_size),
-    (NGramRepeatBlock, "_no_repeat_ngram", computation._no_repeat_ngram),
+    (sequence_generator.EnsembleModel, "set_decoder_beam_size", fixes.set_decoder_beam_size),
+    (NGramRepeatBlock, "_no_repeat_ngram", fixes._no_repeat_ngram),
 )
 
 

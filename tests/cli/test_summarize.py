@@ -10,7 +10,7 @@ import torch
 from fairseq_poolingformer.cli import convert, summarize
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.models import PoolingformerBART
-from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES
+from fairseq_poolingformer.patches.processes import TORCHRUN_VARIABLES
 from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.models import tiny_bart, tiny_huggingface
 from tests.tasks.masked_lm import mlm_folder

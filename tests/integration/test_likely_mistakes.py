@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fairseq_poolingformer
-from fairseq_poolingformer.patches.fixes import mistakes
+from fairseq_poolingformer.patches import fixes
 from tests import lab
 from tests.models import tiny_bart
 
@@ -96,7 +96,7 @@ def test_a_mistake_is_named(folder, name, tmp_path, monkeypatch):
     (command, *arguments), word = MISTAKES[name]
     monkeypatch.chdir(folder)
     more = ["--save-dir", tmp_path] if command == "train" and "--save-dir" not in arguments else []
-    with pytest.raises(mistakes.FOR_PEOPLE, match=re.escape(word)):
+    with pytest.raises(fixes.FOR_PEOPLE, match=re.escape(word)):
         lab.here(f"fairseq_cli.{command}", *arguments, *more)
 
 
@@ -113,6 +113,6 @@ def test_the_sentence_is_all_that_is_printed(folder, name):
 def test_other_errors_keep_their_traceback(capsys):
     passed = []
     for error in (ValueError("text"), OSError(2, "no such file"), RuntimeError("--lr"), KeyError("x")):
-        mistakes.print_one_sentence(lambda *given: passed.append(given), type(error), error, None)
+        fixes.print_one_sentence(lambda *given: passed.append(given), type(error), error, None)
         assert passed.pop() == (type(error), error, None)
     assert capsys.readouterr().err == ""

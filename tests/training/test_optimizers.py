@@ -10,7 +10,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_poolingformer.training.optimizers import HEAD, POOLED, FairseqFusedAdamW, FusedAdamW, parse_betas
 from tests.patches.helpers import assert_same_parameters, train
-from tests.patches.long_jobs.test_resuming_half_precision import HALF
+from tests.patches.test_resuming_half_precision import HALF
 
 ADAM = ["--adam-betas", "(0.9, 0.98)", "--weight-decay", "0.01", "--clip-norm", "0.5", "--update-freq", "2"]
 PRECISIONS = {"float32": [], "amp": ["--amp"], **{name: flags for name, (flags, _) in HALF.items()}}

@@ -8,7 +8,7 @@ import torch
 
 from fairseq_poolingformer.training.optimizers import ClippedAdagrad, FairseqClippedAdagrad
 from tests.patches.helpers import assert_same_parameters, train
-from tests.patches.long_jobs.test_resuming_half_precision import HALF
+from tests.patches.test_resuming_half_precision import HALF
 
 PRECISIONS = {"float32": [], "amp": ["--amp"], **{name: flags for name, (flags, _) in HALF.items()}}
 SHAPES = [(4, 3), (5,), (2, 2, 3)]

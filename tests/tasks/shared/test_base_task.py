@@ -14,8 +14,7 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq_poolingformer import checkpoints as checkpoint_files
 from fairseq_poolingformer.char_lm.task import byte_dictionary, load_text
 from fairseq_poolingformer.command import UsageError
-from fairseq_poolingformer.patches import CheckpointError
-from fairseq_poolingformer.patches.long_jobs import changed_options
+from fairseq_poolingformer.patches import CheckpointError, resuming
 from fairseq_poolingformer.tasks.shared.base_task import CheckedTask
 from fairseq_poolingformer.text.dictionary import symbols_digest
 from fairseq_poolingformer.weights.files import write_checkpoint
@@ -63,7 +62,7 @@ def test_a_summarization_checkpoint_needs_its_dictionaries(summaries, tmp_path):
     other = SimpleNamespace(task=tiny_bart.build(summaries, *tiny_bart.SIZES)[0])
     for anew in (True, False):
         with pytest.raises(CheckpointError, match=r"^x\.pt: it was trained with another dict\.source\.txt"):
-            changed_options.check("x.pt", {"task_state": task.state_dict()}, other, anew)
+            resuming.check("x.pt", {"task_state": task.state_dict()}, other, anew)
 
 
 def options_of(name):

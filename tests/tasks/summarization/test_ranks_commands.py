@@ -18,8 +18,8 @@ from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli import summarize
 from fairseq_poolingformer.models import division
 from tests.models.tiny_bart import SIZES, USER_DIR, write_data_folder
-from tests.patches.distribution.test_contexts import assert_same, recorded
 from tests.patches.helpers import in_processes, parse
+from tests.patches.test_contexts import assert_same, recorded
 from tests.tasks.masked_lm.mlm_folder import random_texts
 from tests.tasks.masked_lm.mlm_folder import write_folder as write_tokenizer
 

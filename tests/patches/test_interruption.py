@@ -13,8 +13,8 @@ import torch
 
 import fairseq_poolingformer
 from fairseq_poolingformer.checkpoints import load
-from fairseq_poolingformer.patches.long_jobs import interruption
-from fairseq_poolingformer.patches.long_jobs.interruption import STOPPED, lock_save_directory, save_and_stop_when_asked
+from fairseq_poolingformer.patches import interruption
+from fairseq_poolingformer.patches.interruption import STOPPED, lock_save_directory, save_and_stop_when_asked
 from tests import forked_python
 from tests.forked_python import PYTHON
 from tests.patches.helpers import PACKAGE, TORCHRUN, TRAINING, run
@@ -136,7 +136,7 @@ def test_a_signal_to_one_of_two_processes_stops_both(corpus, tmp_path):
 def test_the_lock_does_not_outlive_the_training_in_processes_that_read_data(tmp_path):
     program = (
         "import os, signal, sys, time\n"
-        "from fairseq_poolingformer.patches.long_jobs.interruption import lock_save_directory\n"
+        "from fairseq_poolingformer.patches.interruption import lock_save_directory\n"
         "lock_save_directory(lambda folder: None, sys.argv[1])\n"
         "if reader := os.fork():\n"
         "    print(reader, flush=True)\n"
@@ -198,7 +198,7 @@ def test_a_signal_during_the_last_update_does_not_skip_its_validation(asked):
 
 PROCESSES = r"""
 import os, signal, sys, torch
-from fairseq_poolingformer.patches.long_jobs.interruption import STOPPED, pass_signals_on
+from fairseq_poolingformer.patches.interruption import STOPPED, pass_signals_on
 
 def training(number):
     numbers = {signal.SIGTERM, signal.SIGUSR1}
@@ -228,7 +228,7 @@ def test_a_signal_to_the_process_that_started_the_others_reaches_them(tmp_path):
 
 def test_a_signal_ends_a_process_that_has_started_none():
     program = (
-        "import os, signal\nfrom fairseq_poolingformer.patches.long_jobs.interruption import pass_signals_on\n"
+        "import os, signal\nfrom fairseq_poolingformer.patches.interruption import pass_signals_on\n"
         "with pass_signals_on():\n    os.kill(os.getpid(), signal.SIGTERM)\n    signal.pause()\n"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == -signal.SIGTERM

@@ -1,4 +1,4 @@
-"""torchrun starts one training; several processes work on a CPU."""
+"""Several processes: torchrun, training on CPUs, and --context-parallel-size."""
 
 import subprocess
 from pathlib import Path

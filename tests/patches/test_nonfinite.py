@@ -9,7 +9,7 @@ from fairseq.optim.fp16_optimizer import DynamicLossScaler
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationConfig
 
-from fairseq_poolingformer.patches.long_jobs.nonfinite import NonfiniteError, _most_skipped
+from fairseq_poolingformer.patches.nonfinite import NonfiniteError, _most_skipped
 from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig
 from tests.patches.helpers import train
 
@@ -56,7 +56,7 @@ def with_option(monkeypatch):
 
     def allow(count):
         monkeypatch.setattr(TranslationConfig, "skip_nonfinite", count, raising=False)
-        monkeypatch.setattr("fairseq_poolingformer.patches.long_jobs.nonfinite._most_skipped", lambda trainer: count)
+        monkeypatch.setattr("fairseq_poolingformer.patches.nonfinite._most_skipped", lambda trainer: count)
 
     return allow
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.checkpoints import CheckpointError
-from fairseq_poolingformer.patches.long_jobs.resuming import SKIPPED
+from fairseq_poolingformer.patches.resuming import SKIPPED
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import torch
 from fairseq import options
 from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES
+from fairseq_poolingformer.patches.processes import TORCHRUN_VARIABLES
 from tests.patches.helpers import EXAMPLES, PACKAGE, SHORT, TRANSLATION, parse, run, train
 
 RECORDS = re.compile(r"^[STHDP]-\d+\t.*", re.MULTILINE)

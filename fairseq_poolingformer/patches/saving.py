@@ -1,7 +1,8 @@
-"""Checkpoints appear whole under their names, and a damaged last one does not end a run."""
+"""Checkpoints appear whole, with dictionary and tokenizer beside them, and a damaged last one does not end a run."""
 
 import contextlib
 import errno
+import filecmp
 import logging
 import os
 import re
@@ -14,6 +15,7 @@ import torch
 
 from fairseq_poolingformer.checkpoints import CheckpointError, DamagedCheckpointError, damage, first_line
 from fairseq_poolingformer.text.atomic_write import atomic_write
+from fairseq_poolingformer.text.data_folder import tokenizer_path
 
 logger = logging.getLogger(__name__)
 
@@ -167,3 +169,33 @@ def _others(last: Path) -> list[Path]:
     name = re.compile(TRAINING_NAMES + re.escape(last.name.removeprefix("checkpoint_last")))
     others = [path for path in last.parent.iterdir() if name.fullmatch(path.name)]
     return sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+# dictionary and tokenizer beside checkpoints, so that these work wherever their folder is taken
+
+DICTIONARIES = ("dict.txt", "dict.source.txt", "dict.target.txt")
+
+
+def copy_dictionary_and_tokenizer(original: Callable, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
+    """Save the dictionary and the tokenizer of a task's data folder beside its first checkpoint."""
+    saved = original(cfg, trainer, epoch_itr, val_loss)
+    folder = getattr(trainer.task, "data_folder", None)
+    if saved is not None and folder is not None and trainer.data_parallel_rank == 0:
+        try:
+            copy_data_files(folder, Path(cfg.save_dir))
+        except OSError as error:
+            logger.warning(f"{cfg.save_dir}: dictionary and tokenizer could not be copied there ({error})")
+    return saved
+
+
+def copy_data_files(source: Path, target: Path) -> None:
+    """Copy the dictionaries and the tokenizer of a folder into another one, each file whole, unless it has them."""
+    if (target / "corpus.json").exists():
+        return
+    tokenizer = sorted(tokenizer_path(source).glob("*"), key=lambda path: path.name == "config.json")  # that one last
+    for path in (*(source / name for name in DICTIONARIES), *tokenizer):
+        copied = target / path.relative_to(source)
+        if path.is_file() and not (copied.is_file() and filecmp.cmp(path, copied, shallow=False)):
+            copied.parent.mkdir(exist_ok=True)
+            with atomic_write(copied) as unfinished:
+                shutil.copyfile(path, unfinished)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fairseq_poolingformer.checkpoints import CheckpointError
 from fairseq_poolingformer.command import UsageError
-from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
+from fairseq_poolingformer.patches.saving import DICTIONARIES
 from fairseq_poolingformer.patching import set_within
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.text.dictionary import read_symbols

@@ -14,7 +14,6 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
 from fairseq_poolingformer.checkpoints import load
-from fairseq_poolingformer.patches.distribution import contexts
 from tests.models.tiny_bart import USER_DIR
 from tests.patches.helpers import TRAINING, in_processes, parse
 from tests.tasks.masked_lm.mlm_folder import random_texts
@@ -241,4 +240,4 @@ def test_what_does_not_go_with_divided_documents_is_refused(flags, processes, me
     cfg = parse(options.get_training_parser(), ["data", *TRAINING, *flags])
     cfg.distributed_training.distributed_world_size = processes
     with pytest.raises(ValueError, match=message):
-        contexts.check(cfg, 2)
+        processes.check(cfg, 2)

@@ -10,7 +10,7 @@ from fairseq.trainer import Trainer
 
 import fairseq_poolingformer
 from fairseq_poolingformer import checkpoints as checkpoint_files
-from fairseq_poolingformer.patches.long_jobs.resuming import _float32_parameters
+from fairseq_poolingformer.patches.resuming import _float32_parameters
 from tests.patches.helpers import TRAINING, assert_same_parameters, generate, parse, train, unpatched
 
 fairseq_poolingformer.register()

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.command import UsageError
-from fairseq_poolingformer.patches.distribution import contexts
-from fairseq_poolingformer.patches.distribution.processes import torchrun_device, under_torchrun
+from fairseq_poolingformer.patches import processes
+from fairseq_poolingformer.patches.processes import torchrun_device, under_torchrun
 from fairseq_poolingformer.patching import set_within
 
 LONGEST_WAIT = timedelta(hours=2)  # for one batch of another process, which includes loading its model
@@ -44,15 +44,15 @@ def divide_batches(original: Callable, cfg: Any) -> Any:
         raise UsageError(f"--shard-id {shard} with --num-shards {shards}: give one from 0 to {shards - 1}")
     size = getattr(cfg.task, "context_parallel_size", 1)
     if not under_torchrun():
-        contexts.check_size(size, 1)
+        processes.check_size(size, 1)
         return _generate(original, cfg, shards, shard, generate_alone)
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
     device = torchrun_device(on_cpu)
     if not on_cpu:
         torch.cuda.set_device(device)
-    store, rank, processes = next(torch.distributed.rendezvous("env://"))
-    groups, (group, member) = processes // size, divmod(rank, size)
-    with contexts.joined(size, on_cpu, store=store, rank=rank, world_size=processes) as ranks:
+    store, rank, number = next(torch.distributed.rendezvous("env://"))
+    groups, (group, member) = number // size, divmod(rank, size)
+    with processes.joined(size, on_cpu, store=store, rank=rank, world_size=number) as ranks:
         if rank == 0:
             return _generate(original, cfg, shards, shard, step_of_the_first(store, groups), ranks)
         cfg.common_eval.results_path, cfg.common_eval.quiet, cfg.common.log_format = None, True, "none"

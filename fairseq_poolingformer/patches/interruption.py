@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.command import UsageError
-from fairseq_poolingformer.patches.long_jobs import resuming
-from fairseq_poolingformer.patches.long_jobs.saving import TRAINING_NAMES
+from fairseq_poolingformer.patches import resuming
+from fairseq_poolingformer.patches.saving import TRAINING_NAMES
 from fairseq_poolingformer.text.atomic_write import SUFFIX, lock_folder
 
 logger = logging.getLogger(__name__)

@@ -1,22 +1,32 @@
-"""Checkpoints that are written, linked and replaced as a whole."""
+"""Checkpoints that are written, linked and replaced as a whole, with what lies beside them."""
 
 import errno
+import logging
 import os
 import resource
+import shutil
 import signal
 from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, options
+from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.file_io import PathManager
 
+import fairseq_poolingformer
 from fairseq_poolingformer import checkpoints as checkpoint_files
-from fairseq_poolingformer.checkpoints import damage
-from fairseq_poolingformer.patches import CheckpointError, table
-from fairseq_poolingformer.patches.long_jobs.saving import replace_damaged, replace_missing, resume_from_newest_whole
+from fairseq_poolingformer.checkpoints import damage, load
+from fairseq_poolingformer.cli import convert, summarize
+from fairseq_poolingformer.models import PoolingformerBART
+from fairseq_poolingformer.patches import CheckpointError, saving, table
+from fairseq_poolingformer.patches.saving import replace_damaged, replace_missing, resume_from_newest_whole
 from fairseq_poolingformer.text import atomic_write
-from tests.patches.helpers import train
+from tests.models import tiny_bart
+from tests.patches.helpers import parse, train, unpatched
+from tests.tasks.masked_lm import mlm_folder
+
+# ----- writing and replacing
 
 table.apply()
 
@@ -264,3 +274,139 @@ def test_a_file_system_that_flushes_no_folders(tmp_path, monkeypatch):
 def test_without_a_save_directory_fairseq_decides():
     cfg = SimpleNamespace(save_dir=None, restore_file="checkpoint_last.pt")
     assert resume_from_newest_whole(lambda *given: given, cfg, "trainer") == (cfg, "trainer")
+
+
+# ----- state of all workers
+
+
+class Task:
+    def __init__(self):
+        self.asked = 0
+
+    def gather_checkpoint_state(self):
+        self.asked += 1
+
+
+def save_on_second_worker(task, **settings):
+    """fairseq's save_checkpoint as a worker calls it that writes nothing."""
+    trainer = SimpleNamespace(
+        task=task,
+        data_parallel_rank=1,
+        consolidate_optimizer=lambda: None,
+        should_save_checkpoint_on_current_rank=False,
+        always_call_state_dict_during_save_checkpoint=False,
+    )
+    assert checkpoint_utils.save_checkpoint(CheckpointConfig(**settings), trainer, None, None) is None
+
+
+@pytest.mark.parametrize(("no_save", "asked"), [(False, 1), (True, 0)])
+def test_a_worker_that_writes_nothing_is_asked(no_save, asked):
+    task = Task()
+    save_on_second_worker(task, no_save=no_save)
+    assert task.asked == asked
+
+
+def test_fairseq_alone_asks_the_first_worker_only(monkeypatch):
+    unpatched(monkeypatch, checkpoint_utils, "save_checkpoint")
+    task = Task()
+    save_on_second_worker(task)
+    assert task.asked == 0
+
+
+def test_other_tasks_are_left_alone():
+    save_on_second_worker(SimpleNamespace())
+
+
+# ----- dictionary and tokenizer
+
+fairseq_poolingformer.register()
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory):
+    """A training with a relative data folder, moved elsewhere when the data folder is gone."""
+    from fairseq_cli.train import main
+
+    folder = tmp_path_factory.mktemp("training")
+    tokenizer = mlm_folder.write_folder(folder / "data", {})
+    examples = [(tokenizer.encode("the thing in there").tolist(), tokenizer.encode("that thing").tolist())] * 2
+    (folder / "data" / "dict.txt").unlink()
+    tiny_bart.write_data_folder(folder / "data", splits={"train": examples})
+    for language in ("source", "target"):
+        tokenizer.write_dictionary(folder / "data" / f"dict.{language}.txt")
+    flags = ["--user-dir", tiny_bart.USER_DIR, "--task", "long_summarization", "--arch", "poolingformer_bart_tiny"]
+    flags += ["--criterion", "linear_cross_entropy", "--optimizer", "adam", "--batch-size", 2, "--max-update", 1]
+    flags += ["--cpu", "--num-workers", 0, "--disable-validation", "--save-dir", folder / "run", *tiny_bart.SIZES]
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        main(parse(options.get_training_parser(), ["data", *flags]))
+    finally:
+        os.chdir(before)
+    shutil.move(folder / "data", folder / "data-elsewhere")
+    shutil.move(folder / "run", folder / "moved")
+    return folder / "moved" / "checkpoint_last.pt"
+
+
+def test_it_summarizes(moved, tmp_path, capsys):
+    (tmp_path / "x.txt").write_text("the thing in there")
+    assert summarize.main(["--checkpoint", str(moved), "--max-length", "5", str(tmp_path / "x.txt")]) == 0
+    assert capsys.readouterr().err == ""
+    assert PoolingformerBART.from_pretrained(str(moved.parent), moved.name).encode("the thing").numel() > 2
+    assert os.path.isabs(load(moved)["cfg"]["task"]["data"])
+
+
+def test_it_converts(moved, tmp_path):
+    assert convert.main(["to-huggingface", str(moved), str(tmp_path / "hf"), "--drop-pooled"]) == 0
+
+
+def test_parameters_that_are_not_finite_are_refused(moved, tmp_path, capsys):
+    folder = shutil.copytree(moved.parent, tmp_path / "nan")
+    state = checkpoint_files.read(moved)
+    name = "encoder.layers.1.fc1.weight"
+    state["model"][name][0, :3] = float("nan")
+    torch.save(state, folder / moved.name)
+    with pytest.raises(
+        CheckpointError, match=r"3 of .* numbers of encoder\.layers\.1\.fc1\.weight are NaN or infinite"
+    ):
+        PoolingformerBART.from_pretrained(str(folder), moved.name)
+    assert convert.main(["to-huggingface", str(folder / moved.name), str(tmp_path / "hf"), "--drop-pooled"]) == 1
+    assert f"numbers of {name} are NaN or infinite" in capsys.readouterr().err
+
+
+def test_files_are_copied_once_and_a_data_folder_is_left_alone(tmp_path):
+    source, target = tmp_path / "data", tmp_path / "run"
+    mlm_folder.write_folder(source, {})
+    target.mkdir()
+    saving.copy_data_files(source, target)
+    written = (target / "dict.txt").stat().st_mtime_ns
+    saving.copy_data_files(source, target)
+    assert (target / "dict.txt").stat().st_mtime_ns == written
+    (source / "dict.txt").write_text("other 1\n")
+    saving.copy_data_files(source, target)
+    assert (target / "dict.txt").read_text() == "other 1\n"
+    (target / "corpus.json").touch()
+    (source / "dict.txt").write_text("third 1\n")
+    saving.copy_data_files(source, target)
+    assert (target / "dict.txt").read_text() == "other 1\n"
+
+
+@pytest.mark.parametrize(("rank", "saved"), [(1, "x.pt"), (0, None)])
+def test_one_process_copies_what_was_saved(tmp_path, rank, saved):
+    mlm_folder.write_folder(tmp_path / "data", {})
+    (tmp_path / "run").mkdir()
+    trainer = SimpleNamespace(task=SimpleNamespace(data_folder=tmp_path / "data"), data_parallel_rank=rank)
+    cfg = SimpleNamespace(save_dir=str(tmp_path / "run"))
+    saving.copy_dictionary_and_tokenizer(lambda *arguments: saved, cfg, trainer, None, None)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_training_goes_on_where_they_cannot_be_copied(tmp_path, caplog):
+    mlm_folder.write_folder(tmp_path / "data", {})
+    trainer = SimpleNamespace(task=SimpleNamespace(data_folder=tmp_path / "data"), data_parallel_rank=0)
+    (tmp_path / "run").write_text("a file")
+    with caplog.at_level(logging.WARNING):
+        saving.copy_dictionary_and_tokenizer(
+            lambda *arguments: "x.pt", SimpleNamespace(save_dir=str(tmp_path / "run")), trainer, None, None
+        )
+    assert "dictionary and tokenizer could not be copied there" in caplog.text

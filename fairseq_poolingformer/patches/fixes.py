@@ -1,0 +1,301 @@
+"""What fairseq computes wrongly, or cannot do on current Python, torch and numpy, or without a GPU."""
+
+import logging
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from fairseq_poolingformer.attention import keep_freed_memory
+from fairseq_poolingformer.checkpoints import CheckpointError
+from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.extras import MissingLibraryError
+from fairseq_poolingformer.patches.nonfinite import NonfiniteError
+from fairseq_poolingformer.patches.untrusted_files import DictionaryError
+from fairseq_poolingformer.patching import stand_in
+from fairseq_poolingformer.text.data_folder import FolderError
+
+logger = logging.getLogger(__name__)
+
+# libraries
+
+
+def require_safe_torch() -> None:
+    """Refuse a torch whose ``weights_only`` a checkpoint can get around."""
+    if tuple(int(number) for number in torch.__version__.split(".")[:2]) < (2, 10):
+        raise ImportError(
+            f"fairseq_poolingformer needs torch 2.10 or later, and this is torch {torch.__version__}: before 2.10, "
+            "torch.load may run code that a checkpoint holds. Install a newer torch."
+        )
+
+
+def restore_names_of_numpy() -> None:
+    """Give fairseq's modules, and no others, the numpy names they were written with.
+
+    - ``np.compat.long``: ``--sample-break-mode eos`` (token_block_dataset) and ``--num-batch-buckets``
+      (language_pair_dataset);
+    - ``np.percentile(interpolation=)``: ``--num-batch-buckets`` (data_utils.get_buckets);
+    - ``np.int``: span masking (data_utils); ``np.float``: the CRF layer of the non-autoregressive models.
+    """
+    from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
+    from fairseq.modules import dynamic_crf_layer
+
+    former = {"compat": types.SimpleNamespace(long=int), "int": int, "float": float, "percentile": percentile}
+    for module in (data_utils, language_pair_dataset, token_block_dataset, dynamic_crf_layer):
+        vars(stand_in(module, "np")).update(former)
+
+
+def percentile(a: Any, q: Any, *args: Any, interpolation: str | None = None, **kwargs: Any) -> Any:
+    """``numpy.percentile`` that also knows ``method`` by its former name, ``interpolation``."""
+    if interpolation is not None:
+        kwargs["method"] = interpolation
+    return numpy.percentile(a, q, *args, **kwargs)
+
+
+def use_apex_only_with_its_kernels() -> None:
+    """Give fairseq PyTorch's layer normalization where apex has no kernel for its own.
+
+    fairseq takes apex's ``FusedLayerNorm`` on a GPU whenever apex can be imported. An apex built without its CUDA
+    extensions can be imported too, and then fails in the first layer normalization that is built.
+    """
+    from fairseq.modules import layer_norm
+
+    if layer_norm.has_fused_layernorm and find_spec("fused_layer_norm_cuda") is None:
+        layer_norm.has_fused_layernorm = False
+        logger.warning(
+            "apex is installed without its CUDA kernels and is not used; docs/fairseq.md says how to build them"
+        )
+
+
+def keep_freed_memory_without_a_gpu() -> None:
+    """Call :func:`~fairseq_poolingformer.attention.keep_freed_memory` on a machine without a GPU.
+
+    With a GPU the tensors that come and go are there, and the processes of a node would keep what loading and saving
+    checkpoints took.
+    """
+    if not torch.cuda.is_available():
+        keep_freed_memory()
+
+
+def hide_warnings_about_fairseq() -> None:
+    """Hide warnings about fairseq's own code, which asks for pinned memory on every machine, and for old interfaces."""
+    warnings.filterwarnings("ignore", message="'pin_memory' argument is set as true but no accelerator")
+    warnings.filterwarnings("ignore", message=r"`torch\.cuda\.amp\..* is deprecated", category=FutureWarning)
+    warnings.filterwarnings("ignore", category=UserWarning, message=r"(?s).*hydra\.cc/docs")
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.")
+
+
+def let_masked_lm_find_its_bpe() -> None:
+    """Give fairseq's masked_lm the ``args`` from which ``--mask-whole-words`` reads the word boundaries.
+
+    The task hands ``self.args`` to ``get_whole_word_mask``, but has had no such attribute since its options moved to a
+    dataclass. The bpe is beside the task in the whole configuration.
+    """
+    from fairseq.tasks.masked_lm import MaskedLMTask
+
+    if not hasattr(MaskedLMTask, "args"):
+        MaskedLMTask.args = property(_whole_word_bpe)
+
+
+def _whole_word_bpe(task: Any) -> Any:
+    """Return the ``bpe`` part of the configuration."""
+    if not task.cfg.mask_whole_words:
+        raise AttributeError(f"{type(task).__name__!r} object has no attribute 'args'")
+    bpe = getattr(task.cfg._get_root(), "bpe", None)
+    if bpe is None or getattr(bpe, "_name", None) is None:
+        raise ValueError(
+            "--mask-whole-words needs to know where words begin: give --bpe (for instance --bpe gpt2 with "
+            "--gpt2-encoder-json and --gpt2-vocab-bpe, or --bpe sentencepiece with --sentencepiece-model)"
+        )
+    return bpe
+
+
+# options of commands
+
+
+def keep_bf16_from_meaning_tpu(
+    original: Callable, parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any
+) -> Any:
+    """Keep ``--bf16`` from switching to TPU mode.
+
+    fairseq sets ``args.tpu = True`` whenever ``--bf16`` is given, from the time when only TPUs had bfloat16, and then
+    fails for want of torch_xla on every CPU and GPU. The trainer itself handles bfloat16 on any device. TPU mode stays
+    for those who ask for it with ``--tpu``.
+    """
+    parsed = original(parser, input_args, *args, **kwargs)
+    namespace = parsed[0] if isinstance(parsed, tuple) else parsed
+    given = sys.argv[1:] if input_args is None else input_args
+    asked_for_tpu = "--tpu" in given or parser.get_default("tpu")
+    if getattr(namespace, "bf16", False) and not asked_for_tpu:
+        namespace.tpu = False
+    return parsed
+
+
+def show_help_of_arch_and_task(
+    original: Callable, parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any
+) -> Any:
+    """Make ``--help`` beside ``--arch`` show the flags of that model, and of the task and the criterion.
+
+    fairseq parses twice: first for these names, then with the flags that they add. ``--help`` ended the first time.
+    Without ``--arch`` it still does.
+    """
+    given = {str(word).partition("=")[0] for word in (sys.argv[1:] if input_args is None else input_args)}
+    if not ({"-h", "--help"} & given and {"-a", "--arch"} & given):
+        return original(parser, input_args, *args, **kwargs)
+    return original(parser, input_args, *args, **{**kwargs, "modify_parser": _helping_late(kwargs)})
+
+
+def _helping_late(kwargs: dict[str, Any]) -> Callable[[Any], None]:
+    """Return a ``modify_parser``, which fairseq calls before it parses each time: no help the first time."""
+    given = kwargs.get("modify_parser")
+    silenced = []
+
+    def modify_parser(parser: Any) -> None:
+        if given is not None:
+            given(parser)
+        if silenced:
+            silenced.pop()()
+            return
+        print_help, leave = parser.print_help, parser.exit
+
+        def restore() -> None:
+            parser.print_help, parser.exit = print_help, leave
+
+        silenced.append(restore)
+        parser.print_help = lambda file=None: None
+        parser.exit = lambda status=0, message=None: leave(status, message) if status else None
+
+    return modify_parser
+
+
+# batches, and the processes that read them
+
+
+def keep_the_last_batch(original: Callable, indices: Any, *args: Any, **kwargs: Any) -> list:
+    """Keep the last batch when its size is no multiple of ``--required-batch-size-multiple``.
+
+    fairseq silently drops that batch in training, validation and generation alike: with the default multiple of
+    8, 12 test sentences give 8 hypotheses. A required multiple is a matter of speed, so the examples come first.
+
+    Every caller in fairseq goes through this one function: with sizes as a vector or as a function, and with fixed
+    shapes, where nothing is dropped. The batches cut the indices in order, so what is missing is a tail.
+    """
+    if not isinstance(indices, numpy.ndarray):
+        indices = numpy.fromiter(indices, dtype=numpy.int64, count=-1)
+    if len(indices) == 0:
+        return []  # the original looks at the last batch, which is not there
+    batches = original(indices, *args, **kwargs)
+    kept = sum(len(batch) for batch in batches)
+    if kept < len(indices):
+        batches.append(indices[kept:])
+    return batches
+
+
+def end_workers_with_their_epoch(original: Callable, self: Any, *args: Any, **kwargs: Any) -> None:
+    """Let the processes that read data end with their epoch.
+
+    fairseq asks them to wait for the next one, but makes others then: every epoch of a dataset whose batches change
+    would leave its own behind, until Python happens to collect the cycle that they are in.
+    """
+    original(self, *args, **kwargs)
+    self.persistent_workers = False
+
+
+def release_after_the_last_item(original: Callable, self: Any) -> Any:
+    """Let go of what an iterator reads from, and so of its processes, when its last item has come."""
+    item = original(self)
+    if not self.has_next():
+        self._itr = iter(())
+    return item
+
+
+def refuse_split_that_counts_nothing(original: Callable, self: Any, subset: str, *args: Any, **kwargs: Any) -> Any:
+    """Say which validation split has no example that counts: fairseq fails without batches, or logs a loss of 0."""
+    dataset = self.task.dataset(subset)
+    if getattr(dataset, "num_counted", lambda: True)():
+        return original(self, subset, *args, **kwargs)
+    raise UsageError(
+        f"--valid-subset {subset}: none of its {len(dataset)} examples has what the task counts, such as a label, "
+        "or an answer in the part that is read; give another split, or --disable-validation"
+    )
+
+
+# computation
+
+
+def set_decoder_beam_size(self: Any, beam_size: int) -> None:
+    """Tell decoders of a greedy search, too: fairseq's would go on with the number of the search before."""
+    for model in self.models:
+        if hasattr(model, "set_beam_size"):
+            model.set_beam_size(beam_size)
+
+
+def _no_repeat_ngram(self, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int) -> Tensor:
+    """Ban the tokens that would repeat an n-gram of the hypothesis; TorchScript compiles this function, by its name.
+
+    The search hands over its whole buffer of tokens, most of it still padding, and fairseq's fallback in Python takes
+    the end of that buffer for the end of the hypothesis: nothing is ever banned. Its loops also move every token to the
+    CPU at each step, which this does not.
+    """
+    size: int = self.no_repeat_ngram_size
+    written = tokens[:, : step + 1]
+    if written.size(1) < size:
+        return lprobs
+    ngrams = written.unfold(1, size, 1)  # (rows, number of n-grams, size)
+    latest = written[:, written.size(1) - size + 1 :].unsqueeze(1)
+    repeated = (ngrams[:, :, :-1] == latest).all(-1)
+    repeated &= ngrams[:, :, -1] != tokens[:, :1]  # the search begins with </s>, which must stay possible
+    ceiling = torch.where(repeated, float("-inf"), float("inf")).to(lprobs)
+    return lprobs.scatter_reduce_(1, ngrams[:, :, -1], ceiling, "amin")
+
+
+def copy_integer_buffers(
+    original: Callable, self: Any, model: Any, config: Any, device: Any = None, skip_keys: Any = None
+) -> None:
+    """Let ``--store-ema`` train a model with integer buffers, which the average takes over from the model.
+
+    fairseq multiplies every entry of the state dict by the decay in place, and torch refuses that for integers: the
+    first update of a model with a count among its buffers ended in a RuntimeError.
+    """
+    tensors = {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+    integers = {name for name, value in tensors.items() if not value.is_floating_point()}
+    original(self, model, config, device, integers | set(skip_keys or ()))
+
+
+def leave_fp16_unflattened_on_cpu(original: Callable, cls: type, cfg: Any, params: Iterable, **kwargs: Any) -> Any:
+    """Let ``--fp16`` train on a CPU, by turning on ``--fp16-no-flatten-grads`` there.
+
+    fairseq keeps the float32 copy of the parameters in one flat tensor per CUDA device, and asks CUDA which device that
+    is even when the parameters are on the CPU. Copies that are not flat give the same updates.
+    """
+    from omegaconf import open_dict
+
+    params = list(params)
+    on_cpu = all(param.device.type == "cpu" for param in params)
+    if on_cpu and not cfg.common.bf16 and not cfg.common.fp16_no_flatten_grads:
+        logger.info("parameters are on the CPU: --fp16 uses --fp16-no-flatten-grads")
+        with open_dict(cfg.common):
+            cfg.common.fp16_no_flatten_grads = True
+    return original(cls, cfg, params, **kwargs)
+
+
+# errors that are written for people
+
+FOR_PEOPLE = (CheckpointError, DictionaryError, FolderError, MissingLibraryError, NonfiniteError, UsageError)
+
+
+def print_one_sentence(
+    original: Callable, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """Print the message alone of an error of this plugin, which says all that is needed."""
+    if isinstance(error, FOR_PEOPLE):
+        print(f"error: {error}", file=sys.stderr)
+    else:
+        original(kind, error, traceback)

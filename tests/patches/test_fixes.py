@@ -1,0 +1,417 @@
+"""What fairseq computes wrongly, or cannot do on current libraries, or without a GPU."""
+
+import gc
+import inspect
+import math
+import multiprocessing
+import random
+import subprocess
+import sys
+import time
+import weakref
+from types import SimpleNamespace
+
+import numpy
+import pytest
+import torch
+from fairseq import options
+from fairseq.data import LanguagePairDataset, TokenBlockDataset, data_utils, language_pair_dataset, token_block_dataset
+from fairseq.data.iterators import CountingIterator
+from fairseq.models.ema import EMA
+from fairseq.ngram_repeat_block import NGramRepeatBlock
+from fairseq.tasks.masked_lm import MaskedLMTask
+from fairseq.trainer import Trainer
+from torch import nn
+
+from fairseq_poolingformer.patches import fixes
+from tests.patches.helpers import EXAMPLES, TRANSLATION, generate, parse, train, unpatched
+
+# ----- libraries
+
+CHECK = """
+import torch
+torch.cuda.is_available = lambda: True
+import fairseq.modules.layer_norm as layer_norm
+import fairseq_poolingformer
+fairseq_poolingformer.register()
+print(type(layer_norm.LayerNorm(8)).__name__)
+"""
+
+
+FUSED = """
+import importlib, torch
+class FusedLayerNorm(torch.nn.LayerNorm):
+    def __init__(self, *arguments):
+        importlib.import_module("fused_layer_norm_cuda")
+        super().__init__(*arguments)
+"""
+
+
+@pytest.mark.parametrize(("kernels", "expected"), [(False, "LayerNorm"), (True, "FusedLayerNorm")])
+def test_apex_is_used_when_its_kernels_are_there(kernels, expected, tmp_path):
+    (tmp_path / "apex").mkdir()
+    (tmp_path / "apex" / "__init__.py").touch()
+    (tmp_path / "apex" / "normalization.py").write_text(FUSED)
+    if kernels:
+        (tmp_path / "fused_layer_norm_cuda.py").touch()
+    check = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{CHECK}"
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert result.stdout.split()[-1] == expected
+    assert ("apex is installed without its CUDA kernels" in result.stderr) == (not kernels)
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_freed_memory_is_kept_without_a_gpu(monkeypatch, has_gpu):
+    calls = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    monkeypatch.setattr(fixes, "keep_freed_memory", lambda: calls.append("kept"))
+    fixes.keep_freed_memory_without_a_gpu()
+    assert calls == ([] if has_gpu else ["kept"])
+
+
+SIZES = numpy.array([3, 4, 5, 6, 7, 3, 4, 5, 6, 7, 3, 4, 5], dtype=numpy.int64)
+
+
+def _masked_lm(text, *extra):
+    from fairseq import options, tasks
+
+    arguments = [text, "--task", "masked_lm", "--arch", "roberta_base", "--batch-size", 4, "--tokens-per-sample", 16]
+    cfg = parse(options.get_training_parser(), [*arguments, "--criterion", "masked_lm", *extra])
+    return tasks.setup_task(cfg.task)
+
+
+def test_sample_break_mode_eos(text):
+    task = _masked_lm(text, "--sample-break-mode", "eos")
+    task.load_dataset("train")
+    assert len(task.dataset("train")) == EXAMPLES["train"]
+
+
+def test_mask_whole_words(text, monkeypatch):
+    task = _masked_lm(text, "--mask-whole-words", "--bpe", "bert")
+    assert task.args._name == "bert"
+    monkeypatch.delattr(MaskedLMTask, "args")
+    with pytest.raises(AttributeError, match="args"):
+        task.load_dataset("train")
+
+
+def test_mask_whole_words_masks_words(text, monkeypatch):
+    from fairseq.data import encoders
+
+    class EverySecondTokenBeginsAWord:
+        def is_beginning_of_word(self, token):
+            return int(token[1:]) % 2 == 0
+
+    seen = []
+    monkeypatch.setattr(encoders, "build_bpe", lambda cfg: seen.append(cfg._name) or EverySecondTokenBeginsAWord())
+    task = _masked_lm(text, "--mask-whole-words", "--bpe", "subword_nmt", "--mask-prob", 0.5)
+    task.load_dataset("train")
+    assert seen == ["subword_nmt"]
+    item = task.dataset("train")[0]
+    assert (item["target"] != task.source_dictionary.pad()).any()
+
+
+def test_mask_whole_words_without_a_bpe(text):
+    with pytest.raises(ValueError, match="give --bpe"):
+        _masked_lm(text, "--mask-whole-words").load_dataset("train")
+
+
+def test_no_args_without_whole_words(text):
+    assert not hasattr(_masked_lm(text), "args")
+
+
+def test_the_property_is_the_plugins_own():
+    assert MaskedLMTask.args.fget is fixes._whole_word_bpe
+
+
+# numpy
+
+
+def test_former_numpy_names():
+    shim = token_block_dataset.np
+    assert shim.compat.long is int
+    assert shim.arange is numpy.arange
+    assert shim.percentile([1, 2, 3, 4], 50, interpolation="lower") == 2
+    assert shim.percentile([1, 2, 3, 4], 50) == 2.5
+    assert not hasattr(numpy, "compat") or numpy.compat is not shim.compat
+
+
+def test_batch_buckets(corpus):
+    from fairseq import options, tasks
+
+    arguments = [corpus, *TRANSLATION, "--arch", "transformer", "--num-batch-buckets", 2, "--max-tokens", 64]
+    task = tasks.setup_task(parse(options.get_training_parser(), arguments).task)
+    task.load_dataset("train")
+    dataset = task.dataset("train")
+    assert isinstance(dataset, LanguagePairDataset)
+    batches = dataset.batch_by_size(dataset.ordered_indices(), max_tokens=64, required_batch_size_multiple=8)
+    assert sorted(numpy.concatenate(batches).tolist()) == list(range(EXAMPLES["train"]))
+
+
+@pytest.mark.skipif(hasattr(numpy, "compat"), reason="this numpy has the former name")
+def test_numpy_alone_has_no_compat(monkeypatch):
+    monkeypatch.setattr(token_block_dataset, "np", numpy)
+    with pytest.raises(AttributeError, match="compat"):
+        TokenBlockDataset([[1, 2], [3]], [2, 1], None, pad=1, eos=2, break_mode="eos")
+
+
+@pytest.mark.skipif("interpolation" in inspect.signature(numpy.percentile).parameters, reason="this numpy has it")
+def test_numpy_alone_has_no_interpolation(monkeypatch):
+    monkeypatch.setattr(data_utils, "np", numpy)
+    with pytest.raises(TypeError, match="interpolation"):
+        data_utils.get_buckets(SIZES, 2)
+
+
+def test_shims_are_put_in_once():
+    before = language_pair_dataset.np
+    fixes.restore_names_of_numpy()
+    assert language_pair_dataset.np is before
+
+
+# ----- command options
+
+
+def printed_help(capsys, *arguments) -> str:
+    with pytest.raises(SystemExit) as ended:
+        options.parse_args_and_arch(options.get_training_parser(), ["--help", *arguments])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_help_beside_an_architecture_shows_the_flags_of_all(capsys):
+    shown = printed_help(
+        capsys,
+        *("--arch", "poolingformer_bart_base", "--task=long_summarization"),
+        *("--criterion", "linear_cross_entropy", "--optimizer", "fused_adamw"),
+    )
+    for flag in ("--pooled-window-size", "--eval-rouge", "--label-smoothing", "--adam-betas", "--max-update"):
+        assert f"  {flag}" in shown
+    assert shown.count("usage:") == 1
+
+
+def test_help_without_an_architecture_is_fairseqs(capsys):
+    shown = printed_help(capsys, "--task", "long_summarization")
+    assert "  --max-update" in shown
+    assert "--pooled-window-size" not in shown
+
+
+def test_what_is_wrong_beside_help_is_still_said(capsys):
+    with pytest.raises(SystemExit) as ended:
+        options.parse_args_and_arch(options.get_training_parser(), ["--help", "--arch", "no_such"])
+    assert ended.value.code == 2
+    assert "invalid choice: 'no_such' (choose from" in capsys.readouterr().err
+
+
+def test_a_task_without_a_folder_is_parsed():
+    """As fairseq's own tests of its dummy tasks do."""
+    words = ["--task", "dummy_lm", "--arch", "transformer_lm_gpt", "--tokens-per-sample", "8", "--save-dir", None]
+    assert options.parse_args_and_arch(options.get_training_parser(), words).task == "dummy_lm"
+
+
+# ----- batches
+
+DROPS = "[:-1]" in inspect.getsource(data_utils.batch_by_size.__wrapped__)  # 0.12.2 does not
+
+
+def _size(index):
+    return SIZES[index]
+
+
+def batches_of(count, **options):
+    return data_utils.batch_by_size(numpy.arange(count), _size, **options)
+
+
+@pytest.mark.parametrize("vector", [True, False], ids=["sizes-as-vector", "sizes-as-function"])
+@pytest.mark.parametrize("multiple", [1, 2, 3, 8])
+@pytest.mark.parametrize("limit", [{"max_sentences": 4}, {"max_tokens": 24}, {"max_sentences": 100}])
+@pytest.mark.parametrize("count", [1, 4, 12, 13])
+def test_every_index_is_in_one_batch(vector, multiple, limit, count):
+    sizes = SIZES[:count] if vector else None
+    batches = batches_of(count, num_tokens_vec=sizes, required_batch_size_multiple=multiple, **limit)
+    assert numpy.concatenate(batches).tolist() == list(range(count))
+    for batch in batches:
+        assert len(batch) <= limit.get("max_sentences", 100)
+        assert len(batch) * SIZES[batch].max() <= limit.get("max_tokens", 1000)
+
+
+def test_every_index_is_in_one_batch_of_fixed_shapes():
+    batches = batches_of(13, fixed_shapes=[(4, 4), (2, 8)], required_batch_size_multiple=8)
+    assert numpy.concatenate(batches).tolist() == list(range(13))
+
+
+@pytest.mark.parametrize("kind", [list, iter, numpy.array], ids=["list", "iterator", "array"])
+def test_indices_of_any_kind(kind):
+    batches = data_utils.batch_by_size(kind(list(range(5))), _size, max_sentences=4, required_batch_size_multiple=4)
+    assert [list(batch) for batch in batches] == [[0, 1, 2, 3], [4]]
+
+
+def test_no_index_gives_no_batch():
+    assert batches_of(0, num_tokens_vec=SIZES[:0], max_sentences=4, required_batch_size_multiple=8) == []
+
+
+@pytest.mark.skipif(not DROPS, reason="this fairseq drops no batch")
+def test_fairseq_alone_drops_the_last_batch(monkeypatch):
+    unpatched(monkeypatch, data_utils, "batch_by_size")
+    assert sum(map(len, batches_of(12, max_sentences=8, required_batch_size_multiple=8))) == 8
+
+
+def test_as_many_hypotheses_as_inputs(corpus, tmp_path, monkeypatch):
+    train(corpus, tmp_path, "--max-update", 1)
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    for size in (5, 8, 12, 100):  # the required multiple is fairseq's default, 8
+        assert len(generate(corpus, checkpoint, "--batch-size", size)) == EXAMPLES["test"], size
+    assert len(generate(corpus, checkpoint, "--max-tokens", 50)) == EXAMPLES["test"]
+
+    unpatched(monkeypatch, data_utils, "batch_by_size")
+    assert (len(generate(corpus, checkpoint, "--batch-size", 12)) < EXAMPLES["test"]) == DROPS
+
+
+def test_an_epoch_has_every_example(corpus, tmp_path, monkeypatch):
+    """24 sentences are batches of 10, 10 and 4."""
+    arguments = ["--max-epoch", 1, "--batch-size", 10, "--required-batch-size-multiple", 5]
+    assert train(corpus, tmp_path / "patched", *arguments)["optimizer_history"][-1]["num_updates"] == 3
+    unpatched(monkeypatch, data_utils, "batch_by_size")
+    assert train(corpus, tmp_path / "alone", *arguments)["optimizer_history"][-1]["num_updates"] == (2 if DROPS else 3)
+
+
+# masked_lm
+
+
+# ----- batches workers
+
+EPOCHS = 4
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """The numbers of processes at the beginning of each epoch, whose own may have started."""
+    found = []
+
+    def counting(original):
+        def begin_epoch(self, epoch):
+            found.append(len(multiprocessing.active_children()))
+            return original(self, epoch)
+
+        return begin_epoch
+
+    monkeypatch.setattr(Trainer, "begin_epoch", counting(Trainer.begin_epoch))
+    return found
+
+
+def wait_for(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.mark.parametrize(("reused", "buffer"), [(True, 10), (False, 10), (False, 0)])
+def test_workers_end_with_their_epoch(reused, buffer, counts, corpus, tmp_path, monkeypatch):
+    """Epochs of one update, each with a validation; of datasets whose batches change and of others."""
+    monkeypatch.setattr(LanguagePairDataset, "can_reuse_epoch_itr_across_epochs", reused)
+    monkeypatch.setattr(gc, "collect", lambda *generation: 0)
+    gc.disable()
+    try:
+        options = ["--max-epoch", EPOCHS, "--batch-size", 24, "--data-buffer-size", buffer, "--no-epoch-checkpoints"]
+        before = len(multiprocessing.active_children())
+        train(corpus, tmp_path, *options, "--num-workers", 1)
+        assert len(counts) == EPOCHS
+        # a thread ends the last epoch's and validation's
+        assert max(counts) - before <= 2
+        assert wait_for(lambda: len(multiprocessing.active_children()) == before)
+    finally:
+        gc.enable()
+
+
+def test_the_last_item_lets_go_of_the_others():
+    class Source:
+        def __init__(self):
+            self.items = iter([1, 2, 3, 4])
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return next(self.items)
+
+    source = Source()
+    iterator = CountingIterator(source, start=0, total=3)
+    alive = weakref.ref(source)
+    del source
+    assert [next(iterator), next(iterator)] == [1, 2]
+    assert alive() is not None
+    assert next(iterator) == 3
+    assert alive() is None
+    assert (iterator.n, iterator.has_next(), list(iterator)) == (3, False, [])
+
+
+# ----- computation
+
+PAD = 1
+
+
+def banned_by_hand(tokens, size):
+    """Every token that would complete an n-gram which the hypothesis has already."""
+    have = {tuple(tokens[i : i + size]) for i in range(len(tokens) - size + 1)}
+    prefix = tuple(tokens[len(tokens) - size + 1 :])
+    return {ngram[-1] for ngram in have if ngram[:-1] == prefix} - {tokens[0]}
+
+
+def block(tokens, size, step, words=9):
+    blocker = NGramRepeatBlock(size, use_extension=False)
+    return blocker(tokens, torch.zeros(tokens.size(0), words), tokens.size(0), 1, step)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_bans_what_would_repeat_whatever_the_buffer_holds_beyond(size):
+    rng = random.Random(0)
+    banned = 0
+    for step in range(0, 30, 3):
+        tokens = torch.full((4, 40), PAD)
+        rows = [[2, *(rng.randint(3, 5) for _ in range(step))] for _ in range(4)]
+        tokens[:, : step + 1] = torch.tensor(rows)
+        lprobs = block(tokens, size, step)
+        for row, hypothesis in enumerate(rows):
+            expected = banned_by_hand(hypothesis, size) if len(hypothesis) >= size else set()
+            assert set((lprobs[row] == -math.inf).nonzero().flatten().tolist()) == expected
+            banned += len(expected)
+    assert banned
+
+
+def test_fairseqs_own_fallback_bans_nothing_in_a_search():
+    tokens = torch.tensor([[2, 4, 5, 4, 5, 4, PAD, PAD, PAD, PAD]])  # 4 5 4 is followed by 5 again
+    assert (block(tokens, 3, step=5)[0] == -math.inf).nonzero().flatten().tolist() == [5]
+    original = NGramRepeatBlock._no_repeat_ngram.replaced
+    lprobs = original(NGramRepeatBlock(3, use_extension=False), tokens, torch.zeros(1, 9), 1, 1, 5)
+    assert (lprobs == 0).all()
+
+
+CONFIG = {"ema_decay": 0.75, "ema_seed_model": None, "ema_update_freq": 1, "ema_start_update": 0}
+
+
+def counting_model(weight, count):
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, weight)
+    model.register_buffer("count", torch.tensor(count))
+    return model
+
+
+@pytest.mark.parametrize("fp32", [False, True])
+def test_integers_are_taken_over(fp32):
+    average = EMA(counting_model(4.0, 3), SimpleNamespace(**CONFIG, ema_fp32=fp32))
+    average.step(counting_model(8.0, 5), updates=1)
+    assert average.get_model().weight.item() == 0.75 * 4 + 0.25 * 8
+    assert average.get_model().count.item() == 5
+    assert average.get_model().count.dtype == torch.int64
+
+
+def test_names_to_skip_are_kept():
+    average = EMA(counting_model(4.0, 3), SimpleNamespace(**CONFIG, ema_fp32=False), skip_keys=["weight"])
+    average.step(counting_model(8.0, 5), updates=1)
+    assert (average.get_model().weight.item(), average.get_model().count.item()) == (8, 5)
+
+
+def test_integers_are_refused_unpatched(monkeypatch):
+    unpatched(monkeypatch, EMA, "__init__")
+    average = EMA(counting_model(4.0, 3), SimpleNamespace(**CONFIG, ema_fp32=False))
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        average.step(counting_model(8.0, 5), updates=1)
