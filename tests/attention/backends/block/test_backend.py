@@ -7,6 +7,7 @@ from fairseq_poolingformer.attention import (
     band_attention,
 )
 from fairseq_poolingformer.attention.backends.block import backend as block_backend
+from fairseq_poolingformer.attention.dropout import KeepMask
 from tests.attention.calls import (
     outputs_and_gradients,
     tensors,
@@ -30,3 +31,17 @@ def test_float16_scores_are_scaled_before_they_are_rounded(monkeypatch):
     )
     assert torch.isfinite(out).all()
     assert all(torch.isfinite(g).all() for g in grads)
+
+
+def test_no_two_pairs_of_blocks_share_their_dropout(monkeypatch):
+    """Neither in a lane, nor between windows, global keys, global queries, and heads of other dilations."""
+    places, like = [], KeepMask.like
+    monkeypatch.setattr(KeepMask, "like", lambda self, x, place=(): places.append(place) or like(self, x, place))
+    query, key, value = tensors(1, 2, 1300, 1300, 4)
+    global_mask = torch.arange(1300)[None] % 130 == 7
+    window = Window(600, dilation=(1, 2))
+    out = band_attention(query, key, value, window=window, global_mask=global_mask, dropout_p=0.5, backend="block")
+    forward = list(places)
+    out.sum().backward()
+    assert len(forward) == len(set(forward)) > 20
+    assert sorted(places) == sorted(2 * forward)
