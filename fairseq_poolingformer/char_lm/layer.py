@@ -10,7 +10,7 @@ from fairseq import utils
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Window, band_attention
-from fairseq_poolingformer.attention.score_terms.causal import content_to_distance, distance_bias, log_span_mask
+from fairseq_poolingformer.attention.score_terms.relative_bias import content_to_distance, distance_bias, log_span_mask
 from fairseq_poolingformer.char_lm.relative_positions import LearnedPositions, ProjectedPositions
 from fairseq_poolingformer.settings import per_layer
 from fairseq_poolingformer.training.recompute import SeededDropout

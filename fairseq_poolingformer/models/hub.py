@@ -8,16 +8,31 @@ from typing import Any
 
 import torch
 from fairseq import utils
+from fairseq.data import Dictionary
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from omegaconf import open_dict
 from torch import Tensor
 
-from fairseq_poolingformer.models.dictionary_bpe import DictionaryBPE
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 from fairseq_poolingformer.weights.marks import MASK
 
 logger = logging.getLogger(__name__)
+
+
+class DictionaryBPE:
+    """A data folder's tokenizer behind fairseq's interface for BPEs: text to a line of symbols and back."""
+
+    def __init__(self, tokenizer: Tokenizer, dictionary: Dictionary) -> None:
+        self.tokenizer, self.dictionary = tokenizer, dictionary
+
+    def encode(self, text: str) -> str:
+        """Symbols separated by spaces."""
+        return " ".join(self.dictionary[index] for index in self.tokenizer.encode(text))
+
+    def decode(self, line: str) -> str:
+        """Text of symbols separated by spaces."""
+        return self.tokenizer.decode([self.dictionary.index(symbol) for symbol in line.split()])
 
 
 class PoolingformerHubInterface(GeneratorHubInterface):

@@ -16,9 +16,8 @@ from fairseq_poolingformer.attention.backends.reference import log_denominator, 
 from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm
 from fairseq_poolingformer.attention.dropout import DropoutAt, KeepMask
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
-from fairseq_poolingformer.attention.merging import merge_softmax
 from fairseq_poolingformer.attention.patterns import Window
-from fairseq_poolingformer.attention.sharding.exchange import narrowed, shifted
+from fairseq_poolingformer.attention.sharding.exchange import merge_softmax, narrowed, shifted
 
 SLOTS = 2  # the dimension of tokens, pools and global tokens in (B, H, …, D)
 

@@ -19,10 +19,9 @@ from torch import Tensor
 from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.dropout import DropoutAt, dropout_seed
 from fairseq_poolingformer.attention.functional import band_attention
-from fairseq_poolingformer.attention.merging import merge_softmax
 from fairseq_poolingformer.attention.patterns import Window
 from fairseq_poolingformer.attention.rotary import Rotary
-from fairseq_poolingformer.attention.sharding.exchange import Route, Rows, exchange, narrowed, shifted
+from fairseq_poolingformer.attention.sharding.exchange import Route, Rows, exchange, merge_softmax, narrowed, shifted
 from fairseq_poolingformer.attention.sharding.global_tokens import SLOTS, GlobalPairs
 from fairseq_poolingformer.attention.sharding.halo import Halo, Reach, pools_among
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from fairseq_poolingformer.attention.sharding import Ranks
 from fairseq_poolingformer.attention.sharding.exchange import stacked
-from fairseq_poolingformer.models.dictionary_bpe import DictionaryBPE
+from fairseq_poolingformer.models.hub import DictionaryBPE
 from fairseq_poolingformer.patching import set_within
 from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig, CheckedTask
 from fairseq_poolingformer.tasks.summarization import PAIRS, QUERY, pair_array

@@ -1,10 +1,14 @@
-"""A learned score for each head and distance, pair by pair."""
+"""Scores by distance, pair by pair, and those of causal models."""
+
+import math
 
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import RelativePositionBias
+from fairseq_poolingformer.attention import RelativePositionBias, Window, band_attention
 from fairseq_poolingformer.attention.call import Pairs
+from fairseq_poolingformer.attention.score_terms.relative_bias import content_to_distance, distance_bias, log_span_mask
+from tests.attention.calls import ON_CPU, outputs_and_gradients, tensors
 
 
 def naive(table, distance):
@@ -47,3 +51,156 @@ def test_pairs_that_differ_from_row_to_row():
 def test_a_table_without_a_middle_column_is_refused(shape):
     with pytest.raises(ValueError, match=r"table must be \(H, 2k \+ 1\)"):
         RelativePositionBias(torch.zeros(shape))
+
+
+def leaf(*shape, seed=5):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def gradients(out, inputs):
+    direction = torch.randn(out.shape, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
+    return out, *torch.autograd.grad(out, inputs, direction)
+
+
+def assert_same(actual, expected, tolerance=1e-12):
+    for number, (a, e) in enumerate(zip(actual, expected, strict=True)):
+        torch.testing.assert_close(a, e, atol=tolerance, rtol=0, msg=lambda m, n=number: f"{n}: {m}")
+
+
+def weighted(weights, values):
+    """Vectors' mean with some weights."""
+    total = sum(weights)
+    return sum(w / total * x for w, x in zip(weights, values, strict=True))
+
+
+def transformer_xl(q, k, v, u, w, table, offset, dilations, left):
+    """Dai et al. 2019 §3.3: A_ij = (a) + (b) + (c) + (d), query by query and key by key."""
+    batch, heads, queries, width = q.shape
+    rows = []
+    for b in range(batch):
+        for h in range(heads):
+            for t in range(queries):
+                i, weights, values = t + offset, [], []
+                for j in range(max(0, i - left * dilations[h]), i + 1):
+                    if (i - j) % dilations[h]:
+                        continue
+                    r = table[h, i - j]
+                    a = q[b, h, t] @ k[b, h, j] + q[b, h, t] @ r + u[h] @ k[b, h, j] + w[h] @ r
+                    weights.append(torch.exp(a / math.sqrt(width)))
+                    values.append(v[b, h, j])
+                rows.append(weighted(weights, values))
+    return torch.stack(rows).view(q.shape)
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize(("dilations", "left"), [((1, 1), 4), ((1, 2), 3)])
+@pytest.mark.usefixtures("small_blocks")
+def test_relative_positions_are_transformer_xls(backend, dilations, left):
+    (q, k, v), u, w, table = tensors(2, 2, 7, 11, 3), leaf(2, 3), leaf(2, 3, seed=6), leaf(2, 11, 3, seed=7)
+    inputs, scale = [q, k, v, u, w, table], 3**-0.5
+    terms = [content_to_distance(table, 4), distance_bias(scale * (table @ (w - u)[..., None])[..., 0])]
+    window = Window(left, 0, dilations)
+    out = band_attention(q + u[:, None], k, v, window=window, score_terms=terms, query_offset=4, backend=backend)
+    assert_same(gradients(out, inputs), gradients(transformer_xl(*inputs, 4, dilations, left), inputs))
+
+
+def adaptive_span(q, k, v, z, shared, offset, longest, ramp):
+    """Sukhbaatar et al. 2019 §2.2 with GAA's span (its eq. 1): weights times m, divided by their sum."""
+    batch, heads, queries, width = q.shape
+    rows = []
+    for b in range(batch):
+        for h in range(heads):
+            span = longest * (z[h] * (1 - shared) + shared)
+            for t in range(queries):
+                i = t + offset
+                masks = [((ramp + span - (i - j)) / ramp).clamp(0, 1) for j in range(i + 1)]
+                weights = [m * torch.exp(q[b, h, t] @ k[b, h, j] / math.sqrt(width)) for j, m in enumerate(masks)]
+                rows.append(weighted(weights, v[b, h, : i + 1]))
+    return torch.stack(rows).view(q.shape)
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize(("z", "shared"), [((0.11, 0.42), 0.07), ((0.0, 0.25), 0.0), ((0.0, 0.0), 0.5)])
+@pytest.mark.usefixtures("small_blocks")
+def test_adaptive_span_multiplies_and_renormalizes(backend, z, shared):
+    """In the second and third case some masks are exactly 0 and 1: there torch.clamp lets the gradient pass."""
+    z = torch.tensor(z, dtype=torch.float64, requires_grad=True)
+    shared = torch.tensor(shared, dtype=torch.float64, requires_grad=True)
+    q, k, v = tensors(2, 2, 6, 14, 3)
+    inputs = [q, k, v, z, shared]
+    terms = [distance_bias(log_span_mask(12 * (z * (1 - shared) + shared), ramp=3, num_distances=14))]
+    out = band_attention(q, k, v, window=Window(14, 0), score_terms=terms, query_offset=8, backend=backend)
+    assert_same(gradients(out, inputs), gradients(adaptive_span(*inputs, 8, 12, 3), inputs))
+
+
+def test_span_mask_by_hand():
+    """Ramp 4, span 1: m is 1, 1, ¾, ½, ¼, 0 and hidden at distances 0 to 6, and its slope ¼ at 1 to 5."""
+    span = torch.ones(1, dtype=torch.float64, requires_grad=True)
+    mask = log_span_mask(span, ramp=4, num_distances=7)
+    expected = torch.tensor([[1, 1, 3 / 4, 1 / 2, 1 / 4, 0, 0]], dtype=torch.float64)
+    torch.testing.assert_close(mask.exp(), expected)
+    (slope,) = torch.autograd.grad(mask, span, torch.tensor([[0.0, 0, 1, 1, 1, 0, 0]], dtype=torch.float64))
+    torch.testing.assert_close(slope, torch.tensor([(4 / 3 + 2 + 4) / 4], dtype=torch.float64))
+    mask = log_span_mask(span, ramp=4, num_distances=7).exp()
+    for distance, expected in enumerate((0, 1, 1, 1, 1, 1, 0)):
+        (slope,) = torch.autograd.grad(mask[0, distance], span, retain_graph=True)
+        torch.testing.assert_close(slope, torch.full((1,), expected / 4, dtype=torch.float64))
+
+
+def gradient_at_a_mask_of_0(backend, dtype, device="cpu"):
+    """The gradient of spans that leave a mask of exactly 0, with scores of ±30: weights as small as 1e-20·e^-60."""
+    inputs = [x.detach().to(device, torch.float16) for x in tensors(1, 2, 40, 40, 8)]
+    inputs[0] *= 10
+    span = torch.tensor([0.0, 8.0], device=device, requires_grad=True)
+    x = [y.to(dtype).requires_grad_() for y in inputs]
+    terms = [distance_bias(log_span_mask(span.to(torch.promote_types(dtype, torch.float32)), 16, 40))]
+    out = band_attention(*x, window=Window(40, 0), score_terms=terms, backend=backend)
+    return torch.autograd.grad((out.double() ** 2).sum(), span)[0]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float16, 0.03)])
+def test_the_gradient_at_a_mask_of_exactly_0_fits_narrow_numbers(dtype, tolerance):
+    expected = gradient_at_a_mask_of_0("reference", torch.float64)
+    torch.testing.assert_close(gradient_at_a_mask_of_0("block", dtype), expected, atol=0, rtol=tolerance)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("rows", [31, 40])
+def test_both_terms_in_blocks(rows):
+    """A table may be longer than the text, or end before the window does where the text ends too."""
+    table, span = leaf(2, rows, 4), torch.tensor([2.5, 17.0], dtype=torch.float64, requires_grad=True)
+    inputs = tensors(2, 2, 30, 31, 4)
+    padding = torch.arange(31) >= torch.tensor([31, 20])[:, None]
+
+    def run(backend):
+        terms = [content_to_distance(table, 45), distance_bias(log_span_mask(span, 6, rows))]
+        out = band_attention(
+            *inputs,
+            window=Window(45, 0),
+            key_padding_mask=padding,
+            score_terms=terms,
+            query_offset=1,
+            backend=backend,
+        )
+        return gradients(out, [*inputs, table, span])
+
+    assert_same(run("block"), run("reference"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_finite_where_a_weight_all_but_vanishes(dtype):
+    q, k, v = tensors(2, 2, 40, 40, 16, dtype)
+    # m is 1e-7 at distance 12: float16 would have it 0
+    span = torch.tensor([4 + 1e-6, 30.0], requires_grad=True)
+    table = torch.randn(2, 40, 16).to(dtype).requires_grad_()
+    out, *grads = outputs_and_gradients(
+        [q, k, v],
+        extra=[span, table],
+        window=Window(40, 0),
+        score_terms=[content_to_distance(table, 40), distance_bias(log_span_mask(span, 8, 40))],
+        backend="block",
+    )
+    assert torch.isfinite(out).all()
+    assert [grad.dtype for grad in grads] == [dtype, dtype, dtype, torch.float32, dtype]
+    assert all(torch.isfinite(grad).all() for grad in grads)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from fairseq_poolingformer.attention import Pooling, RelativePositionBias, TwoLevelAttention, Window
 from fairseq_poolingformer.attention.rotary import Rotary, pool_positions
-from fairseq_poolingformer.attention.score_terms.causal import distance_bias
+from fairseq_poolingformer.attention.score_terms.relative_bias import distance_bias
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 from tests.attention.calls import FAST, assert_equals_reference, right_padding, tensors
 from tests.attention.naive import attend, pool, pool_centres, rotate, sees, sees_pool

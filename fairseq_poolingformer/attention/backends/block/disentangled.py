@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends.block.diagonals import Diagonals
 from fairseq_poolingformer.attention.backends.block.lanes import KEYS_PER_BLOCK, Lane, take
-from fairseq_poolingformer.attention.backends.block.terms import BlockPair, TermOfGroup
+from fairseq_poolingformer.attention.backends.block.terms import BlockPair, Diagonals, TermOfGroup
 from fairseq_poolingformer.attention.backends.plan import LOG2E, softmax_dtype
 from fairseq_poolingformer.attention.call import term_tensors
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition

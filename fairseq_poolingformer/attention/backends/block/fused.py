@@ -14,10 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends.block.diagonals import Diagonals
 from fairseq_poolingformer.attention.backends.block.disentangled import ProductsOfBlocks
 from fairseq_poolingformer.attention.backends.block.lanes import KEYS_PER_BLOCK, KeyBlock, Lane, QueryGroup, take_index
-from fairseq_poolingformer.attention.backends.block.terms import term_of_group
+from fairseq_poolingformer.attention.backends.block.terms import Diagonals, term_of_group
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, dense
 from fairseq_poolingformer.attention.call import Pairs, ScoreTerm
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition

@@ -8,7 +8,7 @@ import torch
 from fairseq_poolingformer.attention import DisentangledPosition, RelativePositionBias, Window, band_attention
 from fairseq_poolingformer.attention.backends.triton import arguments
 from fairseq_poolingformer.attention.call import term_tensors
-from fairseq_poolingformer.attention.score_terms.causal import content_to_distance, distance_bias, log_span_mask
+from fairseq_poolingformer.attention.score_terms.relative_bias import content_to_distance, distance_bias, log_span_mask
 from tests.attention.backends.triton.test_backend import (
     DEVICE,
     INTERPRETED,

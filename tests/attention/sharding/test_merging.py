@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fairseq_poolingformer.attention import DropoutAt, Window, band_attention
-from fairseq_poolingformer.attention.merging import merge_softmax
 from fairseq_poolingformer.attention.sharding import merged_over_ranks
+from fairseq_poolingformer.attention.sharding.exchange import merge_softmax
 from tests.attention.sharding.ranks import assert_same, in_threads
 
 
