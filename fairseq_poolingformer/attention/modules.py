@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -197,7 +197,7 @@ class TwoLevelAttention(nn.Module):
         if self.one_softmax:
             key_of_one = self._split(self.k_proj(x))
             pools = self._pools(key_of_one, global_tokens, key_padding_mask, score_terms, rotary)
-            near = {"window": self.window, "score_terms": score_terms, "scale": self.scale, **masks}
+            near: dict[str, Any] = {"window": self.window, "score_terms": score_terms, "scale": self.scale, **masks}
             lse = band_attention(query_of_one, key, key, return_lse=True, **near)[1]
             far_lse = band_attention(query_of_one, value=pools["key"], return_lse=True, **pools)[1]
             share, two = self._share_of_pools(lse, far_lse, global_tokens), band_weights(query_of_one, **pools)
@@ -244,7 +244,7 @@ class TwoLevelAttention(nn.Module):
             near, lse = y
             pools = self._pools(key, global_tokens, padding_mask, score_terms, rotary)
             pooled_values, _ = pool_keys(value, self.pooling, padding_mask=padding_mask)
-            how = {"dropout_p": dropout_p, "backend": self.backend, "self_check": self.self_check}
+            how: dict[str, Any] = {"dropout_p": dropout_p, "backend": self.backend, "self_check": self.self_check}
             far, far_lse = band_attention(query, value=pooled_values, return_lse=True, **pools, **how)
             share = self._share_of_pools(lse, far_lse, global_tokens)
             y = torch.lerp(near.to(share.dtype), far.to(share.dtype), share).to(query.dtype)
@@ -283,7 +283,10 @@ class TwoLevelAttention(nn.Module):
             "window": self.pooled_window,
             "pooling": self.pooling,
             "key_padding_mask": unseen.of_pool == 0,
-            "score_terms": (unseen, *(term.of_pools(self.pooling.kernel_size) for term in score_terms)),
+            "score_terms": (
+                unseen,
+                *(cast(RelativePositionBias, term).of_pools(self.pooling.kernel_size) for term in score_terms),
+            ),
             "scale": self.scale,
         }
 
