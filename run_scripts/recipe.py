@@ -37,8 +37,7 @@ class Settings:
     pooled_layers: int = 2  # the last ones, which have two levels; the others see one window
     window: int = 32  # w1, tokens on each side
     pooled_window: int = 256  # w2
-    kernel_size: int = 5  # κ
-    stride: int = 4  # ξ
+    pool: int = 4  # tokens that are pooled to one key
     block: int = 2048  # bytes of an example
     batch: int = 8
     steps: int = 2000
@@ -54,14 +53,13 @@ class Settings:
 # The model.
 
 
-def window_of_equal_cost(channels: int, window: int, pooled_window: int, stride: int) -> int:
+def window_of_equal_cost(window: int, pooled_window: int, pool: int) -> int:
     """The window (tokens on each side) of a layer that takes as many multiply-adds as one of two levels.
 
-    A key that a token sees costs 2d of them, in its score and in the output. Two levels see 2·w1 + 1 and 2·w2/ξ + 1
-    keys; level two's projections, d² for a query and d²/ξ each for pooled keys and values, cost (1 + 2/ξ)·d/2 keys.
+    A key that a token sees costs 2d of them, in its score and in the output. Two levels see 2·w1 + 1 tokens and 2·w2
+    in pools; in one softmax level two has no projections of its own.
     """
-    keys = (2 * window + 1) + (2 * pooled_window / stride + 1) + (1 + 2 / stride) * channels / 2
-    return round((keys - 1) / 2)
+    return window + pooled_window // pool
 
 
 class Layer(nn.Module):
@@ -71,8 +69,9 @@ class Layer(nn.Module):
         super().__init__()
         d, levels = settings.channels, {}
         if pooled_window is not None:
-            pooling = Pooling(settings.kernel_size, settings.stride)
-            levels = {"pooled_window": Window(pooled_window), "pooling": pooling}
+            pooling = Pooling(settings.pool, settings.pool)
+            levels = {"pooled_window": Window(pooled_window), "pooling": pooling, "pool_type": "mean"}
+            levels["pool_merge"] = "softmax"  # the papers' level two has projections of its own, and "sum"
         self.attention = TwoLevelAttention(d, settings.heads, window=Window(window), dropout=settings.dropout, **levels)
         self.feed = nn.Sequential(nn.Linear(d, 4 * d), nn.GELU(), nn.Linear(4 * d, d))
         self.first_norm, self.second_norm = nn.LayerNorm(d), nn.LayerNorm(d)
@@ -88,7 +87,7 @@ class Model(nn.Module):
 
     def __init__(self, settings: Settings, two_levels: bool) -> None:
         super().__init__()
-        wide = window_of_equal_cost(settings.channels, settings.window, settings.pooled_window, settings.stride)
+        wide = window_of_equal_cost(settings.window, settings.pooled_window, settings.pool)
         upper = (settings.window, settings.pooled_window) if two_levels else (wide, None)
         lower = settings.layers - settings.pooled_layers
         kinds = [(settings.window, None)] * lower + [upper] * settings.pooled_layers
@@ -181,7 +180,7 @@ def save(path: Path, state: dict) -> None:
 def train(paths: Sequence[Path], folder: Path, settings: Settings, device: str) -> dict[str, list[float]]:
     """Train both systems, or go on; the bits of each evaluation by system."""
     data, valid = read(paths, settings.block)
-    wide = window_of_equal_cost(settings.channels, settings.window, settings.pooled_window, settings.stride)
+    wide = window_of_equal_cost(settings.window, settings.pooled_window, settings.pool)
     names = {"two levels": True, f"window {wide}": False}
     models, optimizers = {}, {}
     for name, two_levels in names.items():
