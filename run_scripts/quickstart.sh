@@ -207,10 +207,9 @@ cat <<TEXT
 Done. All is in $out. So small a model reads what it was made to read: docs/quickstart.md says how, and
 what it cannot do. The papers start from BART's weights: run_scripts/summarization/arxiv_4k.sh --help
 
-With documents of your own, in JSON lines with "article" and "abstract":
+With documents of your own, in JSON, CSV or folders of texts, and any model of transformers, or demo for this one:
 
-  . $venv/bin/activate
-  poolingformer-preprocess arxiv_pubmed --train train.jsonl --valid valid.jsonl --test test.jsonl \\
-      --sentencepiece-model $demo/tokenizer/sentencepiece.model --output-folder my-data
-  run_scripts/quickstart.sh data=my-data out=my-run
+  pip install '$root[finetune]'
+  poolingformer finetune demo my-documents --output-folder my-run
+  poolingformer summarize --checkpoint my-run paper.txt
 TEXT

@@ -16,11 +16,18 @@ from fairseq_poolingformer.command import load_fairseq
 
 
 def checkpoint_of(path: Path) -> Path:
-    """The checkpoint a path names: ``model.pt`` of a folder that ``poolingformer finetune`` or ``convert`` made."""
+    """The checkpoint a path names: ``model.pt`` of a folder that ``poolingformer convert`` made."""
     if (path / "model.pt").is_file():
         path /= "model.pt"
     _require_checkpoint(path)
     return path
+
+
+def is_of_transformers(path: Path) -> bool:
+    """Whether a path is a folder that transformers saved, as ``poolingformer finetune`` leaves, or a name on a hub."""
+    if path.is_dir():
+        return (path / "config.json").is_file() and not any(path.glob("*.pt"))
+    return not path.exists() and not path.is_absolute() and not path.suffix and len(path.parts) == 2
 
 
 def _require_checkpoint(path: Path) -> None:

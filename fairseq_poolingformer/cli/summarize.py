@@ -16,7 +16,7 @@ import torch
 
 from fairseq_poolingformer.attention.sharding import Ranks
 from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, data_folder, load
-from fairseq_poolingformer.cli.models import checkpoint_of
+from fairseq_poolingformer.cli.models import checkpoint_of, is_of_transformers
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.command import UsageError, finite, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.patches import processes
@@ -35,6 +35,13 @@ from fairseq_poolingformer.weights.heads import class_of
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
 OTHER_COMMANDS = {"long_masked_lm": "eval-mlm DATA-FOLDER", "char_lm": "sample-lm"}  # of tasks without predictions
 
+GENERATION = {  # options of a search -> fairseq's default, and the name that transformers has
+    "beam": (5, "num_beams"),
+    "lenpen": (2.0, "length_penalty"),
+    "max_length": (256, "max_new_tokens"),
+    "min_length": (1, "min_new_tokens"),
+    "no_repeat_ngram_size": (0, "no_repeat_ngram_size"),
+}
 _EPILOG = """\
 examples:
   poolingformer-summarize --checkpoint run/checkpoint_best.pt paper.txt report.txt
@@ -59,6 +66,11 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.demo and args.data_folder is not None:
         raise UsageError("--data-folder goes with --checkpoint; --demo's model has its own tokenizer")
+    if args.checkpoint is not None and is_of_transformers(args.checkpoint):
+        _summarize_by_transformers(args)
+        return
+    for name, (usual, _) in GENERATION.items():
+        setattr(args, name, usual if getattr(args, name) is None else getattr(args, name))
     is_first = not under_torchrun() or os.environ["RANK"] == "0"  # which reads and writes
     documents = [(name, read_text(name)) if is_first else None for name in args.files]
     with processes_of_torchrun(args.device) as ranks:
@@ -98,6 +110,38 @@ def _summarize(args: argparse.Namespace, documents: list[Any], ranks: Ranks | No
                 print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
 
 
+def _summarize_by_transformers(args: argparse.Namespace) -> None:
+    """Write the summaries of a model of transformers; what is not given is its ``generation_config.json``'s."""
+    if under_torchrun():
+        raise UsageError("torchrun divides documents among processes for checkpoints of fairseq alone")
+    _require_writer(args.checkpoint)
+    documents = [(name, read_text(name)) for name in args.files]
+    from transformers import AutoModelForSeq2SeqLM, logging
+
+    from fairseq_poolingformer.huggingface import summarize
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    place = str(args.checkpoint)
+    model = AutoModelForSeq2SeqLM.from_pretrained(place, dtype=DTYPES[args.precision]).to(args.device)
+    asked = {theirs: getattr(args, name) for name, (_, theirs) in GENERATION.items()}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    summaries = summarize([text for _, text in documents], model, batch_size=args.batch_size, **asked)
+    for (name, _), summary in zip(documents, summaries, strict=True):
+        line = " ".join(summary.split())
+        print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
+
+
+def _require_writer(folder: Path) -> None:
+    """Refuse a folder of transformers whose model writes nothing."""
+    config = read_json(folder / "config.json") if folder.is_dir() else {}
+    architecture = class_of(config) if isinstance(config, dict) else ""
+    task, auto = next((found for end, found in TASKS.items() if architecture.endswith(end)), ("", None))
+    if task not in ("", "summarization", "translation", "feature-extraction"):
+        loads = f"{auto or architecture} of transformers loads it"
+        raise ValueError(f"{folder}: a model for {task}, which writes no summaries; {loads}")
+
+
 def processes_of_torchrun(device: str) -> contextlib.AbstractContextManager[Ranks | None]:
     """The processes that torchrun has started, which share documents within the block; None for one alone."""
     if not under_torchrun():
@@ -123,7 +167,9 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="UTF-8 text, one document a file; - reads standard input")
     model = parser.add_mutually_exclusive_group()
-    model.add_argument("--checkpoint", type=Path, help="a checkpoint of task long_summarization, or of fairseq's BART")
+    text = "a folder of poolingformer finetune or of transformers, a name on the Hub, a checkpoint of task "
+    text += "long_summarization, or of fairseq's BART"
+    model.add_argument("--checkpoint", type=Path, metavar="MODEL", help=text)
     model.add_argument(
         "--demo",
         action="store_true",
@@ -135,23 +181,17 @@ def make_parser() -> argparse.ArgumentParser:
         type=Path,
         help="folder with dictionary and tokenizer/; default: the checkpoint's folder, else its training data's",
     )
-    add("--beam", type=positive, default=5, help="beam size (default: %(default)s)")
-    add("--lenpen", type=finite, default=2.0, help="length penalty; longer with more (default: %(default)s)")
-    add(
-        "--max-length",
-        type=positive,
-        default=256,
-        metavar="N",
-        help="the most tokens of a summary, with <s> and without </s>, as --max-len-b (default: %(default)s)",
-    )
-    add(
-        "--min-length",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="the fewest, counted in the same way (default: %(default)s)",
-    )
-    add("--no-repeat-ngram-size", type=natural, default=0, metavar="N", help="never repeat N tokens (default: off)")
+    group = parser.add_argument_group("search (default: of a folder of transformers, its generation_config.json)")
+    texts = {
+        "beam": (positive, "N", "beam size"),
+        "lenpen": (finite, "F", "length penalty; longer with more"),
+        "max_length": (positive, "N", "the most tokens of a summary, with <s> and without </s>, as --max-len-b"),
+        "min_length": (positive, "N", "the fewest, counted in the same way"),
+        "no_repeat_ngram_size": (natural, "N", "never repeat N tokens; 0: they may"),
+    }
+    for name, (kind, metavar, text) in texts.items():
+        text += f" (default of fairseq's checkpoints: {GENERATION[name][0]})"
+        group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=text)
     add("--batch-size", type=positive, default=1, metavar="N", help="documents at a time (default: %(default)s)")
     add_device_options(parser)
     return parser
@@ -199,13 +239,6 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
 
 def _of_summarizer(path: Path) -> tuple[Path, str | None]:
     """The checkpoint that a path names, and the task of its training."""
-    if (path / "config.json").is_file() and not any(path.glob("*.pt")):
-        config = read_json(path / "config.json")
-        architecture = class_of(config) if isinstance(config, dict) else ""
-        task, auto = next((found for end, found in TASKS.items() if architecture.endswith(end)), ("", None))
-        if task not in ("", "summarization", "translation", "feature-extraction"):
-            loads = f"{auto or architecture} of transformers loads it"
-            raise ValueError(f"{path}: a model for {task}, which writes no summaries; {loads}")
     checkpoint = checkpoint_of(path)
     trained = _trained_task(checkpoint)
     known = registry.tasks().get(trained)
