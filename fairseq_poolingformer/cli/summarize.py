@@ -27,9 +27,9 @@ from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.data_folder import DataFolder, tokenizer_config
 from fairseq_poolingformer.text.gpt2_bpe import GPT2_FILES
+from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.tokenizers import is_saved
 from fairseq_poolingformer.weights.card import TASKS
-from fairseq_poolingformer.weights.files import read_json
 from fairseq_poolingformer.weights.heads import class_of
 
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
@@ -134,8 +134,7 @@ def _summarize_by_transformers(args: argparse.Namespace) -> None:
 
 def _require_writer(folder: Path) -> None:
     """Refuse a folder of transformers whose model writes nothing."""
-    config = read_json(folder / "config.json") if folder.is_dir() else {}
-    architecture = class_of(config) if isinstance(config, dict) else ""
+    architecture = class_of(read_json_file(folder / "config.json")) if folder.is_dir() else ""
     task, auto = next((found for end, found in TASKS.items() if architecture.endswith(end)), ("", None))
     if task not in ("", "summarization", "translation", "feature-extraction"):
         loads = f"{auto or architecture} of transformers loads it"

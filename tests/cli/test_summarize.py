@@ -6,7 +6,9 @@ import sys
 
 import pytest
 import torch
+from transformers import AutoModelForSeq2SeqLM
 
+from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.cli import convert, summarize
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.models import PoolingformerBART
@@ -184,7 +186,20 @@ def test_a_classifier_of_transformers_is_named(tmp_path, files, capsys):
     assert summarize.main(["--checkpoint", str(tmp_path), "--device", "cpu", str(files[0])]) == 1
     error = capsys.readouterr().err
     assert "a model for text-classification, which writes no summaries; AutoModelForSequenceClassification of" in error
-    for text in ('{"architectures": ["BartForConditionalGeneration"]}', '{"architectures": [{}]}', "[]"):
+    for text, message in (('{"architectures": [{}]}', "model_type"), ("[]", "config.json: must hold an object")):
         (tmp_path / "config.json").write_text(text)
         assert summarize.main(["--checkpoint", str(tmp_path), "--device", "cpu", str(files[0])]) == 1
-        assert "convert a Hugging Face folder with poolingformer-convert to-fairseq" in capsys.readouterr().err
+        assert message in capsys.readouterr().err
+
+
+def test_a_folder_of_transformers_writes_as_its_generation_config_says(tmp_path, files, capsys):
+    folder = tiny_huggingface.folder(tmp_path / "model", "bart")
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    model.generation_config.update(max_new_tokens=9, num_beams=2)
+    model.save_pretrained(folder)
+    short = tmp_path / "short.txt"
+    short.write_text("the he in")
+    for flags, length in (((), 9), (("--max-length", "4"), 4)):
+        assert summarize.main(["--checkpoint", str(folder), "--device", "cpu", str(short), *flags]) == 0
+        expected = huggingface.summarize("the he in", folder, num_beams=2, max_new_tokens=length)[0]
+        assert capsys.readouterr().out == " ".join(expected.split()) + "\n"
