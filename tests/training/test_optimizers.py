@@ -64,6 +64,22 @@ def test_moments_of_half_precision_parameters_are_float32(dtype):
     torch.testing.assert_close(parameter.detach(), torch.full((3,), 0.99, dtype=dtype))
 
 
+def test_a_state_of_another_type_goes_on_as_its_own():
+    """As fairseq loads one from a checkpoint: neither moved nor converted."""
+    found = []
+    for changes in (False, True):
+        parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0, 3.0], dtype=torch.float16))
+        optimizer = FusedAdamW([parameter], lr=0.01, fused=True)
+        for gradient in (0.5, -0.25):
+            parameter.grad = torch.full_like(parameter, gradient)
+            optimizer.step()
+            if changes:
+                state = optimizer.state[parameter]
+                state |= {name: value.double() for name, value in state.items()} | {"step": state["step"].item()}
+        found.append(parameter.detach())
+    assert torch.equal(*found)
+
+
 @pytest.fixture
 def losses(monkeypatch):
     """The loss of every update, as the trainer logs it."""
