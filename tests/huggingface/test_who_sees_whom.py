@@ -15,7 +15,7 @@ from transformers.masking_utils import (
 )
 
 from fairseq_poolingformer.cli.who_sees_whom import main
-from fairseq_poolingformer.huggingface import who_sees_whom
+from fairseq_poolingformer.huggingface import PoolingformerBertModel, who_sees_whom
 from tests.huggingface.test_band import DECODER, ENCODER, LAYERS, WIDE
 
 MODELS = {
@@ -44,6 +44,22 @@ def test_models_that_do_as_their_configuration_says(name):
         windows = {"ModernBert": (5, 5), "Mistral": (4, 0), "Qwen3": (4, 0), "Gemma3Text": (4, 0)}
         windows["EmbeddingGemma"] = (2, 2)
         assert reaches[0] == windows.get(name, (reaches[1][0],) * 2)
+
+
+def test_long_models_have_no_findings():
+    """Their layers have each row's tokens first, whatever the side of its padding."""
+    short = model("Bert")
+    levels = {
+        "window_size": "3",
+        "pooled_window_size": "8",
+        "pooled_layers": "1",
+        "global_tokens": 0,
+        "pooled_init": "copy",
+    }
+    (one, two), findings = who_sees_whom(PoolingformerBertModel.from_short(short, **levels), (30,))
+    assert findings == []
+    assert one == (3, 3)
+    assert 8 < two[0] < 29
 
 
 def broken(how):
