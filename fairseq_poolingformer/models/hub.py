@@ -15,7 +15,7 @@ from omegaconf import open_dict
 from torch import Tensor
 
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
-from fairseq_poolingformer.weights.marks import MASK
+from fairseq_poolingformer.weights.special_tokens import MASK
 
 logger = logging.getLogger(__name__)
 

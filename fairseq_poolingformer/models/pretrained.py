@@ -18,7 +18,7 @@ from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
 from fairseq_poolingformer.settings import TwoLevels, set_defaults
 from fairseq_poolingformer.weights.loading import adapt_state_dict
-from fairseq_poolingformer.weights.marks import match_marks
+from fairseq_poolingformer.weights.special_tokens import match_special_tokens
 
 Architecture = tuple[Callable[[argparse.Namespace], None], Mapping[str, Any]]
 
@@ -108,5 +108,5 @@ class LoadsCheckpoints:
             settings = TwoLevels.of(self.args)
             start = {name: getattr(settings, name) for name in ("pooled_init", "position_init")}
             own = self.state_dict()
-            match_marks(own, state_dict)
+            match_special_tokens(own, state_dict)
             adapt_state_dict(own, state_dict, self.encoder.dictionary.pad() + 1, **start)

@@ -29,7 +29,7 @@ from fairseq_poolingformer.settings import PAPER_LAYERS, TwoLevelFlags
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.optimizers import HEAD
 from fairseq_poolingformer.weights.loading import is_new
-from fairseq_poolingformer.weights.marks import NAMES, encode_names
+from fairseq_poolingformer.weights.special_tokens import NAMES, encode_names
 
 
 class PoolingformerRobertaEncoder(RobertaEncoder):

@@ -17,10 +17,10 @@ from fairseq_poolingformer.weights.bart import BART, LED, MBART, POOLINGFORMER_B
 from fairseq_poolingformer.weights.deberta import DEBERTA
 from fairseq_poolingformer.weights.family import OWN_ARCHS, Family, require_size
 from fairseq_poolingformer.weights.loading import COPIED, OFFSET, TASK_HEAD, copied, with_unused_rows
-from fairseq_poolingformer.weights.marks import NAMES as MARK_NAMES
-from fairseq_poolingformer.weights.marks import leave_out_marks
 from fairseq_poolingformer.weights.names import NAMES
 from fairseq_poolingformer.weights.roberta import LONGFORMER, POOLINGFORMER_ROBERTA, ROBERTA, XLM_ROBERTA
+from fairseq_poolingformer.weights.special_tokens import NAMES as MARK_NAMES
+from fairseq_poolingformer.weights.special_tokens import leave_out_special_tokens
 
 FAMILIES = {
     family.model_type: family
@@ -127,7 +127,7 @@ def to_huggingface(
             "training: train it first, or leave the level out with --drop-pooled"
         )
     state = dict(state)
-    notes += leave_out_marks(state) if drop_heads else []
+    notes += leave_out_special_tokens(state) if drop_heads else []
     state.pop(MARK_NAMES, None)
     family.modernize(state)
     embedding = next((state[name] for name in family.fairseq_tied if name in state), None)

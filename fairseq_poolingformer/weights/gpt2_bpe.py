@@ -17,7 +17,7 @@ from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS, read_s
 from fairseq_poolingformer.text.gpt2_bpe import END_OF_TEXT, byte_symbols
 from fairseq_poolingformer.weights import ConversionError, files
 from fairseq_poolingformer.weights.family import Family
-from fairseq_poolingformer.weights.marks import MASK, appended, count_marks
+from fairseq_poolingformer.weights.special_tokens import MASK, appended, count_special_tokens
 
 FILLER = "madeupword"  # fairseq's name for rows that only round up the size of a dictionary
 VERSION = "#version: 0.2"
@@ -87,7 +87,7 @@ def to_fairseq_files(vocab: Mapping[str, int], merges: list[str], rows: int) -> 
     for row in range(len(SPECIAL_SYMBOLS), rows):
         token = token_of.get(row, f"{FILLER}{row:06d}")
         symbols.append(str(encoder[token]) if token in encoder else token)
-    if count := count_marks(symbols):
+    if count := count_special_tokens(symbols):
         del symbols[-count:]
     if symbols and symbols[-1] == MASK:
         symbols.pop()

@@ -10,7 +10,7 @@ from transformers import XLMRobertaTokenizer
 
 from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
-from fairseq_poolingformer.weights.unigram import has_unigrams
+from fairseq_poolingformer.weights.sentencepiece_model import has_unigrams
 from tests.text.tiny_gpt2 import train_sentencepiece
 
 LINES = [

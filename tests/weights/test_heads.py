@@ -16,7 +16,7 @@ from fairseq_poolingformer.text.labels import AMOUNT, SEVERAL
 from fairseq_poolingformer.weights import ConversionError, convert
 from fairseq_poolingformer.weights.files import read_training, write_checkpoint
 from fairseq_poolingformer.weights.heads import head_of_fairseq
-from fairseq_poolingformer.weights.marks import NAMES
+from fairseq_poolingformer.weights.special_tokens import NAMES
 from tests.models import tiny_huggingface
 from tests.tasks.folders import SYMBOLS, random_wikihop, write, write_wikihop
 from tests.tasks.test_document_tasks import ENCODERS, make

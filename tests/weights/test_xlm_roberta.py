@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, XLMRobertaTokenizer
 from fairseq_poolingformer.models import PoolingformerRoberta
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer, load_tokenizer
-from fairseq_poolingformer.weights import ConversionError, files, sentencepiece_model, unigram
+from fairseq_poolingformer.weights import ConversionError, files, sentencepiece_model
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
 
@@ -176,7 +176,7 @@ def test_as_many_pieces_as_xlm_r_has_are_quick():
     vocab = [*([token, 0.0] for token in SPECIAL_SYMBOLS), *([f"piece{n}", -1.0] for n in range(250_000))]
     tokenizer = {"model": {"vocab": vocab}, "normalizer": {"type": "Precompiled", "precompiled_charsmap": ""}}
     begin = time.process_time()
-    proto = unigram.sentencepiece_model(Path("tokenizer.json"), tokenizer)
+    proto = sentencepiece_model.sentencepiece_model(Path("tokenizer.json"), tokenizer)
     assert time.process_time() - begin < 15
     assert proto.count(b"piece") == 250_000
 

@@ -11,7 +11,13 @@ from fairseq_poolingformer.tasks.wikihop.task import WikihopTask
 from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.weights.convert import to_huggingface
 from fairseq_poolingformer.weights.files import write_checkpoint
-from fairseq_poolingformer.weights.marks import NAMES, UNNAMED, decode_names, encode_names, match_marks
+from fairseq_poolingformer.weights.special_tokens import (
+    NAMES,
+    UNNAMED,
+    decode_names,
+    encode_names,
+    match_special_tokens,
+)
 from tests.tasks.folders import random_wikihop, write_wikihop
 from tests.tasks.test_document_tasks import ENCODERS, make
 
@@ -38,21 +44,21 @@ def test_rows_go_by_name_and_the_log_says_which_are_new(caplog):
     own, state = named("[x]", "[z]", "[y]"), named("[y]", "[x]", "[w]")
     state["a.embed_tokens.weight"] = state["a.embed_tokens.weight"] + 100
     with caplog.at_level(logging.INFO):
-        match_marks(own, state)
+        match_special_tokens(own, state)
     assert state["a.embed_tokens.weight"].flatten().tolist() == [100, 101, 102, 103, 105, 5, 104]
     assert decode_names(state[NAMES]) == ("[x]", "[z]", "[y]")
     assert "newly initialized: the embeddings of [z]" in caplog.text
-    assert "left out, since this task has no such marks: [w]" in caplog.text
+    assert "left out, since this task has no such tokens: [w]" in caplog.text
 
 
 def test_sizes_that_marks_do_not_explain_stay_for_the_model_to_refuse():
     own, state = named("[x]"), named("[x]", "[y]")
     state["a.embed_tokens.weight"] = state["a.embed_tokens.weight"][:-1]
-    match_marks(own, state)
+    match_special_tokens(own, state)
     assert len(state["a.embed_tokens.weight"]) == 5
     assert decode_names(state[NAMES]) == ("[x]",)
     unnamed = {"a.embed_tokens.weight": torch.zeros(4 + len(UNNAMED), 1)}
-    match_marks({"a.embed_tokens.weight": torch.zeros(4, 1)}, unnamed)  # a model without marks, which might be words
+    match_special_tokens({"a.embed_tokens.weight": torch.zeros(4, 1)}, unnamed)  # or words
     assert len(unnamed["a.embed_tokens.weight"]) == 4 + len(UNNAMED)
 
 
@@ -79,7 +85,10 @@ def test_a_checkpoint_from_before_a_mark_gives_the_same_logits(folder, tmp_path,
     assert not any(NAMES in name for name in converted.state)
     found, words = converted.state["longformer.embeddings.word_embeddings.weight"], len(weights[EMBEDDING]) - len(MARKS)
     assert torch.equal(found, weights[EMBEDDING][:words] if has_names else weights[EMBEDDING])
-    assert any("left out the embeddings of the task's marks: [q], " in note for note in converted.notes) == has_names
+    assert (
+        any("left out the embeddings of the task's special tokens: [q], " in note for note in converted.notes)
+        == has_names
+    )
 
 
 def test_a_mark_that_the_task_lacks_is_left_out_in_words(folder, monkeypatch, caplog):
@@ -89,7 +98,7 @@ def test_a_mark_that_the_task_lacks_is_left_out_in_words(folder, monkeypatch, ca
     _, _, older = make(folder, "wikihop", *ENCODERS[0])
     with caplog.at_level(logging.INFO):
         older.load_state_dict(newer.state_dict(), strict=True)
-    assert "left out, since this task has no such marks: [new]" in caplog.text
+    assert "left out, since this task has no such tokens: [new]" in caplog.text
     assert torch.equal(older.state_dict()[EMBEDDING], newer.state_dict()[EMBEDDING][:-1])
     unnamed = {name: value for name, value in newer.state_dict().items() if name != NAMES}
     with pytest.raises(ValueError, match="dictionary must be the checkpoint's own"):
