@@ -123,12 +123,6 @@ def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
     return parser
 
 
-def parser_of(task: str) -> argparse.ArgumentParser:
-    """Return the parser for a task; some have options of their own."""
-    scores = _scores_of(task)
-    return scores.make_parser("poolingformer-score") if hasattr(scores, "run") else make_parser()
-
-
 def run(args: argparse.Namespace, task: str, scores: ModuleType) -> None:
     """Print the figures and write them to ``--json``."""
     from fairseq_poolingformer.tasks.shared.estimates import intervals

@@ -83,7 +83,7 @@ def answer(
     Returns:
         For each question ``answer``, its ``start`` and ``end`` in characters of the context, its probability ``score``,
         and ``no_answer_score``, the least probability of a segment that it has none; where that is higher, the answer
-        is empty.
+        is empty; a model of poolingformer finetune has a threshold of its own.
     """
     model, tokenizer = _loaded(model, tokenizer, AutoModelForQuestionAnswering)
     if not isinstance(question, str):
@@ -130,7 +130,9 @@ def answer(
             if score > best["score"]:
                 begin, end = _characters(segments[number], whole, start, stop)
                 best = {"answer": context[begin:end], "start": begin, "end": end, "score": score}
-    return {**(empty | {"score": least} if least > best["score"] else best), "no_answer_score": least}
+    threshold = getattr(model.config, "no_answer_threshold", 0.5)  # finetune's, the best of its validation
+    is_none = least > threshold * (least + best["score"])
+    return {**(empty | {"score": least} if is_none else best), "no_answer_score": least}
 
 
 def best_span(start: Tensor, end: Tensor, in_context: Tensor, longest: int) -> tuple[int, int, float, float]:

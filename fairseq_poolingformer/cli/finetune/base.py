@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoTokenizer
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.huggingface.families import FAMILIES, family_of
-from fairseq_poolingformer.huggingface.short_models import WINDOWED, why_not
+from fairseq_poolingformer.huggingface.short_models import why_not
 from fairseq_poolingformer.settings import as_text, layer_numbers, per_layer
 from fairseq_poolingformer.text.digests import digest_of
 from fairseq_poolingformer.weights import files, sentencepiece_model
@@ -175,6 +175,3 @@ def equal_cost(config: Any) -> str:
     pooled = layer_numbers(config.pooled_layers)
     more = [round(level_two[layer] / config.pool_stride + 0.375 * config.hidden_size) for layer in range(layers)]
     return ",".join(str(level_one[layer] + more[layer] * (layer in pooled)) for layer in range(layers))
-
-
-__all__ = ["DEMO", "SYSTEMS", "WINDOWED", "Base", "equal_cost", "find"]

@@ -45,7 +45,10 @@ Figures = dict[str, dict[str, float]]  # name -> mean, low, high
 
 @dataclass
 class Task:
-    """A task; ``Data`` are its examples, and predictions a list that has one for each example.
+    """A task; predictions are a list that has one for each example.
+
+    Each has ``features``: the inputs of examples or of their segments, with labels; ``decode``: the predictions that
+    outputs say; ``figures``: the official ones; ``baselines``: predictions without a neural network, by name.
 
     Attributes:
         batch, lr, epochs: of a training; the rate is for that many examples an update.
@@ -77,21 +80,9 @@ class Task:
         """What makes a batch of features."""
         return DataCollatorWithPadding(self.tokenizer)
 
-    def features(self, examples: Sequence[Any]) -> list[dict]:
-        """The inputs of examples or of their segments, with labels."""
-        raise NotImplementedError
-
-    def decode(self, examples: Sequence[Any], features: list[dict], outputs: Any) -> list:
-        """The predictions that a model's outputs say."""
-        raise NotImplementedError
-
     def smaller(self, logits: Any, labels: Any) -> Any:
         """What of a batch's outputs :meth:`decode` needs."""
         return logits
-
-    def figures(self, examples: Sequence[Any], predictions: list) -> dict[str, float]:
-        """The official figures."""
-        raise NotImplementedError
 
     def evaluate(self, split: str, predictions: list) -> Figures:
         """The official figures of a split with their 95% intervals."""
@@ -102,10 +93,6 @@ class Task:
             for name, value in figures.items()
             if isinstance(value, float)
         }
-
-    def baselines(self, examples: Sequence[Any]) -> dict[str, list]:
-        """Predictions without a neural network."""
-        raise NotImplementedError
 
     def lines(self, examples: Sequence[Any], predictions: list) -> list[str]:
         """The lines of a file of predictions."""
