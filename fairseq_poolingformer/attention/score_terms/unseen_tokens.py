@@ -37,8 +37,9 @@ class UnseenTokens(ScoreTerm):
     @cached_property
     def of_pool(self) -> Tensor:
         """(B, P) the tokens of each pool that count, wherever the query is."""
-        size = self.pooling.kernel_size
-        return F.pad(self.counted, (0, -self.counted.size(1) % size)).unflatten(1, (-1, size)).sum(2)
+        size, num_tokens = self.pooling.kernel_size, self.counted.size(1)
+        start = size * torch.arange(self.pooling.num_pools(num_tokens), device=self.counted.device)
+        return self._before[:, (start + size).clamp(max=num_tokens)] - self._before[:, start]
 
     @cached_property
     def partial(self) -> Tensor:

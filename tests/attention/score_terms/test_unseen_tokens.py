@@ -12,6 +12,7 @@ from fairseq_poolingformer.attention import Pooling, RelativePositionBias, TwoLe
 from fairseq_poolingformer.attention.rotary import Rotary, pool_positions
 from fairseq_poolingformer.attention.score_terms.relative_bias import distance_bias
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
+from fairseq_poolingformer.attention.sharding import Shard
 from tests.attention.calls import FAST, assert_equals_reference, right_padding, tensors
 from tests.attention.naive import attend, pool, pool_centres, rotate, sees, sees_pool
 from tests.dropped import assert_dropped, identity
@@ -231,6 +232,26 @@ def test_the_operator_with_other_terms_offsets_and_windows(small_blocks, padded)
             assert_equals_reference(tensors(2, 2, 31, 13, 4), "block", extra, score_terms=terms, **arguments)
 
 
+@torch.no_grad()
+def test_exported_it_takes_any_length():
+    class Masked(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = build()
+
+        def forward(self, x, padding):
+            return self.layer(x, key_padding_mask=padding)
+
+    def inputs(tokens):
+        return torch.randn(2, tokens, C).double(), right_padding([tokens, tokens - 4], tokens)
+
+    length, module = torch.export.Dim("length", min=5, max=4096), Masked()
+    exported = torch.export.export(module, inputs(30), dynamic_shapes=({1: length}, {1: length})).module()
+    for tokens in (5, 41, 64):
+        x, padding = inputs(tokens)
+        torch.testing.assert_close(exported(x, padding), module(x, padding), atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -254,5 +275,7 @@ def test_other_refusals():
     x, unseen = torch.zeros(1, 9, C).double(), UnseenTokens(Window(1), Pooling(3, 3), torch.ones(1, 9).bool())
     with pytest.raises(ValueError, match="a UnseenTokens has no scores for pools"):
         build()(x, score_terms=(unseen,))
+    with pytest.raises(ValueError, match="'softmax' does not compute documents in parts"):
+        build()(x, shard=Shard.of(1, 9))
     with pytest.raises(ValueError, match="counts 3 pools"):
         assert_equals_reference(tensors(1, 2, 9, 9, 4), "block", window=Window(3), score_terms=(unseen,))
