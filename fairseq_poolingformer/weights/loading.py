@@ -165,9 +165,13 @@ def fit(
     reason = "the model has no separate global projections"
     _leave_out(state, (n for n in lacking if ".self_attn.global_" in n), reason, logging.WARNING)
     copies = copied(own, state, COPIED if pooled_init == "random" else COPIED | POOLED)
+    silent = []
+    if pooled_init == "copy-zero-values":
+        silent = [name for name in copies if "self_attn.pooled_v_proj" in name]
+        state.update({name: torch.zeros_like(own[name]) for name in silent})
+        # T5's heads may be wider than the model, whose queries and keys of level two then stay random
+        copies = {name: x for name, x in copies.items() if name not in silent and x.shape == own[name].shape}
     state.update(copies)
-    silent = [name for name in copies if "self_attn.pooled_v_proj" in name and pooled_init == "copy-zero-values"]
-    state.update({name: torch.zeros_like(copies.pop(name)) for name in silent})
     fresh = [name for name in own if name not in state and (is_new(name) or any(part in name for part in new))]
     state.update({name: own[name].clone() for name in fresh})
     if copies:
