@@ -53,7 +53,8 @@ def ask_what_is_missing() -> None:
     for name in COMMANDS:
         command = [scripts / "poolingformer", "completion", "bash"]
         if name != "completion":
-            options = {"preprocess": ["imdb", "--help"], "doctor": []}
+            options = {"preprocess": ["imdb", "--help"], "doctor": [], "who-sees-whom": ["MODEL"]}
+            options["finetune"] = ["MODEL", "DATA", "--output-folder", "run"]
             command = [scripts / f"poolingformer-{name}", *options.get(name, ["--help"])]
         done = subprocess.run(command, capture_output=True, text=True)
         if name in ("score", "doctor"):
