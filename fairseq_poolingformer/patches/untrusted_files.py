@@ -40,7 +40,6 @@ from fairseq_poolingformer.text.dictionary import read_entries
 from fairseq_poolingformer.text.sequences import check_dataset
 
 LONGEST = 1000  # characters of an error that are quoted
-WRONG_PARAMETERS = "Cannot load model parameters"  # begins the error, a plain Exception, of fairseq's trainer
 KINDS = {"model": "arch", "task": "task", "criterion": "criterion"}  # section of a configuration -> name in a Namespace
 NAMES = (*KINDS.values(), "optimizer", "_name")
 DDP, NO_DDP = "ddp_backend", "legacy_ddp"  # which no loss refuses; a model that is read is not trained by it

@@ -1,0 +1,75 @@
+"""Checkpoints: save, resume, generate and validate, and no silent fresh start."""
+
+import sys
+
+import pytest
+from fairseq import checkpoint_utils, options
+from fairseq.trainer import Trainer
+
+from tests.patches.helpers import (
+    TRANSLATION,
+    assert_same_parameters,
+    generate,
+    parse,
+    train,
+    unpatched,
+)
+
+
+def test_save_resume_generate_validate(corpus, tmp_path):
+    bleu = ["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}', "--best-checkpoint-metric", "bleu"]
+    bleu = [*bleu, "--maximize-best-checkpoint-metric", "--eval-bleu-detok", "space"]
+    ema = ["--store-ema", "--ema-fp32", "--ema-start-update", "1"]
+    train(corpus, tmp_path / "twice", "--max-update", 3, *bleu, *ema)
+    resumed = train(corpus, tmp_path / "twice", "--max-update", 6, *bleu, *ema)
+    assert resumed["optimizer_history"][-1]["num_updates"] == 6
+    assert_same_parameters(resumed, train(corpus, tmp_path / "once", "--max-update", 6, *bleu, *ema))
+
+    checkpoint = tmp_path / "twice" / "checkpoint_last.pt"
+    assert len(generate(corpus, checkpoint, "--batch-size", 4)) == 12
+    assert checkpoint_utils.load_ema_from_checkpoint(str(checkpoint))["model"].keys() == resumed["model"].keys()
+
+    from fairseq_cli.validate import main
+
+    arguments = [corpus, *TRANSLATION, "--path", checkpoint, "--batch-size", 4, "--cpu", "--num-workers", 0]
+    main(parse(options.get_validation_parser(), arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--restore-file", "absent.pt"],
+        ["--restore-file", "absent.pt", "--reset-optimizer", "--reset-dataloader"],
+        ["--restore-file", "."],
+        ["--finetune-from-model", "."],
+    ],
+)
+def test_missing_checkpoint_stops(corpus, tmp_path, arguments):
+    with pytest.raises(FileNotFoundError, match="--restore-file"):
+        train(corpus, tmp_path, "--max-update", 1, *arguments)
+    assert not (tmp_path / "checkpoint_last.pt").exists()
+
+
+def test_missing_checkpoint_trains_from_scratch_without_the_patch(corpus, tmp_path, monkeypatch):
+    unpatched(monkeypatch, Trainer, "load_checkpoint")
+    state = train(corpus, tmp_path, "--max-update", 1, "--restore-file", "absent.pt")
+    assert state["optimizer_history"][-1]["num_updates"] == 1
+
+
+def test_restore_and_finetune_keep_their_meaning(corpus, tmp_path):
+    first = tmp_path / "first" / "checkpoint_last.pt"
+    train(corpus, first.parent, "--max-update", 2)
+    restored = train(corpus, tmp_path / "restored", "--max-update", 3, "--restore-file", first)
+    assert restored["optimizer_history"][-1]["num_updates"] == 3
+    reset = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
+    restarted = train(corpus, tmp_path / "reset", "--max-update", 1, "--restore-file", first, *reset)
+    tuned = train(corpus, tmp_path / "tuned", "--max-update", 1, "--finetune-from-model", first)
+    assert_same_parameters(restarted, tuned)
+
+
+def test_errors_of_a_program_keep_their_tracebacks(capsys):
+    try:
+        raise ValueError("another")
+    except ValueError as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    assert "Traceback" in capsys.readouterr().err
