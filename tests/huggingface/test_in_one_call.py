@@ -100,6 +100,13 @@ def test_answers_are_whole_words_of_the_context(reader, tokenizer):
     assert any(each["answer"] for each in found)
 
 
+@pytest.mark.parametrize(("threshold", "is_answered"), [(0.0, False), (1.0, True)])
+def test_a_model_may_have_its_own_threshold_for_no_answer(reader, tokenizer, monkeypatch, threshold, is_answered):
+    monkeypatch.setattr(reader.config, "no_answer_threshold", threshold, raising=False)
+    found = answer("who", "the baker of the town is here", reader, tokenizer=tokenizer)
+    assert bool(found["answer"]) == is_answered
+
+
 def test_long_models_read_the_context_at_once(tokenizer):
     """And those with a decoder as much as both sides take."""
     cls, read = PoolingformerBartForQuestionAnswering, []
