@@ -16,7 +16,7 @@ from fairseq import options
 
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli import summarize
-from fairseq_poolingformer.models import division
+from fairseq_poolingformer.models import context_parallel
 from tests.models.tiny_bart import SIZES, USER_DIR, write_data_folder
 from tests.patches.helpers import in_processes, parse
 from tests.patches.test_contexts import assert_same, recorded
@@ -140,7 +140,7 @@ def test_processes_summarize_what_one_does_and_the_first_prints(folder, checkpoi
     assert len({line.split("\t")[1] for line in expected.splitlines()}) > 1
 
     def run(given):
-        with mock.patch.object(division, "divide", wraps=division.divide) as divide:
+        with mock.patch.object(context_parallel, "divide", wraps=context_parallel.divide) as divide:
             assert summarize.main(given) == 0
         assert divide.call_count == 1
 

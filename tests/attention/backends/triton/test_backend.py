@@ -27,7 +27,7 @@ from fairseq_poolingformer.attention.backends import self_check
 from fairseq_poolingformer.attention.backends.triton import arguments
 from fairseq_poolingformer.attention.call import Call
 from tests.attention.calls import outputs_and_gradients, random_arguments, right_padding, tensors
-from tests.attention.score_terms.test_causal import gradient_at_a_mask_of_0
+from tests.attention.score_terms.test_relative_bias import gradient_at_a_mask_of_0
 
 GAPS = torch.arange(43)[None] % 9 >= 4
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
