@@ -7,8 +7,10 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model
 from torch import nn
 
-import fairseq_poolingformer  # noqa: F401
+from fairseq_poolingformer import register
 from fairseq_poolingformer.text.dictionary import NUM_SYMBOLS
+
+register()  # also where fairseq came after the package
 
 
 @dataclass
