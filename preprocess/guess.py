@@ -91,6 +91,10 @@ def guess(data: str, given: Sequence[str], task: str | None = None, known: Colle
     else:
         records = reader.read(found["train"], options.reading_of(reading))
         often, columns = _columns(squad.questions(reader.each(records, reading.each) if reading.each else records))
+        first = next(iter(reader.read(found["train"], options.reading_of(reading))), None)
+        if not columns and first and first.data is None:
+            remedy = "; convert it with iconv -f LATIN1 -t UTF-8" if first.problem.startswith("not UTF-8") else ""
+            raise InputError(f"{first.file}, line {first.line}: {first.problem}{remedy}")
         if not reading.each:
             _check_names(data, columns, given)
         purpose = _purpose(data, often, given, task)

@@ -115,6 +115,12 @@ def test_splits_are_those_of_the_files(tmp_path):
     assert {split: len(list(one.records())) for split, one in found.corpus.splits.items()} == {"train": 12, "test": 12}
 
 
+def test_why_nothing_can_be_read(tmp_path):
+    (tmp_path / "data.csv").write_bytes(b"text,label\n" + "caf\xe9,1\n".encode("latin-1") * 12)
+    with pytest.raises(InputError, match=r"data.csv, line 2: not UTF-8.*; convert it with iconv -f LATIN1 -t UTF-8"):
+        guess(str(tmp_path / "data.csv"), [])
+
+
 def test_no_data(tmp_path):
     with pytest.raises(InputError, match="no records with columns"):
         guess(write(tmp_path / "data.jsonl", ("article", "abstract"), 0), [])
