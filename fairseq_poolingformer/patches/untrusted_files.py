@@ -43,10 +43,10 @@ LONGEST = 1000  # characters of an error that are quoted
 KINDS = {"model": "arch", "task": "task", "criterion": "criterion"}  # section of a configuration -> name in a Namespace
 NAMES = (*KINDS.values(), "optimizer", "_name")
 DDP, NO_DDP = "ddp_backend", "legacy_ddp"  # which no loss refuses; a model that is read is not trained by it
-# options that name what is opened, and those of the machine of the training
+# options that name what is opened
 PATHS = re.compile(
     r"(.*_)?(path|(log)?dir|file|folder|dict|dictionary|checkpoint|from|script|yaml|lexicon|json|codes|url|model)s?|"
-    r"wer_args|lang_to_offline_shard_ratio|extra_data|replace_unk|save_predictions|use_plasma_view|tpu"
+    r"wer_args|lang_to_offline_shard_ratio|extra_data|replace_unk|save_predictions"
 )
 LARGEST = 100_000  # characters of a literal, and items of a list in it
 OVERWRITE = "#fairseq:overwrite"  # ends the line of a symbol of a dictionary that may be there already
@@ -126,7 +126,7 @@ def restricted(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
 
 
 def defaults_of(kind: str, name: str | None) -> dict[str, Any]:
-    """Return the options of a model, a task or a criterion with their defaults; none where there is no such name."""
+    """Return the options of a model, task or criterion with their defaults; ``...`` where another option has it."""
     from fairseq import criterions, models, tasks
 
     registries = {
@@ -143,7 +143,7 @@ def defaults_of(kind: str, name: str | None) -> dict[str, Any]:
     if found is not None:
         found.add_args(parser)  # but those that are other options' by default, such as the seed
     fields = getattr(getattr(found, "__dataclass", None), "__dataclass_fields__", ())
-    return {**vars(settings), **dict.fromkeys(fields), **{each.dest: each.default for each in parser._actions}}
+    return {**vars(settings), **dict.fromkeys(fields, ...), **{each.dest: each.default for each in parser._actions}}
 
 
 def _of_command_line(given: Mapping[str, Any], defaults: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
@@ -159,13 +159,15 @@ def _kept(given: Mapping[str, Any], defaults: Mapping[str, Any], checkpoint: Pat
             kept[name] = str(data_folder(checkpoint, value))
         elif name == DDP:
             kept[name] = NO_DDP
-        elif isinstance(value, bool | int | float | None) and name not in ("use_plasma_view", "tpu"):
+        elif name in ("use_plasma_view", "tpu"):  # of the machine of the training
+            continue
+        elif isinstance(value, bool | int | float | None):
             kept[name] = value
         elif isinstance(value, Mapping):  # of a model within the model
             kept[name] = _kept(value, {}, checkpoint)
         elif not PATHS.fullmatch(name) and "${" not in str(value):
             kept[name] = value
-        elif name in defaults:
+        elif defaults.get(name, ...) is not ...:
             kept[name] = defaults[name]
     return kept
 

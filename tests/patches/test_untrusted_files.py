@@ -103,6 +103,17 @@ def test_every_option_that_names_a_file_is_known_as_one():
     assert {name for name in named if not PATHS.fullmatch(name)} == others
 
 
+def test_a_language_model_is_used_without_the_machine_of_its_training(text, tmp_path):
+    flags = ["--task", "language_modeling", "--arch", "transformer_lm", "--tokens-per-sample", 8, "--max-update", 1]
+    sizes = ["--decoder-layers", 1, "--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8, "--optimizer", "adam"]
+    more = ["--batch-size", 4, "--save-dir", tmp_path, "--disable-validation", "--cpu", "--num-workers", 0]
+    cfg = parse(options.get_training_parser(), [text, *flags, *sizes, *more])
+    distributed_utils.call_main(cfg, train_main)
+    path = tmp_path / "checkpoint_last.pt"
+    _, _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(text)})
+    assert task.args.tokens_per_sample == 8
+
+
 def test_a_path_takes_the_default_of_its_option(folder, good):
     state = {"cfg": {"task": {"_name": "speech_to_text", "config_yaml": "/etc/x.yaml"}}, "model": good[1]}
     assert restricted(state, folder / "x.pt")["cfg"]["task"]["config_yaml"] == "config.yaml"
