@@ -52,15 +52,12 @@ def parse(
     article_separator: str = "\n",
     summary_separator: str = " ",
     query_key: str = "",
-    replaced: Sequence[tuple[str, str]] = (),
     annotated: bool = True,
 ) -> Example | Reject:
     """Make an example of one line."""
     try:
         fields = read_object(record.data)
         article = _article(fields, article_keys, section_names, article_separator)
-        for old, new in replaced:
-            article = article.replace(old, new)
         query = query_of(fields, query_key)
         is_there = annotated or any(keys.under(fields, key) is not None for key in summary_keys)
         summary = summary_of(fields, summary_keys, summary_separator) if is_there else ""

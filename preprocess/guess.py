@@ -75,7 +75,7 @@ def guess(data: str, given: Sequence[str], task: str | None = None, known: Colle
     named = [data] if task in PRESETS else ["--train" if reading.valid or reading.test else "--data", data]
     reading.data, reading.train = (None, [data]) if named[0] == "--train" else (data, None)
     if reading.data:
-        found = presets.find_sources(task, [data], True)[0] if task in PRESETS else splits_of(data, unnamed=True)
+        found = presets.find_sources(task, [data], True) if task in PRESETS else splits_of(data, unnamed=True)
         if "train" not in found:
             raise InputError(f"{data}: only {' and '.join(sorted(found)) or 'nothing'} in it, and nothing to train on")
         if task not in PRESETS and not reading.each and not _own_options(given):

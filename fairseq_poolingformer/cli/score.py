@@ -38,7 +38,7 @@ examples:
   poolingformer-score --task question_answering predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz
   poolingformer-score --task document_classification predictions.jsonl --gold aclImdb/test
   poolingformer-score --task squad predictions.json --gold dev-v2.0.json --na-prob-file na_prob.json
-  poolingformer-score --task qmsum predictions.json --gold QMSum/data/ALL/jsonl/test.jsonl
+  poolingformer-score --task scrolls/qmsum predictions.json --gold qmsum.zip
   poolingformer-score --task scrolls submission.csv --gold scrolls/*.zip
 """
 
@@ -103,7 +103,7 @@ def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
     figures = {name: task.figures for name, task in registry.tasks().items() if task.figures}
     figures |= {SQUAD: "exact match and F1 of SQuAD v1.1 and v2.0, with thresholds"}
     figures |= {"|".join(SUITES): "the score, and the figures of each task"}
-    figures |= {"PRESET": "of what poolingformer-preprocess --help lists, such as qmsum: ROUGE, F1, accuracy, …"}
+    figures |= {"SUITE/TASK": "of what poolingformer-preprocess --help lists: ROUGE, F1, accuracy, …"}
     width = max(map(len, figures))
     parser = argparse.ArgumentParser(
         prog=prog,
