@@ -203,9 +203,7 @@ def _purpose(data: str, columns: Sequence[str], given: Sequence[str], task: str 
     asked_for = f" for --task {task}" if task else ""
     raise InputError(
         f"{data}: its columns are {shown}, which do not tell what to learn{asked_for}; name them: --article-key and "
-        "--summary-key, or --text-key and --label-key, or --tokens-key and "
-        "--labels-key; questions need question, context and answers; --columns names "
-        "those of a table without a header, --each lists of records"
+        "--summary-key, --text-key and --label-key, or --tokens-key and --labels-key"
     )
 
 

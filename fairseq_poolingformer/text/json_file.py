@@ -15,7 +15,10 @@ HEAD_BYTES = 512  # enough for every kind
 _TABLE = (
     "write its rows as JSON lines first, such as with pandas: read_{0}(FILE).to_json(OUT, orient='records', lines=True)"
 )
+_WORKBOOK = ("a workbook of Excel, or another document of Office", "save it as CSV in UTF-8")
+_IN_WORKBOOKS = (b"[Content_Types].xml", b"docProps/", b"_rels/", b"xl/")  # the first member of their zip archive
 _FIRST_BYTES = {
+    b"\xd0\xcf\x11\xe0": _WORKBOOK,
     b"PAR1": ("a Parquet file", _TABLE.format("parquet")),
     b"ARROW1": ("an Arrow file", _TABLE.format("feather")),
     b"\x28\xb5\x2f\xfd": ("a zstd file", "decompress it with zstd -d"),
@@ -79,6 +82,8 @@ def other_than_text(head: bytes, utf_8: bool = True) -> str | None:
     """Return what a file is and what to do with it; None where it may be text."""
     for first, (kind, remedy) in _FIRST_BYTES.items():
         if head.startswith(first) and (first != b"BZh" or head[4:10] == b"1AY&SY"):
+            if kind == "a zip archive" and head.startswith(_IN_WORKBOOKS, 30):
+                kind, remedy = _WORKBOOK
             return f"is {kind}; {remedy}"
     if head[257:262] == b"ustar":
         return "is a tar archive; unpack it with tar -x, and name the files in it"

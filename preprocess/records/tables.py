@@ -3,6 +3,7 @@
 import codecs
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -62,11 +63,14 @@ class _Lines:
 
 def rows(content: BinaryIO, name: str, reading: Reading, delimiter: str = "") -> Found:
     """Yield every row of a table as an object whose keys are the columns' names."""
-    head = content.peek(2**16).partition(b"\n")[0].decode("utf-8", "replace")
-    delimiter = delimiter or max(_DELIMITERS, key=head.count)
+    head = content.peek(2**16).partition(b"\n")[0].removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+    named = re.fullmatch('"?sep=(.)"?\r?', head)  # a line before the header, which tells Excel the delimiter
+    delimiter = named[1] if named else delimiter or max(_DELIMITERS, key=head.count)
     csv.field_size_limit(max(csv.field_size_limit(), reading.max_bytes))  # the process's; _Lines has a bound of its own
     quoting = csv.QUOTE_MINIMAL if reading.quotes else csv.QUOTE_NONE
     lines = _Lines(content, name, reading.max_bytes)
+    if named:
+        next(lines)
     reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
     columns = list(reading.columns)
     while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import importlib
 import json
 import os
 import shutil
@@ -109,7 +110,8 @@ def run(args: argparse.Namespace, stopping: Stopping) -> None:
     output, folder = args.output_folder, args.output_folder / "training"
     _check_place(output, args.data)
     with needing("finetune"), contextlib.ExitStack() as stack:
-        import sklearn  # noqa: F401 - noticed before any work
+        for library in ("nltk", "pyarrow", "rouge_score", "scipy", "sklearn"):  # whose lack is noticed before any work
+            importlib.import_module(library)
         import transformers
         from accelerate import PartialState
 

@@ -96,6 +96,7 @@ def fields(path, **reading):
         ('a,b\n1,"2\n3,4\n', r"x\.csv, line 2: a quotation mark opens a field in this row and nothing closes it"),
         ("a,b\n1,2\n".encode("utf-16"), r"x\.csv: is text in UTF-16; convert it with iconv"),
         (b"PK\x03\x04 no archive", r"x\.csv: is a zip archive"),
+        (b"PK\x03\x04".ljust(30, b"\0") + b"docProps/app.xml", r"x\.csv: is a workbook of Excel.*; save it as CSV"),
     ],
 )
 def test_tables_that_are_none(content, message, tmp_path):

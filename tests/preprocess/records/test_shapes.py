@@ -149,6 +149,7 @@ SHAPES = {
     "CSV": file("train.csv", table()),
     "CSV with a byte order mark": file("train.csv", "\ufeff" + table()),
     "CSV with semicolons": file("train.csv", table(";")),
+    "CSV that tells Excel its separator": file("train.csv", "\ufeffsep=|\r\n" + table("|")),
     "CSV without a header": with_keys(file("x.csv", table(header=False)), "--columns", "id", "document", "summary"),
     "CSV with other column names": with_keys(
         file("x.csv", table(rows=[{"k": "", "body": r["document"], "tl.dr": r["summary"]} for r in ROWS])),
