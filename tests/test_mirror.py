@@ -10,6 +10,7 @@ PACKAGES = ("attention", "text")
 # modules whose tests lie elsewhere, with the file or folder that has them
 ELSEWHERE = {
     "attention/backends/block/disentangled.py": "attention/score_terms/test_disentangled.py",
+    "attention/backends/block/terms.py": "attention/score_terms/test_disentangled.py",
     **{
         f"attention/backends/triton/{name}.py": "attention/backends/triton/test_backend.py"  # the backend runs them all
         for name in ("arguments", "backward", "forward", "launches", "terms", "tiles")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import torch
@@ -28,10 +29,28 @@ def sees_pool(i: int, j: int, *, left, right, kernel_size, stride, alignment) ->
     return start in starts_of_own_pools(i, left=left, right=right, kernel_size=kernel_size, stride=stride)
 
 
+def seen_by(*, window, pooling=None, global_mask=None, key_padding_mask=None, query_offset=0):
+    """Who sees whom in a call of the operator, as :func:`attend` asks it."""
+    sides = {"left": window.left, "right": window.right}
+
+    def seen(b, h, t, s):
+        i = query_offset + t
+        if key_padding_mask is not None and key_padding_mask[b, s]:
+            return False
+        if pooling is not None:
+            return sees_pool(i, s, **sides, **dataclasses.asdict(pooling))
+        if global_mask is not None and (global_mask[b, s] or (0 <= i < global_mask.size(1) and global_mask[b, i])):
+            return True
+        dilation = window.dilation if isinstance(window.dilation, int) else window.dilation[h]
+        return sees(i, s, **sides, dilation=dilation)
+
+    return seen
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, seen, scale: float, bias=None) -> Tensor:
     """One softmax a query over what ``seen(b, h, t, s)`` allows; zeros where it allows nothing."""
-    out = torch.zeros_like(q)
     batch, heads, queries, _ = q.shape
+    out = q.new_zeros(batch, heads, queries, v.size(-1))
     for b in range(batch):
         for h in range(heads):
             for t in range(queries):

@@ -1,12 +1,9 @@
 """Pairs of queries and keys as score terms read them: their distances, and one pair for each diagonal."""
 
-import dataclasses
-
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import RelativePositionBias
-from fairseq_poolingformer.attention.call import Pairs, ScoreTerm, of_heads, term_tensors
+from fairseq_poolingformer.attention.call import Pairs
 
 CPU = torch.device("cpu")
 
@@ -52,28 +49,3 @@ def test_pools_as_far_apart_as_the_queries_have_diagonals():
     pairs = Pairs(range(1, 10, 3), range(4), key_stride=3)
     assert pairs.by_diagonal().distance(CPU).tolist() == [[7, 4, 1, -2, -5, -8]]
     assert pairs.distance(CPU).tolist() == [[1, -2, -5, -8], [4, 1, -2, -5], [7, 4, 1, -2]]
-
-
-def test_tensors_of_a_term_are_its_fields_that_are_tensors():
-    @dataclasses.dataclass(frozen=True)
-    class Term(ScoreTerm):
-        first: torch.Tensor
-        number: int
-        absent: torch.Tensor | None
-        second: torch.Tensor
-
-        def scores(self, pairs):
-            return self.first
-
-    term = Term(torch.zeros(1), 3, None, torch.ones(2))
-    found = term_tensors(term)
-    assert list(found) == ["first", "second"]
-    assert found["second"] is term.second
-    assert term.why_not(None) is None
-
-
-def test_rows_of_some_heads():
-    table = torch.arange(8).view(4, 2)
-    assert of_heads(table, slice(1, 3), 4).tolist() == [[2, 3], [4, 5]]
-    assert of_heads(table[:1], slice(1, 3), 4).tolist() == [[0, 1]], "one row serves all heads"
-    assert term_tensors(RelativePositionBias(torch.zeros(2, 5))).keys() == {"table"}

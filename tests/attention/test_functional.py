@@ -69,43 +69,6 @@ def test_query_alignment_is_equations_6_and_7(backend, kind, kernel_size, stride
         torch.testing.assert_close(a, e, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("backend", FAST)
-@pytest.mark.parametrize("length", [1, 5, 33, 97, 200])
-@pytest.mark.parametrize(
-    "window", [Window(0), Window(4), Window(16, 0), Window(3, 7), Window(500), Window(2, 2, (1, 4))]
-)
-@pytest.mark.usefixtures("small_blocks")
-def test_windows(backend, length, window):
-    assert_equals_reference(tensors(2, 2, length, length, 5), backend, window=window)
-
-
-@pytest.mark.parametrize("backend", FAST)
-@pytest.mark.parametrize("alignment", ["grid", "query"])
-@pytest.mark.parametrize(("kernel_size", "stride"), [(5, 4), (4, 4), (2, 5), (1, 1), (9, 2)])
-@pytest.mark.parametrize("pooled_window", [0, 1, 20, 300])
-@pytest.mark.usefixtures("small_blocks")
-def test_pooled_windows(backend, alignment, kernel_size, stride, pooled_window):
-    pooling = Pooling(kernel_size, stride, alignment)
-    inputs = tensors(2, 2, 101, pooling.num_pools(101), 4)
-    padding = right_padding([inputs[1].size(2), 3], inputs[1].size(2))
-    assert_equals_reference(inputs, backend, window=Window(pooled_window), pooling=pooling, key_padding_mask=padding)
-
-
-@pytest.mark.parametrize("backend", FAST)
-@pytest.mark.parametrize("window", [Window(4), Window(6, 0), Window(2, 2, (2, 1, 3))])
-@pytest.mark.parametrize("offset", [0, 7, -4])
-@pytest.mark.usefixtures("small_blocks")
-def test_globals_padding_and_offset(backend, window, offset):
-    inputs = tensors(3, 3, 40, 61, 4)
-    global_mask = torch.zeros(3, 61, dtype=torch.bool)
-    global_mask[0, [0, 9, 10, 60]] = True
-    global_mask[1, 30] = True  # row 2 has none; row 1's is padding
-    padding = right_padding([61, 25, 1], 61)
-    assert_equals_reference(
-        inputs, backend, window=window, global_mask=global_mask, key_padding_mask=padding, query_offset=offset
-    )
-
-
 @pytest.mark.parametrize("backend", ON_CPU)
 @pytest.mark.parametrize(("alignment", "first_start"), [("grid", 0), ("query", -2)])
 @torch.no_grad()
@@ -154,6 +117,7 @@ def test_score_terms_and_their_gradients(backend, window):
 
 
 @pytest.mark.parametrize("backend", FAST)
+@pytest.mark.usefixtures("small_blocks")
 def test_random_sweep(backend):
     """Two hundred random calls over everything the operator takes, at odd sizes."""
     rng = random.Random(0)
@@ -178,20 +142,6 @@ def test_error_is_at_most_twice_that_of_plain_pytorch(backend, dtype, length):
     for a, p, g in zip(actual, plain, golden, strict=True):
         assert a.dtype == dtype
         assert (a - g).abs().max() <= 2 * (p - g).abs().max() + 1e-7
-
-
-@pytest.mark.parametrize("backend", FAST)
-def test_memory_around_the_tensors_is_never_read(backend):
-    def surrounded(x):
-        big = torch.full((x.size(0), x.size(1), x.size(2) + 64, x.size(3)), torch.nan, dtype=x.dtype)
-        big[:, :, 32:-32] = x.detach()
-        return big[:, :, 32:-32].requires_grad_()
-
-    inputs = tensors(1, 2, 70, 70, 8, torch.float32)
-    clean = outputs_and_gradients(inputs, window=Window(9), backend=backend)
-    dirty = outputs_and_gradients([surrounded(x) for x in inputs], window=Window(9), backend=backend)
-    for a, b in zip(clean, dirty, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("backend", FAST)
@@ -257,20 +207,6 @@ def test_dropout_gradients_belong_to_the_same_mask_in_every_key_block(lane):
         torch.testing.assert_close(a, e, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("alignment", ["grid", "query"])
-def test_dropout_gradients_of_pooled_keys(alignment):
-    pooling = Pooling(3, 2, alignment)
-
-    def run(query, key, value):
-        torch.manual_seed(3)
-        keys, hidden = pool_keys(key, pooling, kind="mean", padding_mask=right_padding([9], 11))
-        values, _ = pool_keys(value, pooling, kind="max", padding_mask=right_padding([9], 11))
-        arguments = {"window": Window(4), "pooling": pooling, "key_padding_mask": hidden}
-        return band_attention(query, keys, values, dropout_p=0.4, backend="block", **arguments)
-
-    assert torch.autograd.gradcheck(run, tensors(1, 1, 11, 11, 2))
-
-
 @pytest.mark.parametrize("backend", ON_CPU)
 def test_wide_window_is_full_attention(backend):
     q, k, v = (x.detach() for x in tensors(2, 3, 37, 37, 8))
@@ -329,20 +265,14 @@ def test_a_query_that_sees_nothing_returns_zeros(backend):
     [
         ({"query": torch.zeros(1, 2, 4)}, "query must be"),
         ({"query": [0.0]}, "query must be a Tensor, got list"),
-        ({"value": None}, "value must be a Tensor, got NoneType"),
-        ({"key_padding_mask": [[False] * 4]}, "key_padding_mask must be a Tensor, got list"),
         ({"global_mask": [[False] * 4]}, "global_mask must be a Tensor or a GlobalTokens, got list"),
         ({"window": 3}, "window must be a Window, got int"),
-        ({"pooling": 3}, "pooling must be a Pooling, got int"),
         ({"score_terms": [torch.zeros(2, 3)]}, "score_terms must be a ScoreTerm, got Tensor"),
         ({name: torch.zeros(1, 2, 4, 0) for name in ("query", "key", "value")}, "one channel"),
         ({"key": torch.zeros(1, 2, 4, 4, dtype=torch.float64)}, "key is torch.float64"),
         ({"value": torch.zeros(1, 2, 5, 4)}, "key and value"),
-        ({"query": torch.zeros(1, 2, 0, 4)}, "at least one position"),
-        ({"global_mask": torch.zeros(1, 5, dtype=torch.bool)}, "global_mask"),
         ({"key_padding_mask": torch.zeros(1, 4)}, "key_padding_mask"),
         ({"pooling": Pooling(1, 1), "global_mask": torch.zeros(1, 4, dtype=torch.bool)}, "leave it out"),
-        ({"pooling": Pooling(1, 1), "window": Window(1, 1, 2)}, "cannot be dilated"),
         ({"window": Window(1, 1, (1, 2, 3))}, "3 values for 2 heads"),
         ({"dropout_p": 1.0}, "dropout_p"),
         ({"backend": "cuda"}, "backend must be one of"),
@@ -460,11 +390,6 @@ def test_others_kernels_run_where_ours_fail_their_self_check(fails, picked, monk
     assert functional.fastest_backend(call, self_check=False)[0] == "triton"
 
 
-def _lse_of_dense_scores(query, key, seen):
-    scores = (query.size(-1) ** -0.5 * query @ key.transpose(-1, -2)).masked_fill(~seen, -torch.inf)
-    return scores.logsumexp(-1)
-
-
 @pytest.mark.parametrize("backend", ON_CPU)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_logarithms_of_the_denominators(backend, dtype):
@@ -478,7 +403,8 @@ def test_logarithms_of_the_denominators(backend, dtype):
     out, lse = band_attention(query, key, value, window=Window(1), return_lse=True, backend=backend, **masks)
     assert torch.equal(out, band_attention(query, key, value, window=Window(1), backend=backend, **masks))
     assert lse.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    expected = _lse_of_dense_scores(query.to(lse.dtype), key.to(lse.dtype), seen & ~padding)
+    scores = 0.5 * query.to(lse.dtype) @ key.to(lse.dtype).transpose(-1, -2)
+    expected = scores.masked_fill(~(seen & ~padding), -torch.inf).logsumexp(-1)
     torch.testing.assert_close(lse, expected, atol=1e-12 if dtype == torch.float64 else 3e-3, rtol=0)
     alone = band_attention(
         query, key, value, window=Window(1), return_lse=True, backend=backend, key_padding_mask=padding

@@ -10,22 +10,11 @@ from fairseq_poolingformer.attention import (
 )
 from fairseq_poolingformer.attention.global_tokens import FirstTokens
 from tests.attention.calls import (
-    FAST,
     ON_CPU,
-    assert_equals_reference,
     outputs_and_gradients,
     right_padding,
     tensors,
 )
-
-
-@pytest.mark.parametrize("backend", FAST)
-def test_global_tokens_that_are_padding_are_seen_by_nobody(backend):
-    global_mask = torch.zeros(2, 40, dtype=torch.bool)
-    global_mask[:, 30] = global_mask[0, 3] = True
-    padding = right_padding([40, 20], 40)  # the second row's only global token is padding
-    arguments = {"window": Window(3), "global_mask": global_mask, "key_padding_mask": padding}
-    assert_equals_reference(tensors(2, 2, 40, 40, 4), backend, **arguments)
 
 
 @pytest.mark.parametrize("backend", ON_CPU)

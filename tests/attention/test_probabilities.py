@@ -16,37 +16,15 @@ from fairseq_poolingformer.attention import (
     recorded_weights,
 )
 from tests.attention.calls import random_arguments
-from tests.attention.naive import sees, sees_pool
+from tests.attention.naive import attend, seen_by
 
 B, H, T, D = 2, 2, 23, 4
 
 
-def expected_weights(q, k, *, window, pooling=None, global_mask=None, key_padding_mask=None, query_offset=0):
-    """(B, H, T, S), one query after another, with the visibility of the papers."""
-    batch, heads, queries, head_dim = q.shape
-    keys = k.size(2)
-    global_mask = torch.zeros(batch, keys, dtype=torch.bool) if global_mask is None else global_mask
-    padding = torch.zeros(batch, keys, dtype=torch.bool) if key_padding_mask is None else key_padding_mask
-    sides = {"left": window.left, "right": window.right}
-
-    def seen(b, h, i, s):
-        if padding[b, s]:
-            return False
-        if pooling is not None:
-            geometry = {"kernel_size": pooling.kernel_size, "stride": pooling.stride, "alignment": pooling.alignment}
-            return sees_pool(i, s, **sides, **geometry)
-        own = 0 <= i < keys and global_mask[b, i]
-        return bool(global_mask[b, s] or own) or sees(i, s, **sides, dilation=window.head_dilations(heads)[h])
-
-    out = torch.zeros(batch, heads, queries, keys, dtype=q.dtype)
-    for b in range(batch):
-        for h in range(heads):
-            for t in range(queries):
-                shown = [s for s in range(keys) if seen(b, h, t + query_offset, s)]
-                if shown:
-                    scores = torch.stack([q[b, h, t] @ k[b, h, s] for s in shown]) / head_dim**0.5
-                    out[b, h, t, shown] = scores.softmax(0)
-    return out
+def expected_weights(q, k, **arguments):
+    """(B, H, T, S), one query after another, with the visibility of the papers; values that name their keys show it."""
+    names = torch.eye(k.size(2), dtype=q.dtype).expand(*k.shape[:3], -1)
+    return attend(q, k, names, seen_by(**arguments), q.size(-1) ** -0.5)
 
 
 def dense(weights):

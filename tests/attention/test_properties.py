@@ -5,9 +5,9 @@ import pytest
 import torch
 from hypothesis import given
 
-from fairseq_poolingformer.attention import POOL_TYPES, Pooling, Window, band_attention, pool_keys
+from fairseq_poolingformer.attention import Pooling, Window, band_attention
 from tests.attention import naive
-from tests.attention.calls import FAST, ON_CPU, assert_equals_reference, tensors
+from tests.attention.calls import ON_CPU, tensors
 
 
 @st.composite
@@ -38,54 +38,10 @@ def calls(draw, longest):
     return tensors(batch, heads, queries, keys, draw(st.integers(1, 5)), seed=draw(st.integers(0, 9))), arguments
 
 
-def sees(arguments):
-    """Who sees whom, as :func:`tests.attention.naive.attend` asks it."""
-    window, pooling, offset = arguments["window"], arguments.get("pooling"), arguments["query_offset"]
-    padding, is_global = arguments["key_padding_mask"], arguments.get("global_mask")
-    sides = {"left": window.left, "right": window.left if window.right is None else window.right}
-
-    def seen(b, h, t, s):
-        i = offset + t
-        if padding is not None and padding[b, s]:
-            return False
-        if pooling is not None:
-            kind = {"kernel_size": pooling.kernel_size, "stride": pooling.stride, "alignment": pooling.alignment}
-            return naive.sees_pool(i, s, **sides, **kind)
-        if is_global is not None and (is_global[b, s] or (0 <= i < is_global.size(1) and is_global[b, i])):
-            return True
-        dilation = window.dilation if isinstance(window.dilation, int) else window.dilation[h]
-        return naive.sees(i, s, **sides, dilation=dilation)
-
-    return seen
-
-
 @pytest.mark.parametrize("backend", ON_CPU)
 @given(call=calls(longest=9))
 def test_every_backend_is_the_naive_twin(backend, call):
     inputs, arguments = call
     inputs = [x.detach() for x in inputs]
-    expected = naive.attend(*inputs, sees(arguments), inputs[0].size(-1) ** -0.5)
+    expected = naive.attend(*inputs, naive.seen_by(**arguments), inputs[0].size(-1) ** -0.5)
     torch.testing.assert_close(band_attention(*inputs, backend=backend, **arguments), expected, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("backend", FAST)
-@given(call=calls(longest=150))
-def test_every_gradient_is_the_references(backend, call):
-    """Several blocks of queries."""
-    inputs, arguments = call
-    assert_equals_reference(inputs, backend, **arguments)
-
-
-@given(data=st.data(), kind=st.sampled_from(POOL_TYPES), alignment=st.sampled_from(["grid", "query"]))
-def test_pools_are_the_naive_twins(data, kind, alignment):
-    batch, heads, tokens = (data.draw(st.integers(1, most)) for most in (2, 3, 14))
-    kernel, stride = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))
-    padding = data.draw(masks(batch, tokens))
-    (x, _, _) = tensors(batch, heads, tokens, 1, 2)
-    sets = data.draw(st.sampled_from([1, heads]))
-    weight = tensors(1, 1, sets * kernel, 1, heads * 2, seed=1)[0][0, 0] if "ldconv" in kind else None
-    pooled, empty = pool_keys(x, Pooling(kernel, stride, alignment), kind=kind, padding_mask=padding, weight=weight)
-    starts = naive.pool_starts(tokens, kernel_size=kernel, stride=stride, alignment=alignment)
-    expected, expected_empty = naive.pool(x, starts, kernel_size=kernel, kind=kind, padding=padding, weight=weight)
-    torch.testing.assert_close(pooled, expected, atol=1e-12, rtol=0)
-    assert empty is None if padding is None else torch.equal(empty, expected_empty)

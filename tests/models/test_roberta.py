@@ -66,25 +66,6 @@ def test_equals_roberta_when_the_window_is_wide_and_level_two_is_off(folder):
     torch.testing.assert_close(of_masked, expected[masked], atol=2e-6, rtol=0)
 
 
-def test_a_global_mask_reaches_the_attention(folder):
-    _, model = build(folder, *SIZES, "--window-size", "3", "--pooled-layers", "none")
-    tokens = sentences([60])
-    at = torch.arange(60)[None]
-    with torch.no_grad():
-        default, _ = model(tokens, features_only=True)
-        same, _ = model(tokens, features_only=True, global_mask=at < 1)
-        other, _ = model(tokens, features_only=True, global_mask=at < 9)
-    assert torch.equal(default, same)
-    assert not torch.allclose(default, other, atol=1e-3)
-
-
-def test_every_layers_output_can_be_had(folder):
-    _, model = build(folder, *SIZES)
-    features, extra = model(sentences([20, 9]), features_only=True, return_all_hiddens=True)
-    assert [tuple(state.shape) for state in extra["inner_states"]] == [(20, 2, 32)] * 4
-    torch.testing.assert_close(extra["inner_states"][-1].transpose(0, 1), features)
-
-
 @pytest.fixture
 def roberta_state(folder):
     """The state dict of a fairseq RoBERTa with 20 positions."""
@@ -188,15 +169,3 @@ def test_a_frozen_model_computes_and_saves_what_the_other_does(folder):
     tokens = sentences([48, 20])
     with torch.no_grad():
         torch.testing.assert_close(frozen(tokens)[0], plain(tokens)[0], atol=1e-6, rtol=0)
-
-
-def test_checkpointed_activations_change_no_gradient(folder):
-    results = []
-    for flags in ([], ["--checkpoint-activations"]):
-        _, model = build(folder, *SIZES, *flags, "--window-size", "4", "--attention-dropout", "0.3")
-        model.train()
-        torch.manual_seed(5)
-        model(sentences([40, 23]))[0].square().sum().backward()
-        results.append([p.grad for p in model.parameters() if p.grad is not None])
-    for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a, b)

@@ -3,30 +3,11 @@
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import GlobalTokens, Pooling, RelativePositionBias, Window, band_attention
-from fairseq_poolingformer.attention.backends.plan import Plan, TermGradients, residue_classes, tensors_of
+from fairseq_poolingformer.attention import Pooling, RelativePositionBias, Window
+from fairseq_poolingformer.attention.backends.plan import TermGradients, residue_classes, tensors_of
 from fairseq_poolingformer.attention.patterns import visible_pairs
-from tests.attention.calls import tensors
 
 HEADS, QUERIES, KEYS = 4, 13, 21
-
-
-@pytest.fixture
-def plan_of(monkeypatch):
-    """The plan that the block backend makes of a call of the operator."""
-    plans, original = [], Plan.of
-
-    def of(call):
-        plans.append(original(call))
-        return plans[-1]
-
-    monkeypatch.setattr(Plan, "of", of)
-
-    def call(*inputs, **arguments):
-        band_attention(*inputs, backend="block", **arguments)
-        return plans[-1]
-
-    return call
 
 
 @pytest.mark.parametrize(
@@ -57,29 +38,6 @@ def test_residue_classes_have_every_pair_that_the_window_shows_once(window, pool
             seen[head, positions[:, None], keys] += of_class
     assert (queries == 1).all()
     assert torch.equal(seen, visible_pairs(window, pooling, HEADS, offset, QUERIES, KEYS).long())
-
-
-def test_a_plan_keeps_the_masks_of_its_call(plan_of):
-    """The caller may use a mask's memory again before the backward pass."""
-    padding = torch.arange(9).expand(2, 9) > torch.tensor([[8], [5]])
-    global_mask = torch.arange(9).expand(2, 9) == torch.tensor([[0], [6]])
-    before = padding.clone(), global_mask.clone()
-    arguments = {"window": Window(2), "global_mask": global_mask, "key_padding_mask": padding}
-    plan = plan_of(*tensors(2, 2, 9, 9, 4), **arguments)
-    padding.fill_(True)
-    global_mask.fill_(True)
-    assert torch.equal(plan.padding, before[0])
-    assert torch.equal(plan.hidden, before[0] | before[1])
-    assert torch.equal(plan.global_keys.mask, before[1])
-    assert plan.hidden_globals.tolist() == [[False], [True]], "the second row's global token is padding"
-
-
-def test_a_plan_without_masks_hides_nothing(plan_of):
-    plan = plan_of(*tensors(1, 2, 5, 5, 4), window=Window(2))
-    assert (plan.padding, plan.hidden, plan.hidden_globals, plan.global_keys) == (None,) * 4
-    tokens = GlobalTokens(torch.arange(5)[None] < 2)
-    plan = plan_of(*tensors(1, 2, 5, 5, 4), window=Window(2), global_mask=tokens)
-    assert torch.equal(plan.hidden, tokens.mask)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])

@@ -7,16 +7,9 @@ import torch
 
 from fairseq_poolingformer.attention import (
     Pooling,
-    RelativePositionBias,
     Window,
     band_attention,
-    pool_keys,
 )
-from tests.attention.calls import (
-    right_padding,
-    tensors,
-)
-from tests.attention.naive import attend, sees, sees_pool
 
 
 def test_reference_by_hand():
@@ -45,49 +38,6 @@ def test_reference_pooled_by_hand():
     v = torch.tensor([2.0, 4.0, 8.0], dtype=torch.float64).view(1, 1, 3, 1)
     out = band_attention(q, v, v, window=Window(1), pooling=Pooling(3, 2), backend="reference").flatten()
     torch.testing.assert_close(out, torch.tensor([2.0, 2.0, 3.0, 4.0, 6.0, 8.0], dtype=torch.float64))
-
-
-@pytest.mark.parametrize("dilation", [1, 2, (1, 3)])
-def test_reference_equals_loops_over_tokens(dilation):
-    q, k, v = (x.detach() for x in tensors(2, 2, 5, 9, 3))
-    global_mask = torch.zeros(2, 9, dtype=torch.bool)
-    global_mask[0, 0] = global_mask[0, 4] = True  # row 1 has none
-    padding = right_padding([9, 6], 9)
-    table = torch.randn(2, 5, dtype=torch.float64)
-
-    def seen(b, h, t, s):
-        i, d = t + 2, dilation if isinstance(dilation, int) else dilation[h]
-        through = sees(i, s, left=2, right=1, dilation=d) or global_mask[b, s] or global_mask[b, i]
-        return through and not padding[b, s]
-
-    bias = [[[table[h, max(-2, min(2, t + 2 - s)) + 2] for s in range(9)] for t in range(5)] for h in range(2)]
-    out = band_attention(
-        q,
-        k,
-        v,
-        window=Window(2, 1, dilation),
-        global_mask=global_mask,
-        key_padding_mask=padding,
-        score_terms=[RelativePositionBias(table)],
-        query_offset=2,
-        scale=0.7,
-        backend="reference",
-    )
-    torch.testing.assert_close(out, attend(q, k, v, seen, 0.7, bias), atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("alignment", ["grid", "query"])
-def test_reference_equals_loops_over_pools(alignment):
-    q, k, v = (x.detach() for x in tensors(1, 1, 13, 13, 2))
-    pooling = Pooling(3, 2, alignment)
-    pooled_keys, _ = pool_keys(k, pooling)
-    pooled_values, _ = pool_keys(v, pooling)
-    out = band_attention(q, pooled_keys, pooled_values, window=Window(4), pooling=pooling, backend="reference")
-
-    def seen(b, h, t, s):
-        return sees_pool(t, s, left=4, right=4, kernel_size=3, stride=2, alignment=alignment)
-
-    torch.testing.assert_close(out, attend(q, pooled_keys, pooled_values, seen, 2**-0.5), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("backend", ["reference", "block"])

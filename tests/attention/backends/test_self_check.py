@@ -117,12 +117,6 @@ def with_another_window(call):
     return block.run(replace(call, window=Window(call.window.left - 1, call.window.right)))
 
 
-def with_one_wrong_row(call):
-    out = block.run(call).clone()
-    out[1, 0, -1] = out[1, 0, -2]
-    return out
-
-
 def with_nan_in_a_gradient(call):
     class Nan(torch.autograd.Function):
         @staticmethod
@@ -151,11 +145,6 @@ def with_another_mask_backward(call):
     return reference_dropout(call) + other - other.detach()
 
 
-def with_other_logarithms(call):
-    out, lse = block.run(call)
-    return out, lse / 0.7
-
-
 def with_half_the_gradient_of_logarithms(call):
     out, lse = block.run(call)
     return out, 0.5 * lse + 0.5 * lse.detach()
@@ -173,7 +162,6 @@ def reference_dropout(call):
         ("window", lambda call: block.run(call) + torch.nan, "the output differs from the reference by nan"),
         ("window", with_another_window, "the output differs"),
         ("pools", with_another_window, "the output differs"),
-        ("window", with_one_wrong_row, "the output differs"),
         ("window", with_another_gradient("query", 1.2), "the gradient of query differs"),
         ("global tokens", with_another_gradient("key", 0.0), "the gradient of key differs"),
         ("dropout", with_another_gradient("value", 1.2), "the gradient of value differs"),
@@ -181,7 +169,7 @@ def reference_dropout(call):
         ("biases", without_term, "the output differs"),
         ("dropout", without_dropout, "dropout keeps 100% of the weights in place of 70%"),
         ("dropout", with_another_mask_backward, "the gradient of query differs"),
-        ("logarithms", with_other_logarithms, "the logarithms differ"),
+        ("logarithms", lambda call: (block.run(call)[0], block.run(call)[1] / 0.7), "the logarithms differ"),
         ("logarithms", with_half_the_gradient_of_logarithms, "the gradient of query differs"),
     ],
 )

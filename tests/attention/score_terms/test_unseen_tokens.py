@@ -258,8 +258,6 @@ def test_exported_it_takes_any_length():
         {"pooling": Pooling(5, 4)},
         {"pooling": Pooling(4, 4, "query")},
         {"pool_type": "max"},
-        {"pool_type": "ldconv"},
-        {"ldconv_heads": 2},
         {"mix": True},
         {"window": Window(2, dilation=2)},
     ],

@@ -107,25 +107,6 @@ def test_parts_in_threads_are_the_whole(data):
     assert_same(of_part(layer, document, range(num_tokens)), whole(layer, document))
 
 
-def test_time_first_is_the_same_layer():
-    torch.manual_seed(0)
-    arguments = {"window": Window(3), "pooled_window": Window(7), "pooling": Pooling(3, 2)}
-    layer = TwoLevelAttention(C, H, **arguments, separate_global_projections=True).double()
-    first = TwoLevelAttention(C, H, **arguments, separate_global_projections=True, batch_first=False).double()
-    first.load_state_dict(layer.state_dict())
-    x = torch.randn(2, 31, C, dtype=torch.float64)
-    masks = {"global_mask": torch.rand(2, 31) < 0.2, "key_padding_mask": torch.rand(2, 31) < 0.2}
-
-    def outputs(ranks):
-        part = range(0, 12) if ranks.rank == 0 else range(12, 31)
-        rows = slice(part.start, part.stop)
-        of_part = {name: mask[:, rows] for name, mask in masks.items()}
-        shard = Shard.of(2, len(part), ranks=ranks, **of_part)
-        return first(x[:, rows].transpose(0, 1), shard=shard).transpose(0, 1)
-
-    torch.testing.assert_close(torch.cat(in_threads(2, outputs), 1), layer(x, **masks), atol=1e-12, rtol=0)
-
-
 def test_dropout_depends_on_the_seed_alone():
     """Of a document in one part; test_exchange.py has several in processes."""
     torch.manual_seed(0)

@@ -82,30 +82,3 @@ def test_padding_and_neighbours_change_no_bit(backend, pooling, cpu, length):
         together = attend_to(q, k, v, right_padding([length, padded, 40], padded))
         alone = attend_to(*(x[:1, :, :length] for x in (q, k, v)), None)
     assert torch.equal(together[:1, :, :length], alone)
-
-
-@pytest.mark.parametrize("index", [range(3, 40, 4), range(7), torch.arange(20).view(2, 10)])
-def test_indices_of_a_block_continue_beyond_the_last(index):
-    """A range, such as that of a dilated window's queries, in its own steps; a tensor with zeros."""
-    for start, width in ((0, 4), (5, 4), (6, 9)):
-        taken = lanes.take_index(index, start, width)
-        if isinstance(index, range):
-            assert list(taken) == [index.start + index.step * place for place in range(start, start + width)]
-        else:
-            padded = torch.cat([index, torch.zeros(2, 20, dtype=torch.long)], dim=1)
-            assert torch.equal(taken, padded[:, start : start + width])
-
-
-@pytest.mark.parametrize("layout", ["fairseq", "heads", "whole"])
-@pytest.mark.parametrize(("batch", "dtype"), [(1, torch.float64), (2, torch.float64), (2, torch.float32)])
-def test_scaled_products_are_added_to_the_keys_that_exist(layout, batch, dtype):
-    """Whether batch and heads merge without a copy or not, as where a group has some of the heads."""
-    shape = {"fairseq": (9, batch, 3, 5), "heads": (9, batch, 4, 5), "whole": (batch, 3, 9, 5)}[layout]
-    whole = torch.randn(shape, dtype=torch.float64)
-    x = {"fairseq": whole.permute(1, 2, 0, 3), "heads": whole.permute(1, 2, 0, 3)[:, 1:], "whole": whole}[layout]
-    before, a = x.clone(), torch.randn(batch * 3, 4, 6, dtype=dtype)
-    b = torch.randn(batch * 3, 6, 5, dtype=dtype)
-    lanes.KeyBlock(start=6, stop=10, size=3).add(x, a, b, 0.25)
-    expected = before.clone()
-    expected[:, :, 6:9] += 0.25 * (a @ b)[:, :3].unflatten(0, (batch, 3))
-    torch.testing.assert_close(x, expected)

@@ -7,7 +7,7 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -25,8 +25,9 @@ from fairseq_poolingformer.attention import (
 )
 from fairseq_poolingformer.attention.backends import self_check
 from fairseq_poolingformer.attention.backends.triton import arguments
-from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.call import Call, term_tensors
 from tests.attention.calls import outputs_and_gradients, random_arguments, right_padding, tensors
+from tests.attention.score_terms.test_disentangled import tables
 from tests.attention.score_terms.test_relative_bias import gradient_at_a_mask_of_0
 
 GAPS = torch.arange(43)[None] % 9 >= 4
@@ -46,7 +47,7 @@ def pass_in_the_interpreter(file, *options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tests", ["sweep or windows", "not (sweep or windows)"])
+@pytest.mark.parametrize("tests", ["sweep", "not sweep"])
 def test_in_the_interpreter(tests):
     pass_in_the_interpreter(__file__, "-k", tests)
 
@@ -77,64 +78,25 @@ def on_device(x, dtype):
     return x.detach().to(DEVICE, dtype).requires_grad_(x.requires_grad)
 
 
-def compare(inputs, tables=(), tolerance=1e-5, **arguments):
+def terms_on_device(terms, dtype):
+    """The terms over leaves of their own, and those of them that gradients are wanted for."""
+    moved = [replace(term, **{n: on_device(x, dtype) for n, x in term_tensors(term).items()}) for term in terms]
+    return moved, [x for term in moved for x in term_tensors(term).values() if x.requires_grad]
+
+
+def compare(inputs, terms=(), **arguments):
     """Outputs and gradients of the kernels in float32, and of the reference in float64 on the same numbers."""
+    arguments = {name: x.to(DEVICE) if isinstance(x, Tensor) else x for name, x in arguments.items()}
     results = []
     for backend, dtype in (("triton", torch.float32), ("reference", torch.float64)):
-        tensors = [on_device(x, dtype) for x in inputs]
-        extra = [on_device(x, dtype) for x in tables]
-        for name, value in arguments.items():
-            arguments[name] = value.to(DEVICE) if isinstance(value, Tensor) else value
-        terms = [RelativePositionBias(x) for x in extra]
-        wanted = [x for x in extra if x.requires_grad]
-        results.append(outputs_and_gradients(tensors, wanted, score_terms=terms, backend=backend, **arguments))
-    logs = ["lse"] * arguments.get("return_lse", False)
-    names = ["out", *logs, "query", "key", "value", *(f"table {n}" for n in range(len(tables)))]
-    for name, actual, expected in zip(names, *results, strict=False):
+        moved, wanted = terms_on_device(terms, dtype)
+        given = [on_device(x, dtype) for x in inputs]
+        results.append(outputs_and_gradients(given, wanted, score_terms=moved, backend=backend, **arguments))
+    for number, (actual, expected) in enumerate(zip(*results, strict=True)):
         scale = max(1.0, float(expected.detach().nan_to_num(neginf=0.0).abs().max()))
         torch.testing.assert_close(
-            actual.double(), expected, atol=tolerance * scale, rtol=0, msg=lambda m, name=name: f"{name}: {m}"
+            actual.double(), expected, atol=1e-5 * scale, rtol=0, msg=lambda m, n=number: f"result {n}: {m}"
         )
-
-
-@runs_kernels
-@pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("length", [1, 40])
-@pytest.mark.parametrize("window", [Window(4), Window(16, 0), Window(3, 7), Window(500), Window(2, 2, (1, 4))])
-def test_windows(length, window):
-    compare(tensors(1, 2, length, length, 5), window=window)
-
-
-@runs_kernels
-@pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("alignment", ["grid", "query"])
-@pytest.mark.parametrize(("kernel_size", "stride"), [(5, 4), (2, 5)])
-def test_pooled_windows(alignment, kernel_size, stride):
-    pooling = Pooling(kernel_size, stride, alignment)
-    inputs = tensors(2, 1, 61, pooling.num_pools(61), 4)
-    padding = right_padding([inputs[1].size(2), 3], inputs[1].size(2))
-    compare(inputs, window=Window(20), pooling=pooling, key_padding_mask=padding)
-
-
-@runs_kernels
-@pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize(
-    ("window", "offset"),
-    [
-        (Window(4), 0),
-        (Window(4), -4),
-        (Window(2, 2, (2, 1)), 7),
-        (Window(2, 2, (2, 1)), -4),
-        (Window.unlimited(causal=True), 7),
-    ],
-)
-def test_globals_padding_and_offset(window, offset):
-    inputs = tensors(3, 2, 25, 41, 4)
-    global_mask = torch.zeros(3, 41, dtype=torch.bool)
-    global_mask[0, [0, 9, 10, 40]] = True
-    global_mask[1, 30] = True  # row 2 has none; row 1's is padding
-    padding = right_padding([41, 25, 1], 41)
-    compare(inputs, window=window, global_mask=global_mask, key_padding_mask=padding, query_offset=offset)
 
 
 @runs_kernels
@@ -170,9 +132,9 @@ def test_score_terms_and_their_gradients(window, pooling):
     keys = 43 if pooling is None else pooling.num_pools(43)
     generator = torch.Generator().manual_seed(0)
     tables = [torch.randn(rows, columns, generator=generator) for rows, columns in ((2, 9), (1, 3), (2, 5), (2, 1))]
-    tables = [x.requires_grad_(number != 2) for number, x in enumerate(tables)]
+    terms = [RelativePositionBias(x.requires_grad_(number != 2)) for number, x in enumerate(tables)]
     global_mask = None if pooling else torch.arange(keys)[None] % 39 == 2
-    compare(tensors(1, 2, 43, keys, 4), tables, window=window, pooling=pooling, global_mask=global_mask, query_offset=3)
+    compare(tensors(1, 2, 43, keys, 4), terms, window=window, pooling=pooling, global_mask=global_mask, query_offset=3)
 
 
 @runs_kernels
@@ -199,7 +161,7 @@ def test_logarithms_and_their_gradients():
     """Of one query, too, whose keys several programs split."""
     table = torch.randn(2, 9, generator=torch.Generator().manual_seed(0)).requires_grad_()
     for queries in (43, 1):
-        compare(tensors(1, 2, queries, 43, 4), [table], return_lse=True, **CALLS[3])
+        compare(tensors(1, 2, queries, 43, 4), [RelativePositionBias(table)], return_lse=True, **CALLS[3])
 
 
 @runs_kernels
@@ -215,17 +177,18 @@ def test_pairs_decide_on_dropout_as_in_the_reference(arguments):
 def test_random_sweep(monkeypatch):
     """Random calls over everything the operator takes, at odd sizes."""
     rng = random.Random(0)
-    for case in range(24):
-        if case == 8:
+    for case in range(40):
+        if case == 16:
             use_small_blocks(monkeypatch)
         torch.manual_seed(case)
         batch, heads, head_dim = rng.randint(1, 2), rng.choice([1, 2]), rng.choice([1, 3, 8, 17, 80])
         queries, keys = rng.randint(1, 90), rng.randint(1, 90)
         arguments = random_arguments(rng, batch, heads, keys)
-        tables = []
+        terms = []
         if rng.random() < 0.3:
-            tables = [torch.randn(rng.choice([1, heads]), 2 * rng.choice([0, 2, 30]) + 1, requires_grad=True)]
-        compare(tensors(batch, heads, queries, keys, head_dim, seed=case), tables, **arguments)
+            table = torch.randn(rng.choice([1, heads]), 2 * rng.choice([0, 2, 30]) + 1, requires_grad=True)
+            terms = [RelativePositionBias(table)]
+        compare(tensors(batch, heads, queries, keys, head_dim, seed=case), terms, **arguments)
 
 
 @runs_kernels
@@ -275,19 +238,6 @@ def test_any_memory_layout(permutation):
 
 
 @runs_kernels
-def test_a_query_that_sees_nothing_returns_zeros():
-    inputs = [on_device(x, torch.float32) for x in tensors(2, 1, 20, 20, 4)]
-    padding = torch.zeros(2, 20, dtype=torch.bool, device=DEVICE)
-    padding[1] = True
-    padding[0, :12] = True
-    out, *grads = outputs_and_gradients(inputs, window=Window(3), key_padding_mask=padding, backend="triton")
-    assert (out[1] == 0).all()
-    assert (out[0, 0, :9] == 0).all()
-    assert (out[0, 0, 9:] != 0).all()
-    assert all(torch.isfinite(x).all() for x in grads)
-
-
-@runs_kernels
 def test_an_empty_batch():
     inputs = [on_device(x, torch.float32) for x in tensors(0, 2, 20, 20, 4)]
     for x in outputs_and_gradients(inputs, window=Window(3), backend="triton"):
@@ -330,11 +280,13 @@ class Dropped:
         return self.run(query, key, value)
 
 
+POSITIONS = DisentangledPosition(**{n: x.detach() / 8 for n, x in tables(2, 4, 3, 48).items()}, global_bucket=8)
 DROPPED = [
     Dropped({"window": Window(9, 30), "global_mask": torch.arange(48)[None] % 20 == 0}),
     Dropped({"window": Window(9, 4, (1, 2)), "global_mask": torch.arange(48)[None] == 3}),
     Dropped({"window": Window.unlimited()}),
     Dropped({"window": Window(90), "pooling": Pooling(3, 2)}),
+    Dropped({"window": Window(4), "global_mask": torch.arange(48)[None] == 3, "score_terms": [POSITIONS]}),
 ]
 
 
@@ -344,7 +296,9 @@ DROPPED = [
 def test_dropout_is_the_same_in_all_passes(case):
     """Its mask, read off one-hot values, and autograd through the dense weights give the gradients."""
     arguments = {k: v.to(DEVICE) if isinstance(v, Tensor) else v for k, v in case.arguments.items()}
-    case = Dropped(arguments)
+    terms = arguments.pop("score_terms", [])
+    case = Dropped({**arguments, "score_terms": terms_on_device(terms, torch.float32)[0]})
+    arguments["score_terms"] = terms_on_device(terms, torch.float64)[0]
     query, key, value = (on_device(x, torch.float32) for x in tensors(1, 2, 40, 48, 48))
     mask = case.weights(query, key).detach().double() != 0.0
     exact = [x.detach().double().requires_grad_() for x in (query, key, value)]

@@ -12,9 +12,11 @@ from fairseq_poolingformer.attention.score_terms.relative_bias import content_to
 from tests.attention.backends.triton.test_backend import (
     DEVICE,
     INTERPRETED,
+    compare,
     on_device,
     pass_in_the_interpreter,
     runs_kernels,
+    terms_on_device,
     use_small_blocks,
 )
 from tests.attention.calls import outputs_and_gradients, right_padding, tensors
@@ -34,29 +36,6 @@ def blocks(request, monkeypatch):
     else:
         shape = (16, 32) if request.param == "wide" else (32, 16)
         monkeypatch.setattr(arguments, "tile_shape", lambda *_: arguments.TileShape(*shape, 4, 1))
-
-
-def terms_on_device(terms, dtype):
-    """The terms over leaves of their own, and those of them that gradients are wanted for."""
-    moved = [replace(term, **{n: on_device(x, dtype) for n, x in term_tensors(term).items()}) for term in terms]
-    return moved, [x for term in moved for x in term_tensors(term).values() if x.requires_grad]
-
-
-def compare(inputs, terms, tolerance=1e-5, **arguments):
-    """Outputs and gradients of the kernels in float32, and of the reference in float64 on the same numbers."""
-    arguments = {name: x.to(DEVICE) if isinstance(x, torch.Tensor) else x for name, x in arguments.items()}
-    results = []
-    for backend, dtype in (("triton", torch.float32), ("reference", torch.float64)):
-        moved, wanted = terms_on_device(terms, dtype)
-        queries_keys_values = [on_device(x, dtype) for x in inputs]
-        results.append(
-            outputs_and_gradients(queries_keys_values, wanted, score_terms=moved, backend=backend, **arguments)
-        )
-    for number, (actual, expected) in enumerate(zip(*results, strict=True)):
-        scale = max(1.0, float(expected.detach().abs().max()))
-        torch.testing.assert_close(
-            actual.double(), expected, atol=tolerance * scale, rtol=0, msg=lambda m, n=number: f"result {n}: {m}"
-        )
 
 
 @runs_kernels
@@ -152,32 +131,6 @@ def test_tables_in_any_memory(layout):
     ]
     for actual, expected in zip(*results, strict=True):
         torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
-
-
-@runs_kernels
-def test_dropout_is_the_same_in_all_passes():
-    """Its mask, read off one-hot values, and autograd through the dense weights give the gradients."""
-    query, key, value = tensors(1, 2, 30, 32, 32)
-    term = DisentangledPosition(**{n: x.detach() / 8 for n, x in tables(2, 4, 3, 32).items()}, global_bucket=8)
-    arguments = {"window": Window(4), "global_mask": (torch.arange(32)[None] == 3).to(DEVICE)}
-    arguments["score_terms"], _ = terms_on_device([term], torch.float32)
-
-    def dropped(query, key, value):
-        torch.manual_seed(7)
-        return band_attention(query, key, value, dropout_p=0.3, backend="triton", **arguments)
-
-    inputs = [on_device(x, torch.float32) for x in (query, key, value)]
-    one_hot = torch.eye(32, device=DEVICE).expand(1, 2, 32, 32)
-    mask = dropped(*inputs[:2], one_hot).detach().double() != 0.0
-    out = dropped(*inputs)
-    exact = [on_device(x, torch.float64) for x in (query, key, value)]
-    arguments["score_terms"], _ = terms_on_device([term], torch.float64)
-    weights = band_attention(*exact[:2], one_hot.double(), backend="reference", **arguments)
-    expected = (weights * mask / (1 - round(0.3 * 2**16) / 2**16)) @ exact[2]
-    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
-    actual = out, *torch.autograd.grad(out, inputs, grad)
-    for a, e in zip(actual, (expected, *torch.autograd.grad(expected, exact, grad.double())), strict=True):
-        torch.testing.assert_close(a.double(), e, atol=2e-5, rtol=0)
 
 
 @runs_kernels
