@@ -11,7 +11,7 @@ import pytest
 import transformers
 from packaging.requirements import Requirement
 
-from fairseq_poolingformer.extras import EXTRAS, MissingLibraryError, needing
+from fairseq_poolingformer.extras import EXTRAS
 from tests.test_package import setup_arguments
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -180,9 +180,3 @@ cli_main()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: tiktoken is not installed: pip install 'fairseq-pooling")
-
-
-def test_only_libraries_of_an_extra_are_explained():
-    with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_library'") as found, needing("text"):
-        import no_such_library  # noqa: F401
-    assert not isinstance(found.value, MissingLibraryError)

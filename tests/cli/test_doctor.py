@@ -1,10 +1,8 @@
 """The report on this machine."""
 
 import argparse
-import importlib.metadata
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -85,15 +83,6 @@ def test_what_cannot_be_is_a_sentence(capsys, tmp_path):
     assert "cuda:99 is not there" in capsys.readouterr().err
 
 
-def test_how_fairseq_is_installed(monkeypatch):
-    for tag, word in ("py3-manylinux_2_28_x86_64", "prebuilt"), ("cp311-linux_x86_64", "built from source"):
-        wheel = SimpleNamespace(version="1", read_text=lambda name, tag=tag: f"Tag: {tag}\n")
-        monkeypatch.setattr(importlib.metadata, "distribution", lambda name, wheel=wheel: wheel)
-        assert doctor.fairseq()[0].split(", ")[1] == word
-    monkeypatch.setattr(doctor, "_version", lambda name: None)
-    assert doctor.fairseq()[0].startswith("fairseq is not installed")
-
-
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_every_kind_has_a_backend_and_the_faster_ones_a_reason(device, monkeypatch):
     monkeypatch.setattr(BACKENDS["triton"], "why_not", lambda call: "of the weather" if call.dropout_p else None)
@@ -104,7 +93,3 @@ def test_every_kind_has_a_backend_and_the_faster_ones_a_reason(device, monkeypat
         f"| {kind} | {' | '.join(['block' if 'dropout' in kind else 'triton'] * len(DTYPES))} |" for kind in kinds
     ]
     assert lines[-1] == "- not triton: of the weather (8 of 44)"
-
-
-def test_a_backend_without_a_gpu_is_not_checked():
-    assert list(doctor.self_checks("cpu")) == ["No backend that runs here has compiled kernels of this project."]

@@ -155,23 +155,6 @@ def test_a_result_is_not_lost_where_its_file_cannot_be_written(checkpoint, data_
     assert capsys.readouterr().out == "", "said before the work is done"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{}", "it lacks num_shards, shards, nll, scored"),
-        ("[1]", "it lacks num_shards"),
-        ('{"num_shards": 1, "nll": 3.0, "scored": 4}', "it lacks shards"),
-        ("bpc 1.0", "it is not JSON"),
-    ],
-)
-def test_what_is_no_result_is_not_joined(content, message, tmp_path, capsys):
-    (tmp_path / "shard0.json").write_text(content)
-    assert main([str(tmp_path), "--join", str(tmp_path / "shard0.json")]) == 1
-    error = capsys.readouterr().err
-    assert message in error
-    assert "shard0.json: no result of poolingformer-eval-lm" in error
-
-
 def test_mistakes_are_explained(checkpoint, data_folder, tmp_path, capsys):
     path, _ = checkpoint
     for arguments, message in (

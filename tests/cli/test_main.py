@@ -1,6 +1,5 @@
 """The command of all commands."""
 
-import importlib.metadata
 import subprocess
 import sys
 
@@ -8,7 +7,7 @@ import pytest
 import torch
 
 import fairseq_poolingformer
-from fairseq_poolingformer.cli.main import COMMANDS, main, versions
+from fairseq_poolingformer.cli.main import COMMANDS, main
 from tests.lab import ROOT
 
 
@@ -33,16 +32,6 @@ def test_versions_are_those_installed_and_import_nothing():
     assert lines[0] == f"fairseq-poolingformer {fairseq_poolingformer.__version__}"
     assert f"torch {torch.__version__}" in lines
     assert lines[-1] == "False"
-
-
-def test_versions_leave_out_what_is_not_installed(monkeypatch):
-    monkeypatch.setattr("fairseq_poolingformer.cli.main.LIBRARIES", ("torch", "no-such-library"))
-    assert versions().splitlines()[2:] == [f"torch {importlib.metadata.version('torch')}"]
-
-
-def test_a_command_that_is_none(capsys):
-    assert main(["sumarize"]) == 2
-    assert "there is no command sumarize" in capsys.readouterr().err
 
 
 def test_options_are_the_commands_own(capsys):

@@ -98,19 +98,6 @@ def test_fairseqs_own_checkpoints(task, dictionary, tmp_path, files, capsys):
     assert capsys.readouterr().out == beside
 
 
-def test_what_a_checkpoint_says_is_read_without_its_parameters(tmp_path):
-    """Which are read once, by fairseq; their damage shows that they are not read here."""
-    data, run = tmp_path / "data", tmp_path / "run"
-    for folder in (data, run):
-        folder.mkdir()
-    (data / "dict.txt").touch()
-    write_checkpoint(run / "x.pt", {"task": "translation", "data": str(data)}, {"w": torch.full((500,), 7.0)})
-    content = (run / "x.pt").read_bytes()
-    (run / "x.pt").write_bytes(content.replace(b"\0\0\xe0\x40", b"\0\0\xe0\x41", 1))
-    assert summarize._trained_task(run / "x.pt") == "translation"
-    assert summarize.find_data_folder(run / "x.pt") == data
-
-
 def test_one_hypothesis_after_several(tmp_path):
     """fairseq's own decoder, of --arch bart_large, remembers the number of the search before."""
     source = tiny_huggingface.folder(tmp_path / "hf", "bart")
@@ -154,13 +141,6 @@ def test_one_gpu_is_not_for_several_processes(monkeypatch):
     assert chosen == [0, 0]
     with pytest.raises(UsageError, match="--device cuda:1 is one GPU for 2 processes: give --device cuda"):
         summarize.processes_of_torchrun("cuda:1")
-
-
-def test_a_checkpoint_that_is_not_there_or_has_no_tokenizer(run, files, checkpoint, tmp_path):
-    status, _, err = run(files[0], "--checkpoint", tmp_path / "no.pt")
-    assert (status, "no.pt: no such checkpoint" in err) == (1, True)
-    status, _, err = run(files[0], "--data-folder", tmp_path)
-    assert (status, "--data-folder" in err) == (1, True)
 
 
 @pytest.mark.parametrize(

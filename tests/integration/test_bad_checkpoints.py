@@ -65,21 +65,3 @@ def test_the_hub(tmp_path, model, data):
     (tmp_path / "model.pt").write_bytes(CONTENTS["text"])
     with pytest.raises(CheckpointError, match=r"model\.pt is not a checkpoint"):
         model.from_pretrained(str(tmp_path), "model.pt", str(data()))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "option", "flags"),
-    [
-        ("train", "--restore-file", (*lab.BART, *lab.UPDATE, "--no-save")),
-        ("train", "--finetune-from-model", (*lab.BART, *lab.UPDATE, "--no-save")),
-        ("generate", "--path", ("--cpu",)),
-    ],
-)
-def test_fairseqs_commands(tmp_path, command, option, flags):
-    path = tmp_path / "model.pt"
-    path.write_bytes(CONTENTS["empty"])
-    words = [lab.summaries(), *lab.SUMMARIES, *flags, option, path]
-    printed = lab.run(f"fairseq_cli.{command}", *words, cwd=tmp_path, status=1)
-    assert "Traceback" not in printed
-    assert printed.splitlines()[-1].startswith(f"error: {path} is empty: ")

@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from fairseq_poolingformer.models import PoolingformerBART
 from tests.lab import PLUGIN, SUMMARIES, run
 
 MODEL = [
@@ -115,18 +114,6 @@ def test_summarize_says_what_it_cuts_and_agrees_with_generate(generated, tmp_pat
     assert f"short.txt\t{hypotheses[short]}\n" in result
     missing = run("fairseq_poolingformer.cli.summarize", *files, "--checkpoint", tmp_path / "no.pt", status=1)
     assert "no.pt: no such checkpoint" in missing
-
-
-@pytest.mark.slow
-def test_hub_reads_as_much_as_the_encoder_takes(generated, data_folder):
-    """The source is cut to the encoder's length, not to the smaller of the encoder's and the decoder's."""
-    folder, output = generated
-    hub = PoolingformerBART.from_pretrained(str(folder), "checkpoint_best.pt", str(data_folder))
-    document = " ".join(re.findall(r"^S-\d+\t(.*)$", output, re.MULTILINE))
-    assert len(hub.encode(document)) == 128
-    assert hub.count_tokens(document) > 126
-    assert hub.encode("die").tolist()[0] == 0
-    assert len(hub.summarize([document, "die Größe"], beam=2, max_length=8, batch_size=2)) == 2
 
 
 @pytest.mark.slow

@@ -13,12 +13,10 @@ from random import Random
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import nn
 
 from fairseq_poolingformer.cli import summarize
 from fairseq_poolingformer.models.demo_model import (
     FOLDER,
-    SETTINGS,
     TIED,
     load_demo_model,
     write_demo_checkpoint,
@@ -36,17 +34,6 @@ def script(monkeypatch):
     """Imports a script of the folder."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
     return importlib.import_module
-
-
-def test_facts_right_are_counted_by_field(script):
-    shares_right = script("count_facts").shares_right
-    reference = "The A mill. It is in Bell. It is led by C D. It opens in May. It has ten rooms."
-    shares = shares_right(
-        ["The A mill. It is in Bell. It is led by C E. It opens in May. It opens in June.", ""],
-        [reference, "The A mill. It is in Bell."],
-    )
-    expected = {"place": (1 / 2, 2), "leader": (0, 1), "builder": (0, 0), "month": (1, 1), "rooms": (0, 1)}
-    assert shares == expected | {"all": (2 / 5, 5)}
 
 
 def count(script, monkeypatch, capsys, tmp_path, *runs, **texts):
@@ -116,16 +103,6 @@ def test_a_control_sees_the_words_before_a_fact_and_guesses_where_no_head_is_amo
     assert right == {3: [1.5, 1.5], 6: [2.0, 1.5], 30: [2.5, 1.5], 41: [3.0, 1.5]}
 
 
-def test_errors_are_counted_by_where_their_value_is_from(script, tmp_path, monkeypatch, capsys):
-    said = ["It is in Bell. It is led by Cy Do. It opens in August.", "It is in June. It is led by Ann Bo."]
-    texts = {"references": [FACTS] * 2, "a": said, "documents": [PAPERS] * 2}
-    *_, kinds = count(script, monkeypatch, capsys, tmp_path, "a=a", "--documents", "documents", **texts)
-    assert kinds["facts"] == [
-        "right", "gossip's value", "another of the document", "not in the document", "not stated"
-    ]  # fmt: skip
-    assert kinds["a"] == ["2", "1", "1", "1", "1"]
-
-
 def test_the_demo_model_reads_names_that_it_never_saw(script):
     maker = DocumentMaker(read_sentences(from_held_out=True), True, script("pretrain").STAGES[1][0])
     documents = [maker.make(Random(f"probe {number}")) for number in range(30)]
@@ -193,80 +170,6 @@ def test_the_pointer_s_loss_is_the_cross_entropy_of_its_attention(script):
     with torch.no_grad():
         model(source, None, previous)
         assert pointer.loss(padding, torch.full_like(places, -1)) == 0
-
-
-def test_positions_reach_4096_tokens_without_repeating(caplog):
-    assert json.loads((FOLDER / SETTINGS).read_text())["max_source_positions"] == 4096
-    model = load_demo_model()
-    assert model.max_source_tokens == 4094
-    rows = nn.functional.normalize(model.model.encoder.embed_positions.weight[2:].float(), dim=-1)
-    for row in (0, 100, 500, 2000, 4000):
-        likeness = rows @ rows[row]
-        likeness[max(0, row - 8) : row + 9] = 0
-        assert likeness.max() < 0.97
-
-
-RST = """
-.. _mill:
-
-:mod:`mill` --- How :class:`corn` is ground
-===========================================
-
-.. index:: single: corn
-
-The mill is a *place* in which ``corn`` is ground by the :meth:`~Stone.turn` of stones::
-
-   >>> mill.turn()
-
-It opens
-in `May <https://mill.example>`_ of each and every year.
-
-.. note::
-   Do not rely on the miller, who may be asleep.
-
-.. code-block:: c
-
-   int this_is_no_prose_that_anyone_would_read(void);
-
-Nothing
--------
-
-========= =========
-a table   of things
-========= =========
-"""
-
-
-def test_sections_are_titles_and_prose(script):
-    texts = script("texts")
-    paragraphs = [
-        "The mill is a place in which corn is ground by the turn of stones:",
-        "It opens in May of each and every year.",
-        "Do not rely on the miller, who may be asleep.",
-    ]
-    assert texts.read_sections(RST) == [("mill --- How corn is ground", paragraphs)]
-
-
-def test_texts_are_of_a_library_and_a_documentation_and_held_out_by_file(script, tmp_path, monkeypatch):
-    texts = script("texts")
-    library, documentation = tmp_path / "library", tmp_path / "documentation"
-    library.mkdir(), documentation.mkdir()
-    docstring = '    """Turn the stone of a mill. It may be heavy."""'
-    code = f"def turn(stone):\n{docstring}\n    stone.turned += 1\n    return stone\n"
-    for number in range(30):
-        (library / f"mill{number}.py").write_text(code)
-        (documentation / f"mill{number}.rst.txt").write_text(RST)
-    monkeypatch.setattr(texts.sysconfig, "get_path", lambda name: str(library))
-    seen, held_out = (texts.Texts.read(documentation, is_held_out) for is_held_out in (False, True))
-    assert 0 < len(held_out.functions) < len(seen.functions) == 30 - len(held_out.functions)
-    assert set(seen.functions) == {
-        ("Turn the stone of a mill.", "def turn(stone):\n    stone.turned += 1\n    return stone")
-    }
-    assert seen.sections == []  # of too many files: such a title says nothing
-    shares = {"restore": 1, "title": 2, "explain": 3}
-    assert seen.tasks(shares) == {"restore": 1, "explain": 3}
-    with pytest.raises(FileNotFoundError, match=r"no \*\.rst"):
-        texts.Texts.read(library, False)
 
 
 def test_summarize_asks_for_a_checkpoint_or_the_demo(tmp_path, capsys):

@@ -32,12 +32,6 @@ def articles(tmp_path):
     return path
 
 
-def test_bodies_are_lines_without_a_blank_one(tmp_path):
-    text = write_articles(tmp_path / "a.txt.gz", 3)
-    assert run_script("article_bodies.py", tmp_path / "a.txt.gz", "--limit", 1) == text
-    assert run_script("article_bodies.py", tmp_path / "a.txt.gz").count("\n\n") == 3
-
-
 def test_what_a_command_logs_and_takes_is_kept_if_it_succeeds(tmp_path):
     log = """\
 num. shared model params: 12,345 (num. trained: 12,345)

@@ -40,10 +40,6 @@ def trainings(*arguments: str, script: str = RUN) -> dict[str, dict[str, str]]:
     return {options(words)["--save-dir"].split("/")[2]: options(words) for words in found}
 
 
-def test_running_text_is_words_and_punctuation():
-    assert sources.running_text("def f(a_b):\n    return [a_b, 1.5]\n") == "def f ( a_b ): return [ a_b , 1 . 5 ]"
-
-
 def test_a_package_is_on_one_side(tmp_path):
     write_modules(tmp_path / "library")
     (tmp_path / "library" / "package3" / "short.py").write_text("x = 1\n")
@@ -130,11 +126,6 @@ def test_reports_read_what_the_evaluations_write():
         if "=/out/" in run
     }
     assert read == set(evaluations) != set()
-
-
-def test_a_report_before_any_training_says_so(tmp_path):
-    output = run_script(RUN, f"python={sys.executable}", f"out={tmp_path}", "steps=report", status=2)
-    assert "has no bits_1024.json: train first" in output
 
 
 def test_mistakes_are_explained():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 
@@ -22,12 +20,6 @@ def test_each_step_is_a_command():
     only = run_script(SCRIPT, "dry_run=1", "venv=/none", "steps=stages")
     assert "cases.py" not in only
     assert "steps= must be some of" in run_script(SCRIPT, "dry_run=1", "steps=stage", status=1)
-
-
-def test_another_python_is_asked_for(tmp_path):
-    assert "there is no python9" in run_script(
-        SCRIPT, f"venv={tmp_path}/venv", f"out={tmp_path}", "python=python9", status=1
-    )
 
 
 def test_results_of_other_kernels_do_not_count(tmp_path):
@@ -51,8 +43,3 @@ def test_the_calls_are_valid_and_exact_numbers_are_what_they_are_compared_with(n
     assert max(error(*pair) for pair in results.values()) == 0
     wrong = {key: (actual + 0.01 * actual.abs().max(), exact) for key, (actual, exact) in results.items()}
     assert min(error(*pair) for pair in wrong.values()) > max(GREATEST_ERROR.values())
-
-
-def test_nan_is_an_error():
-    x = torch.tensor([1.0, torch.nan])
-    assert not error(x, torch.ones(2).double()) <= sys.float_info.max

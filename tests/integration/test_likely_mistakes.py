@@ -49,11 +49,6 @@ MISTAKES = {
         ["train", "pairs", *TRAIN, "--finetune-from-model", ROBERTA_PT],
         "holds an encoder alone, and --arch is an encoder with a decoder",
     ),
-    "a folder to start from": (
-        ["train", "pairs", *TRAIN, "--finetune-from-model", "bart"],
-        "bart, is not there or not a file",
-    ),
-    "no such checkpoint": (["train", "pairs", *TRAIN, "--restore-file", "none.pt"], "none.pt, is not there"),
     "a second folder with other words": (
         ["train", "pairs:others", *TRAIN],
         "than pairs/dict.source",

@@ -44,14 +44,6 @@ def test_hotpotqa_trains_a_second_stage_on_the_paragraphs_that_the_first_one_kee
     assert "--train" in kept
 
 
-def test_hyperpartisans_splits_and_line_breaks_are_options():
-    (words,) = commands("hyperpartisan", "splits=/raw/hp-splits.json", "white_space=keep")["hyperpartisan"]
-    assert options(words)["--splits"] == "/raw/hp-splits.json"
-    assert options(words)["--white-space"] == "keep"
-    (words,) = commands("hyperpartisan")["hyperpartisan"]
-    assert not {"--splits", "--white-space"} & set(words)
-
-
 def test_hyperpartisan_is_trained_with_five_seeds():
     steps = commands("hyperpartisan")
     assert [options(words)["--seed"] for words in steps["train"]] == ["1", "2", "3", "4", "5"]

@@ -51,13 +51,6 @@ def test_an_ensemble_predicts_with_all_members_into_a_folder_of_its_own():
     assert output.splitlines()[-1].split() == ["nq_ensemble", "-", "-", "79.8", "61.6"]
 
 
-def test_an_ensemble_by_option_has_no_published_figure_of_another():
-    output = call_dry("experiments=nq_large", "name=ab", "ensemble=a,b", "steps=predict,score", "gpus=0")
-    (score,) = (shlex.split(line) for line in output.splitlines() if "cli.score " in line)
-    assert score[3] == "/out/ab/predictions.json"
-    assert output.splitlines()[-1].split() == ["ab", "-", "-"]
-
-
 def test_an_ensemble_never_overwrites_a_member(tmp_path):
     """Not even one that is not named among the members."""
     files = [tmp_path / "a" / name for name in ("predictions.json", "scores.json")]
@@ -80,19 +73,6 @@ def call_dry(*arguments: object) -> str:
     """The output of a dry run, each command on one line."""
     arguments = [f"python={PYTHON}", "out=/out", "dry_run=1", *arguments]
     return run_script("question_answering/run.sh", *arguments).replace("\\\n", " ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["level_two=both"], "level_two= must be"),
-        (["warmup=1000"], "share of the updates"),
-        (["dry_run=0", "steps=predict"], "give out="),
-    ],
-)
-def test_mistakes_are_explained(arguments, message, tmp_path):
-    output = run_script("question_answering/nq.sh", "dry_run=1", f"out={tmp_path}", "gpus=1", *arguments, status=1)
-    assert message in output
 
 
 def test_a_run_from_generated_questions_to_f1(tmp_path):

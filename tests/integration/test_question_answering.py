@@ -174,12 +174,9 @@ def test_what_cannot_be_predicted_is_refused_in_a_line(data, checkpoint, predict
     path, output = ["--path", checkpoint], ["--output", tmp_path / "out.json"]
     for where, flags, message in [
         (without_id, [*path, *output], "6 examples in valid, but 5 example ids; preprocess again"),
-        (data, ["--path", tmp_path / "none.pt", *output], "none.pt"),
-        (data, [*path, *output, "--subset", "dev"], "dev.id.txt"),
         (data, [*path, *output, "--max-positions", 50], "--max-positions 50, but the model takes 40"),
         (data, [*path, *output, "--doc-stride", 39], "doc_stride 39 would skip"),
         (data, [*path, *output, "--max-tokens", 30], "--max-tokens 30 is less than a segment"),
-        (data, [*path, "--output", tmp_path / "none" / "out.json"], "out.json"),
         (data, ["--join", *[folder / "all.json"] * 2, *output], "example 100 is in another file"),
     ]:
         assert predict(where, *flags) == 1

@@ -32,17 +32,13 @@ def commands(experiment: str, *arguments: object, **environment: str) -> list[li
     ("experiment", "devices", "batch", "update_freq"),
     [
         ("arxiv_4k", ["gpus=8"], 4, 4),
-        ("arxiv_4k", ["gpus=4"], 4, 8),
         ("arxiv_4k", ["gpus=1"], 4, 32),
         ("arxiv_4k", ["gpus=8", "nodes=2", "rendezvous=a:1"], 4, 2),
         ("arxiv_4k", ["gpus=4", "device_batch=2"], 2, 16),
-        ("arxiv_4k", ["gpus=4", "device_batch=auto"], 4, 8),
         ("arxiv_4k", ["gpus=8", "nodes=8", "rendezvous=a:1", "device_batch=auto"], 2, 1),
-        ("arxiv_4k", ["gpus=8", "nodes=8", "rendezvous=a:1"], 2, 1),
         ("arxiv_4k", ["gpus=8", "device_batch=5"], 4, 4),
         ("arxiv_16k", ["gpus=8"], 1, 16),
         ("arxiv_16k", ["gpus=8", "context=4"], 1, 64),
-        ("base_max", ["gpus=8"], 8, 2),
     ],
 )
 def test_an_update_has_128_documents_on_any_number_of_devices(experiment, devices, batch, update_freq):
@@ -85,29 +81,14 @@ def test_how_processes_are_started():
     ("arguments", "message"),
     [
         (["gpus=3"], "batch=128 cannot be divided among 3 processes"),
-        (["gpus=8", "nodes=32", "rendezvous=a:1"], "batch=128 cannot be divided among 256 processes"),
-        (["gpus=8", "context=3"], "context=3 does not divide 8 processes"),
-        (["gpus=12", "context=4"], "batch=128 cannot be divided among 3 groups of 4 processes"),
-        (["context=0"], "context= must be 1 or more"),
         (["lrr=1"], "no option lrr="),
         (["steps=train,test"], "steps= must be"),
         (["experiments=foo"], "foo is not in"),
         (["nodes=2", "gpus=1"], "needs rendezvous="),
-        (["metric=bleu", "gpus=1"], "metric= must be"),
         (["warmup=many"], "warmup= must be a whole number"),
-        (["batch=0"], "batch= must be 1 or more"),
-        (["device_batch=0"], "device_batch= must be 1 or more"),
-        (["epochs=08"], "epochs= must be a whole number"),
-        (["cpus=0"], "cpus= must be 1 or more"),
-        (["save_updates=no"], "save_updates= must be a whole number"),
         (["lr=fast"], "lr= must be a number"),
-        (["lenpen=-"], "lenpen= must be a number"),
-        (["perl=no"], "perl= must be 0 or 1"),
-        (["recompute=true"], "recompute= must be 0 or 1"),
         (["dry_run=yes"], "dry_run= must be 0 or 1"),
-        (["dry_run=yes", "--", "--fp16"], "dry_run= must be 0 or 1"),
         (["dry_run=0"], "give raw="),
-        (["dry_run=0", "steps=train"], "give data="),
     ],
 )
 def test_mistakes_are_explained(arguments, message, tmp_path):
@@ -231,20 +212,6 @@ def test_every_kind_of_experiment_runs(experiment, python, bart, raw, tmp_path):
     row = output.splitlines()[-1].split()
     assert row[0] == experiment
     assert len(row) == 8, "four scores of ours, three published"
-
-
-@pytest.mark.slow
-def test_ablations_run_on_few_examples_and_end_in_a_table(bart, raw, tmp_path):
-    arguments = [f"python={PYTHON}", f"out={tmp_path}", f"raw={raw}", f"bart={bart}", *TINY, *TWO_LEVELS, "limit=15"]
-    output = run_script("summarization/ablations.sh", *arguments, "experiments=base_mean,base_max")
-    for experiment in ("base_mean", "base_max"):
-        check_results(tmp_path / experiment, output)
-    assert "--pool-type mean" in output
-    assert "--pool-type max" in output
-    assert json.loads((tmp_path / "data" / "arxiv-15" / "corpus.json").read_text())["examples"]["train"] == 15
-    mean, maximum = output.splitlines()[-2:]
-    assert mean.endswith("38.68  14.60  34.05")
-    assert maximum.endswith("38.42  14.45  33.84")
 
 
 @pytest.mark.slow
@@ -390,15 +357,3 @@ def test_scores_of_several_trainings_are_a_mean_and_a_deviation(tmp_path):
         "compare.py", "tasks", "--row", "a", "em", "-", files[0], status=2
     )
     assert "give NAME FIGURE PUBLISHED and" in run_script("compare.py", "tasks", "--row", "a", "f1", "-", status=2)
-
-
-def test_summaries_are_shown_from_all_parts_of_the_list(tmp_path):
-    for name in ("hypotheses", "references", "ids"):
-        (tmp_path / name).write_text("".join(f"{name} {number}\n" for number in range(9)))
-    files = [tmp_path / "hypotheses", tmp_path / "references"]
-    output = run_script("show_summaries.py", *files, "--ids", tmp_path / "ids", "--count", 3)
-    assert re.findall(r"^\S.*", output, re.MULTILINE) == ["ids 0", "ids 3", "ids 6"]
-    assert re.findall(r"^  summary +(.*)", output, re.MULTILINE) == [f"hypotheses {number}" for number in (0, 3, 6)]
-    assert run_script("show_summaries.py", *files, "--count", 20).count("  reference ") == 9
-    (tmp_path / "references").write_text("one\n")
-    assert "9 hypotheses but 1 references" in run_script("show_summaries.py", *files, status=2)
