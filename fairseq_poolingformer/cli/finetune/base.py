@@ -45,6 +45,7 @@ class Base:
     notes: list[str] = field(default_factory=list)  # sentences for people
 
     def __post_init__(self) -> None:
+        writes = self.task == "summarization"
         self.config = _config(self.name, self.place)
         try:
             spaces = {"add_prefix_space": True} if self.task == "token-labels" else {}  # GPT-2's kind needs it
@@ -57,10 +58,10 @@ class Base:
             raise ValueError(f"{self.name}: has no tokenizer; put its files beside config.json")
         if self.tokenizer.pad_token is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
-        self.auto = getattr(transformers, f"AutoModel{'ForSeq2SeqLM' if self.writes else ENDS[self.task]}")
+        self.auto = getattr(transformers, f"AutoModel{'ForSeq2SeqLM' if writes else ENDS[self.task]}")
         kind = self.config.model_type
         if type(self.config) not in self.auto._model_mapping:
-            needed = "a decoder, as BART and T5 have" if self.writes else f"a class …{ENDS[self.task]}"
+            needed = "a decoder, as BART and T5 have" if writes else f"a class …{ENDS[self.task]}"
             raise ValueError(f"{self.name}: a {kind}, and {self.task} needs {needed}; take another model")
         if self.task in ("token-labels", "question-answering") and not self.tokenizer.is_fast:
             raise ValueError(f"{self.name}: its tokenizer does not say where tokens lie in a text; take another model")
@@ -74,11 +75,6 @@ class Base:
         counted = next((value for name in names if (value := getattr(self.config, name, None))), UNLIMITED)
         self.length = min(counted - first, self.tokenizer.model_max_length, UNLIMITED)  # tokens that it reads
         self.unused = first if family and not family.has_decoder else 0
-
-    @property
-    def writes(self) -> bool:
-        """Whether it writes texts."""
-        return self.task == "summarization"
 
     def reads(self, longest: int, asked: int | None, keep_short: bool) -> int:
         """Decide how many tokens are read of documents, most of which have up to ``longest``."""

@@ -23,22 +23,7 @@ from fairseq_poolingformer.text.atomic_write import lock_folder, write_lines
 from fairseq_poolingformer.text.json_file import read_json_file
 
 BEGUN = "begun.json"  # what a folder was begun with: model, data and settings
-FORMER = {  # options of before -> TrainingArguments'
-    "--epochs": "--num_train_epochs",
-    "--updates": "--max_steps",
-    "--lr": "--learning_rate",
-    "--warmup": "--warmup_steps",
-    "--batch": "--gradient_accumulation_steps with --per_device_train_batch_size",
-    "--device-batch": "--per_device_train_batch_size",
-    "--beam": "--generation_num_beams",
-    "--target-length": "--generation_max_length",
-    "--checkpoint-activations": "--gradient_checkpointing",
-    "--device": "--use_cpu",
-    "--precision": "--bf16 or --fp16",
-    "--output_dir": "--output-folder",
-    "--output-dir": "--output-folder",
-}
-DECIDED = ("do_train", "do_eval", "do_predict", "resume_from_checkpoint", "predict_with_generate")  # by the command
+DECIDED = {"do_train", "do_eval", "do_predict", "resume_from_checkpoint", "predict_with_generate", "output_dir"}
 
 _EPILOG = """\
 examples:
@@ -151,8 +136,6 @@ def _training_options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 
     for word in (word.partition("=")[0] for word in words):
-        if word in FORMER:
-            raise UsageError(f"{word}: is {FORMER[word]} now, as transformers' TrainingArguments has it")
         if word.lstrip("-").replace("-", "_") in DECIDED:
             raise UsageError(f"{word}: the command decides that itself; leave it out")
     parser = HfArgumentParser(Seq2SeqTrainingArguments, add_help=False, allow_abbrev=False)

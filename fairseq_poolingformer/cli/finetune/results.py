@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +74,19 @@ def read_whole(output: Path) -> dict[str, Any] | None:
 
 def _card(name: str, kind: str, result: Mapping[str, Any], facts: Mapping[str, Any], base: Base) -> str:
     system = result["systems"][result["system"]]
-    figures = {_title(figure): one for figure, one in system["figures"].items() if not figure.startswith(HIDDEN)}
+    shown = [figure for figure in system["figures"] if not figure.startswith(HIDDEN)]
     split = "validation" if result["split"] == "valid" else result["split"]
     task, auto = task_of(kind)
-    means = {title: f"{one['mean']:.2f}" for title, one in figures.items()}
+    means = {_title(figure): f"{system['figures'][figure]['mean']:.2f}" for figure in shown}
     source = source_of(base.name, local_files_only=True)
     tags = {"library_name": "transformers", "pipeline_tag": task, **source}
     own = "import fairseq_poolingformer.huggingface  # registers the model\n" if kind.startswith("Pooling") else ""
     licence = source.get("license", "not known: that of the base and of the data")
     rows = {"base": f"`{source.get('base_model', base.name)}`", "licence": licence, **facts}
-    of_systems = {one: ", ".join(_of(found["figures"], figures)) for one, found in result["systems"].items()}
+    of_systems = {
+        name: ", ".join(f"{_title(one)} {_cell(found['figures'][one])}" for one in shown if one in found["figures"])
+        for name, found in result["systems"].items()
+    }
     parts = [
         head(tags, ["long-documents"], model_index(name, task, str(facts["data"]), split, means)),
         f"# {name}",
@@ -94,7 +97,3 @@ def _card(name: str, kind: str, result: Mapping[str, Any], facts: Mapping[str, A
         "Nobody has written here yet what the model is good for, its limits and biases.",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _of(figures: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    return [f"{_title(name)} {_cell(one)}" for name, one in figures.items() if _title(name) in names]

@@ -6,7 +6,7 @@ import json
 import statistics
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -14,13 +14,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from sklearn.dummy import DummyClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MultiLabelBinarizer
 from torch import nn
-from transformers import DataCollatorForSeq2Seq, DataCollatorForTokenClassification, DataCollatorWithPadding
+from transformers import (
+    BatchEncoding,
+    DataCollatorForSeq2Seq,
+    DataCollatorForTokenClassification,
+    DataCollatorWithPadding,
+)
 
 from fairseq_poolingformer.cli.finetune.base import Base
 from fairseq_poolingformer.cli.finetune.data import Data
@@ -65,6 +70,7 @@ class Task:
     best: ClassVar[str] = "loss"
     cut: ClassVar[str] = "is cut off"
     label_names: ClassVar[list[str]] = ["labels"]
+    key: ClassVar[str] = "prediction"  # in a file of predictions
     names: list[str] = field(init=False, default_factory=list)  # of the labels, in the model's order
 
     @property
@@ -82,7 +88,15 @@ class Task:
 
     def smaller(self, logits: Any, labels: Any) -> Any:
         """What of a batch's outputs :meth:`decode` needs."""
-        return logits
+        return logits[0] if isinstance(logits, tuple) else logits  # BART's kin return their states, too
+
+    def segments(self, *texts: Any, **options: Any) -> Iterator[tuple[BatchEncoding, int, dict[str, Any]]]:
+        """All segments of a document, the number of each, and a model's inputs of it."""
+        stride = min(MOST_STRIDE, self.length // 4)
+        options |= {"return_overflowing_tokens": True, "return_offsets_mapping": True}
+        found = self.tokenizer(*texts, max_length=self.length, stride=stride, **options)
+        for row in range(len(found["input_ids"])):
+            yield found, row, {name: found[name][row] for name in self.tokenizer.model_input_names if name in found}
 
     def evaluate(self, split: str, predictions: list) -> Figures:
         """The official figures of a split with their 95% intervals."""
@@ -96,9 +110,7 @@ class Task:
 
     def lines(self, examples: Sequence[Any], predictions: list) -> list[str]:
         """The lines of a file of predictions."""
-        return [
-            json.dumps({"id": one.id, "prediction": found}) for one, found in zip(examples, predictions, strict=True)
-        ]
+        return [json.dumps({"id": one.id, self.key: found}) for one, found in zip(examples, predictions, strict=True)]
 
 
 class Summaries(Task):
@@ -158,7 +170,7 @@ class Summaries(Task):
 class Labels(Task):
     """A label, several, or an amount for a text or two."""
 
-    batch, lr, epochs = 16, 5e-5, 10
+    batch, lr, epochs, key = 16, 5e-5, 10, "label"
 
     @property
     def best(self) -> str:
@@ -166,21 +178,17 @@ class Labels(Task):
         return {AMOUNT: "loss", SEVERAL: "f1"}.get(self.data.problem, "accuracy")
 
     def features(self, examples: Sequence[Any]) -> list[dict]:
-        return [
-            {
-                **self.tokenizer(*one.texts, truncation=True, max_length=self.length),
-                "labels": self._number(one.label),
-            }
-            for one in examples
-        ]
-
-    def _number(self, label: str | tuple[str, ...]) -> Any:
-        found = (label,) if isinstance(label, str) else label
-        if self.data.problem == AMOUNT:
-            return float(found[0])
-        if self.data.problem == SEVERAL:
-            return [float(name in found) for name in self.names]
-        return self.names.index(found[0]) if found[0] in self.names else IGNORED  # of validation alone
+        found = []
+        for one in examples:
+            labels = _names(one.label)
+            if self.data.problem == AMOUNT:
+                wanted: Any = float(labels[0])
+            elif self.data.problem == SEVERAL:
+                wanted = [float(name in labels) for name in self.names]
+            else:
+                wanted = self.names.index(labels[0]) if labels[0] in self.names else IGNORED  # of validation alone
+            found.append({**self.tokenizer(*one.texts, truncation=True, max_length=self.length), "labels": wanted})
+        return found
 
     def decode(self, examples: Sequence[Any], features: list[dict], outputs: Any) -> list:
         if self.data.problem == AMOUNT:
@@ -189,37 +197,30 @@ class Labels(Task):
             return [[self.names[place] for place in np.flatnonzero(row > 0)] for row in outputs]
         return [self.names[int(place)] for place in np.argmax(outputs, -1)]
 
-    def smaller(self, logits: Any, labels: Any) -> Any:
-        return logits[0] if isinstance(logits, tuple) else logits  # BART's kin return their states, too
-
     def figures(self, examples: Sequence[Any], predictions: list) -> dict[str, float]:
-        gold = [{"id": one.id, "label": _as_line(one.label, self.data.problem)} for one in examples]
-        return _scored(of_labels, gold, self.lines(examples, predictions))
-
-    def lines(self, examples: Sequence[Any], predictions: list) -> list[str]:
-        return [json.dumps({"id": one.id, "label": found}) for one, found in zip(examples, predictions, strict=True)]
+        is_amount = self.data.problem == AMOUNT
+        gold = [float(_names(one.label)[0]) if is_amount else one.label for one in examples]
+        return _scored(of_labels, self.lines(examples, gold), self.lines(examples, predictions))
 
     def baselines(self, examples: Sequence[Any]) -> dict[str, list]:
-        train, count = self.data.splits["train"], len(examples)
-        texts, others = ([" ".join(one.texts) for one in split] for split in (train, examples))
-        tfidf = TfidfVectorizer(sublinear_tf=True)
+        train, tfidf = self.data.splits["train"], TfidfVectorizer(sublinear_tf=True)
+        texts = tfidf.fit_transform([" ".join(one.texts) for one in train])
+        others = tfidf.transform([" ".join(one.texts) for one in examples])
+        labels = [_names(one.label) for one in train]
+        usual: Any = list(Counter(map(tuple, map(sorted, labels))).most_common(1)[0][0])
         if self.data.problem == AMOUNT:
-            amounts = [float(_first(one.label)) for one in train]
-            found = make_pipeline(tfidf, Ridge()).fit(texts, amounts).predict(others)
-            return {"mean": [statistics.fmean(amounts)] * count, LINEAR: found.tolist()}
-        if self.data.problem == SEVERAL:
-            sets = [(one.label,) if isinstance(one.label, str) else one.label for one in train]
-            usual = list(Counter(tuple(sorted(one)) for one in sets).most_common(1)[0][0])
-            binarizer = MultiLabelBinarizer()
-            linear = make_pipeline(tfidf, OneVsRestClassifier(LogisticRegression(max_iter=1000)))
-            linear.fit(texts, binarizer.fit_transform(sets))
-            found = binarizer.inverse_transform(linear.predict(others))
-            return {"most frequent labels": [usual] * count, LINEAR: list(map(list, found))}
-        labels = [_first(one.label) for one in train]
-        usual = Counter(labels).most_common(1)[0][0]
-        linear = make_pipeline(tfidf, LogisticRegression(max_iter=1000, C=10))
-        found = linear.fit(texts, labels).predict(others).tolist() if len(set(labels)) > 1 else [usual] * count
-        return {f"always {usual}": [usual] * count, LINEAR: found}
+            amounts = [float(one[0]) for one in labels]
+            name, usual = "mean", statistics.fmean(amounts)
+            found = Ridge().fit(texts, amounts).predict(others).tolist()
+        elif self.data.problem == SEVERAL:
+            name, binarizer = "most frequent labels", MultiLabelBinarizer()
+            linear = OneVsRestClassifier(LogisticRegression(max_iter=1000)).fit(texts, binarizer.fit_transform(labels))
+            found = list(map(list, binarizer.inverse_transform(linear.predict(others))))
+        else:
+            usual, classes = usual[0], [one[0] for one in labels]
+            linear = LogisticRegression(max_iter=1000, C=10) if len(set(classes)) > 1 else DummyClassifier()
+            name, found = f"always {usual}", linear.fit(texts, classes).predict(others).tolist()
+        return {name: [usual] * len(examples), LINEAR: found}
 
 
 class Words(Task):
@@ -232,24 +233,17 @@ class Words(Task):
         return DataCollatorForTokenClassification(self.tokenizer)
 
     def features(self, examples: Sequence[Any]) -> list[dict]:
-        found = []
+        found, numbers = [], {name: place for place, name in enumerate(self.names)}
         for number, one in enumerate(examples):
-            segments = self.tokenizer(
-                list(one.texts), is_split_into_words=True, truncation=True, max_length=self.length,
-                stride=min(MOST_STRIDE, self.length // 4), return_overflowing_tokens=True,
-            )  # fmt: skip
-            numbers = {name: place for place, name in enumerate(self.names)}
-            for row in range(len(segments["input_ids"])):
+            for segments, row, inputs in self.segments(list(one.texts), is_split_into_words=True, truncation=True):
                 words = segments.word_ids(row)
-                begins = (word != before for before, word in pairwise([None, *words]))
-                places = [word if is_first else None for word, is_first in zip(words, begins, strict=True)]
+                places = [word if word != before else None for before, word in pairwise([None, *words])]
                 labels = [IGNORED if word is None else numbers.get(one.label[word], IGNORED) for word in places]
-                inputs = {name: segments[name][row] for name in self.tokenizer.model_input_names if name in segments}
                 found.append({**inputs, "labels": labels, "places": (number, places)})
         return found
 
     def smaller(self, logits: Any, labels: Any) -> Any:
-        return (logits[0] if isinstance(logits, tuple) else logits).argmax(-1)
+        return super().smaller(logits, labels).argmax(-1)
 
     def decode(self, examples: Sequence[Any], features: list[dict], outputs: Any) -> list[list[str]]:
         usual = self._usual()
@@ -266,16 +260,13 @@ class Words(Task):
         return counts.most_common(1)[0][0]
 
     def figures(self, examples: Sequence[Any], predictions: list) -> dict[str, float]:
-        gold = [
-            {"id": one.id, "tokens": one.texts, "labels": one.label, "sentences": one.sentences} for one in examples
-        ]
+        gold = self.lines(examples, [one.label for one in examples])
         return _scored(of_words, gold, self.lines(examples, predictions))
 
     def lines(self, examples: Sequence[Any], predictions: list) -> list[str]:
-        pairs = zip(examples, predictions, strict=True)
         return [
             json.dumps({"id": one.id, "tokens": one.texts, "labels": labels, "sentences": one.sentences})
-            for one, labels in pairs
+            for one, labels in zip(examples, predictions, strict=True)
         ]
 
     def baselines(self, examples: Sequence[Any]) -> dict[str, list]:
@@ -310,14 +301,9 @@ class Answers(Task):
         found = []
         for number, one in enumerate(examples):
             question = " ".join(one.texts[0].split()[:QUESTION_WORDS])
-            segments = self.tokenizer(
-                question, one.texts[1], truncation="only_second", max_length=self.length,
-                stride=min(MOST_STRIDE, self.length // 4), return_overflowing_tokens=True, return_offsets_mapping=True,
-            )  # fmt: skip
-            for row, offsets in enumerate(segments["offset_mapping"]):
-                sides = segments.sequence_ids(row)
-                places = [span if side == 1 else None for span, side in zip(offsets, sides, strict=True)]
-                inputs = {name: segments[name][row] for name in self.tokenizer.model_input_names if name in segments}
+            for segments, row, inputs in self.segments(question, one.texts[1], truncation="only_second"):
+                sides = zip(segments["offset_mapping"][row], segments.sequence_ids(row), strict=True)
+                places = [span if side == 1 else None for span, side in sides]
                 first, last = _tokens_of(one.answers, places)
                 found.append({**inputs, "start_positions": first, "end_positions": last, "places": (number, places)})
         return found
@@ -378,20 +364,14 @@ def _tokens_of(answers: Sequence[tuple[int, int]], places: list) -> tuple[int, i
     return 0, 0
 
 
-def _first(label: str | tuple[str, ...]) -> str:
-    return label if isinstance(label, str) else label[0]
+def _names(label: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (label,) if isinstance(label, str) else label
 
 
-def _as_line(label: str | tuple[str, ...], problem: str) -> Any:
-    if problem == AMOUNT:
-        return float(_first(label))
-    return label if isinstance(label, str) else list(label)
-
-
-def _scored(scores: Any, gold: list[dict], predicted: list[str]) -> dict[str, float]:
+def _scored(scores: Any, gold: list[str], predicted: list[str]) -> dict[str, float]:
     """The official figures, by files as the scorer reads them."""
     with tempfile.TemporaryDirectory() as folder:
         right, found = Path(folder, "gold.jsonl"), Path(folder, "predictions.jsonl")
-        right.write_text("\n".join(map(json.dumps, gold)), encoding="utf-8")
+        right.write_text("\n".join(gold), encoding="utf-8")
         found.write_text("\n".join(predicted), encoding="utf-8")
         return scores.score([right], found)

@@ -9,7 +9,7 @@ import pytest
 from fairseq_poolingformer.cli.finetune.base import Base
 from fairseq_poolingformer.cli.finetune.stopping import Stopping
 from fairseq_poolingformer.cli.finetune.tasks import TASKS
-from fairseq_poolingformer.cli.finetune.training import ByLength, Watch, _last_whole, arguments, duration
+from fairseq_poolingformer.cli.finetune.training import ByLength, Watch, _last_whole, arguments
 from tests.cli.finetune.conftest import read
 
 
@@ -75,12 +75,3 @@ def test_a_stop_within_an_epoch_saves_at_once_and_one_at_its_end_evaluates_first
     control.should_save = True  # as Trainer's own callback has it
     watch.on_epoch_end(args, state, control)
     assert (control.should_evaluate, control.should_save) == (evaluates, evaluates)
-
-
-def test_durations():
-    assert [duration(seconds) for seconds in (0.2, 99, 130, 9000)] == [
-        "1 seconds",
-        "99 seconds",
-        "2 minutes",
-        "2.5 hours",
-    ]
