@@ -75,17 +75,10 @@ class CrossAttention(MultiheadAttention):
         incremental_state: dict[str, Any] | None = None,
         **unused: Any,
     ) -> tuple[Tensor, None]:
-        """Attend to the source.
+        """Attend to the source: (T, B·beams, C) as ``query``, and None.
 
-        Args:
-            query: (T, B·beams, C).
-            key: (S, B, C) encoder output; its projection is kept in ``incremental_state``.
-            value: the same as ``key``.
-            key_padding_mask: (B, S) bool, True at padding; or the Shard of which ``key`` is this rank's part.
-            incremental_state: fairseq's, in generation.
-
-        Returns:
-            (T, B·beams, C), and None.
+        ``key`` and ``value`` are the encoder's output (S, B, C), whose projections ``incremental_state`` keeps;
+        ``key_padding_mask`` is (B, S) bool, True at padding, or the Shard of which ``key`` is this rank's part.
         """
         length, rows, channels = query.shape
         shard = None if isinstance(key_padding_mask, Tensor) else key_padding_mask
@@ -116,14 +109,7 @@ class CrossAttention(MultiheadAttention):
         return self.out_proj(attended.reshape(length, rows, channels)), None
 
     def weights(self, query: Tensor, key: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-        """Compute the weights of the queries on the source, without dropout.
-
-        Args:
-            query, key, key_padding_mask: as for :meth:`forward`, with one query row for each source.
-
-        Returns:
-            (B, H, T, S).
-        """
+        """(B, H, T, S) the weights of the queries, one row for each source, without dropout; as :meth:`forward`."""
         q, k = _split(self.q_proj(query), self.num_heads), _split(self.k_proj(key), self.num_heads)
         scores = (q * self.scaling @ k.transpose(-1, -2)).float()
         if key_padding_mask is not None:

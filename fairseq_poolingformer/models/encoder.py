@@ -33,12 +33,7 @@ ATTENDED, ACTIVATED, FED = range(3)  # lanes of a layer's dropouts
 class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
     """fairseq's encoder layer around :class:`~fairseq_poolingformer.attention.TwoLevelAttention`.
 
-    Args:
-        cfg: fairseq's TransformerConfig with the settings of :class:`TwoLevelFlags`.
-        layer: the layer's 0-based number.
-
-    Raises:
-        ValueError: a flag is out of range.
+    ``cfg`` is fairseq's TransformerConfig with the settings of :class:`TwoLevelFlags`, ``layer`` the 0-based number.
     """
 
     def __init__(self, cfg, layer: int) -> None:
@@ -84,18 +79,10 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         global_relative_positions: Tensor | None = None,
         shard: Any = None,
     ) -> Tensor:
-        """Attention and feed-forward, each with its residual connection.
+        """Attention and feed-forward, each with its residual connection, of ``x`` (T, B, C).
 
-        Args:
-            x: (T, B, C), of a part of the document where there is a shard.
-            encoder_padding_mask: (B, T) bool, True at padding; None without any.
-            global_mask: (B, T) bool, True at global tokens, or the GlobalTokens of such a mask.
-            relative_positions: P, (2k, C); None without ``--relative-attention``.
-            global_relative_positions: P_g, (2k_g, C); None without coarse positions.
-            shard: the part, with its masks; None for whole sequences.
-
-        Returns:
-            (T, B, C).
+        Masks are (B, T) bool, True at padding and at global tokens; P is (2k, C), P_g (2k_g, C). A shard has the masks
+        itself, and ``x`` is then a part of the document.
         """
         score_terms = ()
         if self.relative_projections is not None:

@@ -185,12 +185,7 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
     def register_head(self, name: str, head: nn.Module) -> None:
         """Add the head of a task, and leave the language model's out of training.
 
-        Args:
-            name: the task's; the parameters' names begin with ``NAME_head``.
-            head: takes (B, T, C) features and ``head_inputs``.
-
-        Raises:
-            ValueError: the name cannot begin a parameter's, or there is a head already.
+        The parameters' names begin with ``NAME_head``; ``head`` takes (B, T, C) features and ``head_inputs``.
         """
         if not name.isidentifier() or self.head_name is not None:
             raise ValueError(f"name must be letters, digits and _, for a model without a head; got {name}")

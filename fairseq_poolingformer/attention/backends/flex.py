@@ -127,28 +127,19 @@ def _made_before(places: _Places) -> Any:
 
 
 class Pattern(NamedTuple):
-    """Who sees whom, as tensors.
+    """Who sees whom, as tensors."""
 
-    Args:
-        num_queries, num_keys: T and S.
-        band: (4, H) int32, of each head the lowest and highest ``stride·key − query`` that a query sees, the step from
-            one such distance to the next, and the lowest's rest when it is divided by the step.
-        stride: (1,) int32, tokens between neighbouring keys.
-        heads_differ: whether the heads differ in their bands.
-        with_steps: whether any head has a step above 1.
-        padding: (B, S) bool, True at padded keys; None without any.
-        global_keys, global_queries: (B, S) and (B, T) bool, True at global tokens; None without any.
-    """
-
-    num_queries: int
-    num_keys: int
+    num_queries: int  # T
+    num_keys: int  # S
+    # (4, H) int32, of each head the lowest and highest ``stride·key − query`` that a query sees, the step from one such
+    # distance to the next, and the lowest's rest when it is divided by the step
     band: Tensor
-    stride: Tensor
-    heads_differ: bool
-    with_steps: bool
-    padding: Tensor | None
-    global_keys: Tensor | None
-    global_queries: Tensor | None
+    stride: Tensor  # (1,) int32, tokens between neighbouring keys
+    heads_differ: bool  # whether the heads differ in their bands
+    with_steps: bool  # whether any head has a step above 1
+    padding: Tensor | None  # (B, S) bool, True at padded keys; None without any
+    global_keys: Tensor | None  # (B, S) bool, True at global tokens; None without any
+    global_queries: Tensor | None  # (B, T) bool, the same of the queries
 
     @classmethod
     def of(cls, call: Call) -> Pattern:

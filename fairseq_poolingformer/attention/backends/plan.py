@@ -26,16 +26,12 @@ class ResidueClass:
 
     Without dilation and with pools on the grid, one class has all heads, queries and keys. A dilated window or
     query-aligned pools have one class for each residue of the step, inside which the window is a plain one.
-
-    Args:
-        heads, queries, keys: slices of the call's dimensions.
-        band: its query u is at position u and its key j at position ``key_stride·j``; None when every query sees every
-            key.
     """
 
-    heads: slice
+    heads: slice  # of the call's
     queries: slice
     keys: slice
+    # its query u is at position u and its key j at position ``key_stride·j``; None when every query sees every key
     band: Band | None
 
 
@@ -75,32 +71,24 @@ def residue_classes(
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything of a call except the tensors that may need gradients.
+    """Everything of a call except the tensors that may need gradients."""
 
-    Args:
-        classes: the call's residue classes.
-        padding: (B, S) bool, True at padded keys; None without any.
-        hidden: (B, S) bool, True at keys that the window does not show: padding, and global tokens, which are a lane
-            of their own; None without any.
-        hidden_globals: (B, G) bool, True at slots of global keys that hold no token, or padding.
-        global_keys, global_queries: the global tokens among the keys and among the queries; None without any.
-        terms: the score terms, without that of the unseen tokens.
-        unseen: the term that counts the tokens of pools that level one does not show; None without one.
-    """
-
-    classes: tuple[ResidueClass, ...]
-    padding: Tensor | None
+    classes: tuple[ResidueClass, ...]  # the call's residue classes
+    padding: Tensor | None  # (B, S) bool, True at padded keys; None without any
+    # (B, S) bool, True at keys that the window does not show: padding, and global tokens, which are a lane of their
+    # own; None without any
     hidden: Tensor | None
-    hidden_globals: Tensor | None
-    global_keys: GlobalTokens | None
-    global_queries: GlobalTokens | None
-    terms: tuple[ScoreTerm, ...]
+    hidden_globals: Tensor | None  # (B, G) bool, True at slots of global keys that hold no token, or padding
+    global_keys: GlobalTokens | None  # those among the keys; None without any
+    global_queries: GlobalTokens | None  # those among the queries; None without any
+    terms: tuple[ScoreTerm, ...]  # the score terms, without that of the unseen tokens
     num_heads: int
     query_offset: int
     key_offset: int
     key_stride: int
     scale: float
     dropout: KeepMask
+    # the term that counts the tokens of pools that level one does not show; None without one
     unseen: UnseenTokens | None = None
     return_lse: bool = False
 
@@ -141,10 +129,7 @@ def tensors_of(terms: tuple[ScoreTerm, ...]) -> list[Tensor]:
 class TermGradients:
     """The score terms over detached tensors, and the sums of these tensors' gradients, in 32 bits at least.
 
-    Args:
-        terms: the call's score terms.
-        tensors: their tensors, in the order of :func:`tensors_of`.
-        wanted: which of the tensors need gradients.
+    ``tensors`` are those of :func:`tensors_of`; ``wanted`` says which of them need gradients.
     """
 
     def __init__(self, terms: tuple[ScoreTerm, ...], tensors: list[Tensor], wanted: tuple[bool, ...]) -> None:

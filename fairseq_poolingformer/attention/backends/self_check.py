@@ -49,10 +49,6 @@ def failure(run: Run, call: Call) -> str | None:
 
     Each kind is checked once in a process. While a CUDA graph is captured or a model is traced, and without memory for
     it, nothing is checked, and a kind that has not failed before counts as right.
-
-    Args:
-        run: the backend's function.
-        call: a call that it can run.
     """
     kind = (run, *kind_of(call))
     with _lock:

@@ -16,17 +16,11 @@ from fairseq_poolingformer.attention.sharding.ranks import Ranks, telling
 
 @dataclass(frozen=True)
 class Route:
-    """Which rows of a tensor go where.
+    """Which rows of a tensor go where."""
 
-    Args:
-        dim: the dimension of the rows.
-        sent: for each rank the rows that it gets; this rank's own stay here.
-        received: for each rank how many rows come from it.
-    """
-
-    dim: int
-    sent: tuple[range, ...]
-    received: tuple[int, ...]
+    dim: int  # the dimension of the rows
+    sent: tuple[range, ...]  # for each rank the rows that it gets; this rank's own stay here
+    received: tuple[int, ...]  # for each rank how many rows come from it
 
     @classmethod
     def between(cls, dim: int, rank: int, owned: Sequence[range], wanted: Sequence[range]) -> Route:
@@ -58,17 +52,11 @@ def narrowed(x: Tensor, dim: int, rows: range) -> Tensor:
 
 
 class Rows(NamedTuple):
-    """Rows of neighbouring tokens, or pools, of a document.
+    """Rows of neighbouring tokens, or pools, of a document."""
 
-    Args:
-        x: the tensor.
-        dim: the dimension of its rows.
-        start: the number of its first row in the document.
-    """
-
-    x: Tensor
-    dim: int
-    start: int
+    x: Tensor  # the tensor
+    dim: int  # the dimension of its rows
+    start: int  # the number of its first row in the document
 
     def of(self, numbers: range) -> Tensor:
         """The rows of some neighbouring tokens or pools, a view."""
@@ -81,13 +69,8 @@ def exchange(ranks: Ranks, through: Tensor, *fields: tuple[Tensor, Route]) -> li
     A backward pass runs these exchanges in the reverse order only if each depends on the one before. So ``through``
     passes unchanged: give the tensor that the ranks' losses all depend on, and go on with the result.
 
-    Args:
-        ranks: all of them call this, with the same number of fields, of the same dtypes.
-        through: any tensor.
-        fields: tensors whose shapes differ between ranks in the route's dimension alone, and their routes.
-
-    Returns:
-        ``through``, and for each field the rows that came from the ranks, in their order.
+    All ranks call this with the same number of fields: tensors of the same dtypes whose shapes differ between ranks in
+    the route's dimension alone. Behind ``through`` the result has each field's rows from the ranks, in their order.
     """
     tensors, routes = zip(*fields, strict=True)
     with telling(ranks):
@@ -197,13 +180,8 @@ def merged_over_ranks(ranks: Ranks, out: Tensor, lse: Tensor) -> tuple[Tensor, T
 def merge_softmax(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """One softmax over the keys of all parts: ``lse = log Σ exp(lse_p)``, ``out = Σ exp(lse_p − lse)·out_p``.
 
-    Args:
-        parts: of each, its output (…, D) and the natural logarithm of its softmax's denominator (…); -inf where a query
-            sees none of the part's keys, and its output is then ignored.
-
-    Returns:
-        The output (…, D) and the logarithm (…), in float32, or in float64 where a part is; zeros and -inf where a query
-        sees nothing.
+    Of each part its output (…, D) and logarithm (…), -inf where a query sees none of its keys. The results are float32,
+    or float64 where a part is; zeros and -inf where a query sees nothing.
     """
     dtype = torch.promote_types(parts[0][0].dtype, torch.float32)
     logs = torch.stack([lse.to(dtype) for _, lse in parts])

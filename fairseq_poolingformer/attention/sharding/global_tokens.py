@@ -24,23 +24,14 @@ SLOTS = 2  # the dimension of tokens, pools and global tokens in (B, H, …, D)
 
 @dataclass(frozen=True)
 class DocumentTokens:
-    """The global tokens of all ranks, in the document's order: G slots in every row.
+    """The global tokens of all ranks, in the document's order: G slots in every row."""
 
-    Args:
-        own: those of this rank, in slots of its own.
-        counts: how many slots each rank has.
-        position: (B, G) the token in each slot, counted from the document's beginning; -1 in unused slots.
-        hidden: (B, G) bool, True at unused slots and at padding.
-        order: (B, G) which of the ranks' slots, one rank after the other, are these.
-        slot: (B, sum of counts) the reverse; any for unused slots.
-    """
-
-    own: GlobalTokens
-    counts: tuple[int, ...]
-    position: Tensor
-    hidden: Tensor
-    order: Tensor
-    slot: Tensor
+    own: GlobalTokens  # those of this rank, in slots of its own
+    counts: tuple[int, ...]  # how many slots each rank has
+    position: Tensor  # (B, G) the token in each slot, counted from the document's beginning; -1 in unused slots
+    hidden: Tensor  # (B, G) bool, True at unused slots and at padding
+    order: Tensor  # (B, G) which of the ranks' slots, one rank after the other, are these
+    slot: Tensor  # (B, sum of counts) the reverse; any for unused slots
 
     @classmethod
     def of(cls, own: GlobalTokens, counts: tuple[int, ...], found: Tensor) -> DocumentTokens:
@@ -81,30 +72,17 @@ DENSE_TOKENS = 2048  # whose scores with all global tokens are in memory at a ti
 
 @dataclass(frozen=True)
 class GlobalPairs:
-    """Pairs of a document's global tokens with some of its tokens.
+    """Pairs of a document's global tokens with some of its tokens."""
 
-    Args:
-        terms: are added to the scores.
-        scale: of the scores.
-        window: of the layer, which terms may refuse beside global tokens.
-        dropout_p: probability of dropping a weight.
-        seed: of dropout.
-        tokens: the :class:`DocumentTokens`; None without any, and then without pairs.
-    """
-
-    terms: tuple[ScoreTerm, ...]
-    scale: float
-    window: Window
-    dropout_p: float
-    seed: int
-    tokens: Any
+    terms: tuple[ScoreTerm, ...]  # are added to the scores
+    scale: float  # of the scores
+    window: Window  # of the layer, which terms may refuse beside global tokens
+    dropout_p: float  # probability of dropping a weight
+    seed: int  # of dropout
+    tokens: Any  # the :class:`DocumentTokens`; None without any, and then without pairs
 
     def to_globals(self, tokens: range, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Some tokens' attention to the global tokens, and the logarithm.
-
-        Raises:
-            ValueError: a term has no meaning with global tokens.
-        """
+        """Some tokens' attention to the global tokens, and the logarithm; an error where a term has no meaning."""
         call = Call(query, key, value, self.scale, self.window, global_tokens=self.tokens.own, score_terms=self.terms)
         call._check_pattern()
 
@@ -148,11 +126,7 @@ class GlobalPairs:
     ) -> tuple[Tensor, Tensor]:
         """The attention, and the logarithm: all scores at once.
 
-        Args:
-            query, key, value: (B, H, T, D), (B, H, S, D).
-            places: the tokens of queries and keys, in a range or (B, G).
-            hidden: (B, S) bool, True at keys that are not seen.
-            lane: of dropout; there global tokens count as slots.
+        ``places`` are the tokens of queries and keys, a range or (B, G); ``hidden`` (B, S) are keys that nobody sees.
         """
         wide = softmax_dtype(query)
         if hidden is not None:  # their weights are zero, but 0·NaN is NaN

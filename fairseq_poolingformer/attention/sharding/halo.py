@@ -58,26 +58,16 @@ def hull(one: range, other: range) -> range:
 
 
 class Reach:
-    """The reach of a layer's two levels.
-
-    Args:
-        layer: the :class:`TwoLevelAttention`.
-        parts: the tokens of each rank.
-
-    Attributes:
-        seen: of each rank, the tokens within reach of level one; with Mix also those of its pools.
-        pools: the pools that start at its tokens.
-        straddled: the tokens of these pools.
-        pools_seen: the pools within reach of level two.
-        near: the tokens whose padding matters to it: those that its tokens see, in pools or not.
-    """
+    """The reach of a layer's two levels, of each rank."""
 
     def __init__(self, layer: Any, parts: Sequence[range]) -> None:
         self._layer, self._length = layer, parts[-1].stop
+        # tokens within reach of level one, with Mix also those of its pools; and those whose padding matters, since the
+        # rank's tokens see them, in pools or not
         self.seen = self.near = tuple(map(self.tokens_seen, parts))
-        self.pools: tuple[range, ...] = ()
-        self.straddled: tuple[range, ...] = ()
-        self.pools_seen: tuple[range, ...] = ()
+        self.pools: tuple[range, ...] = ()  # those that start at its tokens
+        self.straddled: tuple[range, ...] = ()  # the tokens of these pools
+        self.pools_seen: tuple[range, ...] = ()  # within reach of level two
         pooling = layer.pooling
         if pooling is None:
             return
@@ -109,16 +99,8 @@ class Reach:
 class Halo:
     """Padding, rotary angles and global tokens within a layer's reach, which all layers of this reach share.
 
-    All ranks make one together, because it exchanges what no layer before has.
-
-    Args:
-        shard: the :class:`Shard`.
-        reach: the layer's.
-        pooling: its pools; None for level one alone.
-        rotary: the angles of this rank's tokens, then of its pools.
-
-    Raises:
-        ValueError: there are too few angles.
+    All ranks make one together, because it exchanges what no layer before has. ``rotary`` has the angles of this rank's
+    tokens, then of its pools.
     """
 
     def __init__(self, shard: Any, reach: Reach, pooling: Any, rotary: Rotary | None) -> None:

@@ -27,11 +27,7 @@ from fairseq_poolingformer.attention.sharding.halo import Halo, Reach, pools_amo
 
 
 class Steps:
-    """One call of a layer; arguments as those of :meth:`Shard.attend`.
-
-    Raises:
-        ValueError: ``x`` has another number of tokens, or the layer cannot run the score terms.
-    """
+    """One call of a layer; arguments as those of :meth:`Shard.attend`."""
 
     def __init__(
         self,

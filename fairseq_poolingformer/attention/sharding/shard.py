@@ -146,11 +146,9 @@ class Shard:
         return everyone[: len(seeds)].tolist()
 
     def fetched(self, through: Rows, *fields: tuple[Rows, Sequence[range], Sequence[range]]) -> list[Rows]:
-        """``through``, and the rows of each field that this rank wants; see :func:`exchange`.
+        """``through``, and of each field (rows, which of them each rank has, which each wants) what this rank wants.
 
-        Args:
-            through: any rows.
-            fields: rows, which of them each rank has, and which each wants.
+        See :func:`exchange`.
         """
         if self.ranks is None:
             return [through, *(rows for rows, _, _ in fields)]
@@ -163,12 +161,9 @@ class Shard:
         ]
 
     def near(self, rows: Rows, wanted: Sequence[range], of_own: Callable[[], Tensor]) -> tuple[Rows, list[Tensor]]:
-        """The rows that this rank wants, and [those of all global tokens, (B, H, G, D)].
+        """The rows of tokens that this rank wants, and [those of all global tokens, (B, H, G, D)].
 
-        Args:
-            rows: of this rank's tokens.
-            wanted: the tokens that each rank wants.
-            of_own: returns the rows of this rank's global tokens, (B, H, own slots, D).
+        ``of_own`` returns the rows of this rank's global tokens, (B, H, own slots, D).
         """
         tokens, field = self.tokens, (rows, self.parts, wanted)
         if tokens is None:

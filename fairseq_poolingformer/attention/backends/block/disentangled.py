@@ -21,27 +21,17 @@ MORE_KEYS = 768  # keys whose products are made ahead under a narrow band, beyon
 
 @dataclass(frozen=True)
 class _KeyProducts:
-    """Neighbouring keys of a lane, and their products with the table's rows for all diagonals of the band.
+    """Neighbouring keys of a lane, and their products with the table's rows for all diagonals of the band."""
 
-    Args:
-        lane: the keys' lane, of which these are ``first`` … ``stop − 1``.
-        ahead: places from the first query to the first key of the block pair whose ``diagonals`` these are.
-        diagonals: of its matrix (keys × queries).
-        keys: (B, H, stop − first, D), scaled.
-        scale: what the keys are scaled by.
-        products: (H, B, stop − first, diagonals).
-        grads: gradients of the products, in the backward pass.
-    """
-
-    lane: Lane
+    lane: Lane  # the keys' lane, of which these are ``first`` … ``stop − 1``
     first: int
     stop: int
-    ahead: int
-    diagonals: Diagonals
-    keys: Tensor
-    scale: float
-    products: Tensor
-    grads: Tensor | None
+    ahead: int  # places from the first query to the first key of the block pair whose ``diagonals`` these are
+    diagonals: Diagonals  # of its matrix (keys × queries)
+    keys: Tensor  # (B, H, stop − first, D), scaled
+    scale: float  # what the keys are scaled by
+    products: Tensor  # (H, B, stop − first, diagonals)
+    grads: Tensor | None  # gradients of the products, in the backward pass
 
     @classmethod
     def from_pair(cls, pair: BlockPair, table: Tensor) -> _KeyProducts:
@@ -161,15 +151,9 @@ class DisentangledOfGroup(TermOfGroup):
     def _add_product_gradients(
         self, name: str, grads: Tensor, vectors: Tensor, diagonals: Diagonals, total: Tensor, scale: float
     ) -> None:
-        """Add to the gradients of a table and of vectors, given the gradients of their products.
+        """Add to the gradients of a table and of vectors, given the gradients (H, B, n, diagonals) of their products.
 
-        Args:
-            name: the table's name.
-            grads: (H, B, n, diagonals) gradients of :func:`_products`.
-            vectors: (B, H, n, D), scaled.
-            diagonals: the diagonals whose rows the vectors were multiplied with.
-            total: (B, H, n or fewer, D) gradients of the vectors before they were scaled, to be added to.
-            scale: what the vectors were scaled by.
+        ``vectors`` (B, H, n, D) are scaled, ``total`` (B, H, n or fewer, D) is of the vectors before they were.
         """
         grads = grads.to(vectors.dtype).flatten(1, 2)
         rows = self._rows_of(name, diagonals).to(vectors.dtype)
@@ -182,14 +166,10 @@ class DisentangledOfGroup(TermOfGroup):
 
 @dataclass(frozen=True)
 class ProductsOfBlocks:
-    """Both products for neighbouring query blocks of a row and their slices of keys, which begin equally far ahead.
+    """Both products for neighbouring query blocks of a row and their slices of keys, which begin equally far ahead."""
 
-    Args:
-        c2p, p2c: (H, diagonals, D) the tables' rows, those of p2c from the last diagonal to the first; None without.
-    """
-
-    c2p: Tensor | None
-    p2c: Tensor | None
+    c2p: Tensor | None  # (H, diagonals, D) the table's rows; None without
+    p2c: Tensor | None  # the same of its table, from the last diagonal to the first
 
     @classmethod
     def of(cls, term: DisentangledPosition, seen: Diagonals) -> ProductsOfBlocks:

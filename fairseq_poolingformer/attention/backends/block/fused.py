@@ -28,22 +28,14 @@ MULTIPLE = 16  # of keys: float32 numbers in the widest register
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Neighbouring query blocks, each with a slice of the lane's keys.
+    """Neighbouring query blocks, each with a slice of the lane's keys."""
 
-    Args:
-        start: the first query.
-        size, count: queries of a block; blocks.
-        begin: the first block's first key; before the first that exists where it is negative.
-        step: keys from the first one of a block to that of the next; 0 where all blocks share their keys.
-        width: keys of a block.
-    """
-
-    start: int
-    size: int
-    count: int
-    begin: int
-    step: int
-    width: int
+    start: int  # the first query
+    size: int  # queries of a block
+    count: int  # blocks
+    begin: int  # the first block's first key; before the first that exists where it is negative
+    step: int  # keys from the first one of a block to that of the next; 0 where all blocks share their keys
+    width: int  # keys of a block
 
     @property
     def rows(self) -> slice:

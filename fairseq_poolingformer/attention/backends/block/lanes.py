@@ -28,16 +28,11 @@ MIN_ROWS = 8  # smaller products round differently on some CPUs; results must no
 
 @dataclass(frozen=True)
 class KeyBlock:
-    """Neighbouring keys of a lane that one query block is multiplied with.
+    """Neighbouring keys of a lane that one query block is multiplied with."""
 
-    Args:
-        start, stop: the keys; ``stop`` may lie beyond the last key, and zeros then fill up the width.
-        size: how many of them exist.
-    """
-
-    start: int
-    stop: int
-    size: int
+    start: int  # the first key
+    stop: int  # may lie beyond the last key, and zeros then fill up the width
+    size: int  # how many of them exist
 
     @property
     def keys(self) -> slice:
@@ -61,31 +56,21 @@ class KeyBlock:
 
 @dataclass
 class Lane:
-    """One source of keys and values for a group of queries.
+    """One source of keys and values for a group of queries."""
 
-    Args:
-        key, value: (B, H, S, D).
-        index: a range of S or (B, S), each key's index in the call.
-        hidden: (B, S) bool, True at keys that no query of the group sees in this lane; None without any.
-        band: which keys each query sees; None for all.
-        with_global: whether every pair of a query and a key has a global token; else no pair has one.
-        block_width: keys multiplied at a time, at most.
-        unseen: the score of pooled keys by their tokens that level one does not show; None without one.
-        query_offset: position of query 0, for this score.
-        grad_key, grad_value: (B, H, S, D) accumulators, in the backward pass.
-    """
-
-    key: Tensor
-    value: Tensor
-    index: range | Tensor
+    key: Tensor  # (B, H, S, D)
+    value: Tensor  # (B, H, S, D)
+    index: range | Tensor  # a range of S or (B, S), each key's index in the call
+    # (B, S) bool, True at keys that no query of the group sees in this lane; None without any
     hidden: Tensor | None = None
-    band: Band | None = None
-    with_global: bool = False
-    block_width: int = KEYS_PER_BLOCK
+    band: Band | None = None  # which keys each query sees; None for all
+    with_global: bool = False  # whether every pair of a query and a key has a global token; else no pair has one
+    block_width: int = KEYS_PER_BLOCK  # keys multiplied at a time, at most
+    # the score of pooled keys by their tokens that level one does not show; None without one
     unseen: UnseenTokens | None = None
-    query_offset: int = 0
-    grad_key: Tensor | None = None
-    grad_value: Tensor | None = None
+    query_offset: int = 0  # position of query 0, for this score
+    grad_key: Tensor | None = None  # (B, H, S, D) accumulators, in the backward pass
+    grad_value: Tensor | None = None  # (B, H, S, D) accumulators, in the backward pass
     _masks: dict[tuple[int, int, int], Tensor] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -183,29 +168,18 @@ class Lane:
 
 @dataclass
 class QueryGroup:
-    """Queries that attend to the same lanes, in one softmax over all of them.
+    """Queries that attend to the same lanes, in one softmax over all of them."""
 
-    Args:
-        number: its place among the call's groups.
-        query: (B, H, U, D).
-        index: a range of U or (B, U), each query's index in the call.
-        lanes: what the queries attend to.
-        heads: which of the call's heads these are.
-        out: (B, H, U, D), written by the forward pass, read by the backward pass.
-        lse: (B, H, U) base-2 logarithm of the softmax's denominator; +inf where a query sees nothing.
-        grad_out, grad_query: (B, H, U, D), in the backward pass.
-        grad_lse: (B, H, U) gradient of the natural logarithm, in the backward pass; None without one.
-    """
-
-    number: int
-    query: Tensor
-    index: range | Tensor
-    lanes: list[Lane]
-    heads: slice
-    out: Tensor
-    lse: Tensor
-    grad_out: Tensor | None = None
-    grad_query: Tensor | None = None
+    number: int  # its place among the call's groups
+    query: Tensor  # (B, H, U, D)
+    index: range | Tensor  # a range of U or (B, U), each query's index in the call
+    lanes: list[Lane]  # what the queries attend to
+    heads: slice  # which of the call's heads these are
+    out: Tensor  # (B, H, U, D), written by the forward pass, read by the backward pass
+    lse: Tensor  # (B, H, U) base-2 logarithm of the softmax's denominator; +inf where a query sees nothing
+    grad_out: Tensor | None = None  # (B, H, U, D), in the backward pass
+    grad_query: Tensor | None = None  # (B, H, U, D), in the backward pass
+    # (B, H, U) gradient of the natural logarithm, in the backward pass; None without one
     grad_lse: Tensor | None = None
 
     def query_blocks(self) -> Iterator[QueryBlock]:
@@ -219,21 +193,14 @@ class QueryGroup:
 
 @dataclass(frozen=True)
 class QueryBlock:
-    """Neighbouring queries of a group, to be multiplied with one of its lanes.
-
-    Args:
-        number: tells the blocks of a call apart.
-        start: the first query.
-        size: queries of a whole block.
-        count: queries of this block.
-    """
+    """Neighbouring queries of a group, to be multiplied with one of its lanes."""
 
     group: QueryGroup
     lane: Lane
-    number: tuple[int, int, int]
-    start: int
-    size: int
-    count: int
+    number: tuple[int, int, int]  # tells the blocks of a call apart
+    start: int  # the first query
+    size: int  # queries of a whole block
+    count: int  # queries of this block
 
     @property
     def rows(self) -> slice:

@@ -21,18 +21,12 @@ from fairseq_poolingformer.attention.patterns import UNLIMITED
 
 @dataclass(frozen=True)
 class Diagonals:
-    """Neighbouring diagonals of a matrix; entry (r, c) lies on number c − r.
+    """Neighbouring diagonals of a matrix; entry (r, c) lies on number c − r."""
 
-    Args:
-        lowest, highest: numbers of the first and the last diagonal.
-        distance: position of the query minus position of the key on diagonal 0.
-        slope: how much the distance grows from one diagonal to the next.
-    """
-
-    lowest: int
-    highest: int
-    distance: int
-    slope: int
+    lowest: int  # number of the first diagonal
+    highest: int  # of the last one
+    distance: int  # position of the query minus position of the key on diagonal 0
+    slope: int  # how much the distance grows from one diagonal to the next
 
     def __len__(self) -> int:
         return self.highest + 1 - self.lowest
@@ -109,18 +103,12 @@ class Diagonals:
 
 @dataclass(frozen=True)
 class BlockPair:
-    """A query block and a key block.
+    """A query block and a key block."""
 
-    Args:
-        pairs: their pairs; a range of queries or keys continues beyond the last one to fill up the block.
-        lane: the lane of the keys.
-        first_query, first_key: the blocks' places in the group and in the lane.
-    """
-
-    pairs: Pairs
-    lane: Lane
-    first_query: int
-    first_key: int
+    pairs: Pairs  # their pairs; a range of queries or keys continues beyond the last one to fill up the block
+    lane: Lane  # the lane of the keys
+    first_query: int  # the query block's place in the group
+    first_key: int  # the key block's place in the lane
 
     @property
     def num_queries(self) -> int:
@@ -150,12 +138,7 @@ class BlockPair:
 class TermOfGroup:
     """One score term in one query group, computed by the term's own ``scores`` and differentiated by autograd.
 
-    Args:
-        term: the call's term.
-        heads: the group's heads.
-        num_heads: the number of heads of the call.
-        gradients: where gradients are summed up; None in the forward pass.
-        number: which of ``gradients``' terms it is.
+    In the backward pass it is number ``number`` of the terms in ``gradients``, which sums them up.
     """
 
     def __init__(
@@ -197,11 +180,8 @@ class TermOfGroup:
     def add_gradients(self, grad_scores: Tensor, pair: BlockPair, grad_query: Tensor, grad_key: Tensor) -> None:
         """Add the gradients of the term's tensors, of queries and of keys; after :meth:`add_scores` for the same pair.
 
-        Args:
-            grad_scores: (B, H, t, s) gradient of the base-e scores, zero where a query does not see a key.
-            pair: the blocks.
-            grad_query: (B, H, t, D), to be added to.
-            grad_key: (B, H, s', D) of the keys that exist, to be added to.
+        ``grad_scores`` (B, H, t, s) is of the base-e scores, zero where a query does not see a key; ``grad_query`` is
+        (B, H, t, D), ``grad_key`` (B, H, s', D) of the keys that exist.
         """
         (scores, query, key), self.tracked = self.tracked, None
         if not scores.requires_grad:

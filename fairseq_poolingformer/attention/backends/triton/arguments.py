@@ -50,17 +50,12 @@ def tile_shape(head_dim: int, itemsize: int, with_positions: bool) -> TileShape:
 
 
 class Tokens(NamedTuple):
-    """Padding and global tokens as the kernels read them.
+    """Padding and global tokens as the kernels read them."""
 
-    Args:
-        key_hidden: (B, S) int32, 0 where windows see a key, 1 where only global queries see it, more where no query
-            does.
-        global_keys, global_queries: (B, G) the token in each slot, HIDDEN in slots without a token that can be seen.
-    """
-
+    # (B, S) int32, 0 where windows see a key, 1 where only global queries see it, more where no query does
     key_hidden: Tensor | None
-    global_keys: Tensor | None
-    global_queries: Tensor | None
+    global_keys: Tensor | None  # (B, G) the token in each slot, HIDDEN in slots without a token that can be seen
+    global_queries: Tensor | None  # (B, G) the same of the queries
 
     @classmethod
     def of(cls, plan: Plan) -> Tokens:
@@ -77,28 +72,17 @@ class Tokens(NamedTuple):
 
 
 class KernelGroup(NamedTuple):
-    """The queries and keys of a residue class; or the global queries, which see every key.
+    """The queries and keys of a residue class; or the global queries, which see every key."""
 
-    Args:
-        residues: which of the call's heads, queries and keys these are, and the band between them.
-        draw: tells the group's dropout from that of other groups.
-        lane: the same where pairs decide.
-        query: (B, H, U, D); all of the call's queries where some of them are global queries.
-        query_token: (B, U) which queries the group has; None for all.
-        key, value: (B, H, S, D), with the same strides.
-        key_hidden: (B, S), see :class:`Tokens`.
-        num_queries: U.
-    """
-
-    residues: ResidueClass
-    draw: int
-    lane: int
-    query: Tensor
-    query_token: Tensor | None
-    key: Tensor
-    value: Tensor
-    key_hidden: Tensor | None
-    num_queries: int
+    residues: ResidueClass  # which of the call's heads, queries and keys these are, and the band between them
+    draw: int  # tells the group's dropout from that of other groups
+    lane: int  # the same where pairs decide
+    query: Tensor  # (B, H, U, D); all of the call's queries where some of them are global queries
+    query_token: Tensor | None  # (B, U) which queries the group has; None for all
+    key: Tensor  # (B, H, S, D), with the same strides
+    value: Tensor  # (B, H, S, D), with the same strides
+    key_hidden: Tensor | None  # (B, S), see :class:`Tokens`
+    num_queries: int  # U
 
     def of_queries(self, x: Tensor) -> Tensor:
         """The group's share of a (B, H, T, …) tensor."""

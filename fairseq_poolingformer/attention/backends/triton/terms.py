@@ -44,20 +44,13 @@ def binary_scores(table: Tensor | None) -> Tensor | None:
 
 
 class Positions(NamedTuple):
-    """The tables that a kernel multiplies with, for the heads of a group.
+    """The tables that a kernel multiplies with, for the heads of a group."""
 
-    Args:
-        of_rows, of_columns: (H, 2k, D), multiplied with the vectors of a tile's rows and columns; None for no product.
-        grad: (H, 2k, D) float32, to which the kernel adds the gradient of ``of_rows``; None where none is needed.
-        num_rows: 2k; None without tables.
-        bucket: neighbouring distances that share a row.
-    """
-
-    of_rows: Tensor | None = None
-    of_columns: Tensor | None = None
-    grad: Tensor | None = None
-    num_rows: int | None = None
-    bucket: int | None = None
+    of_rows: Tensor | None = None  # (H, 2k, D), multiplied with the vectors of a tile's rows; None for no product
+    of_columns: Tensor | None = None  # (H, 2k, D), multiplied with those of its columns
+    grad: Tensor | None = None  # (H, 2k, D) float32, the kernel adds the gradient of ``of_rows``; None where not needed
+    num_rows: int | None = None  # 2k; None without tables
+    bucket: int | None = None  # neighbouring distances that share a row
 
 
 NO_POSITIONS = Positions()  # instead of None, because kernels cannot test a tuple for None before Triton 3.7
@@ -84,13 +77,7 @@ class PositionTables:
         return None
 
     def positions(self, heads: slice, *, coarse: bool, by_key: bool) -> Positions:
-        """The tables of some heads.
-
-        Args:
-            heads: the group's heads.
-            coarse: whether each pair has a global token; else no pair has one.
-            by_key: whether tiles are (keys × queries); else they are (queries × keys).
-        """
+        """The tables of some heads, coarse where each pair has a global token; by key for tiles (keys × queries)."""
         tables, bucket = term_tensors(self.term), 1
         names: tuple[str, ...] = ("p2c", "c2p") if by_key else ("c2p", "p2c")
         if coarse and not tables.keys().isdisjoint(("global_c2p", "global_p2c")):
@@ -111,12 +98,7 @@ def position_line(
 ) -> tuple[Positions, Positions]:
     """positions, extra_positions: the tables for a kernel's own lane, and for its extra lane if it has one.
 
-    Args:
-        tables: the call's tables.
-        heads: the group's heads.
-        gathered: whether the queries, or with ``by_key`` the keys, are global tokens.
-        extra: whether the kernel has an extra lane.
-        by_key: whether tiles are (keys × queries).
+    ``gathered`` says that the queries, or with ``by_key`` the keys, are global tokens.
     """
     if tables is None:
         return NO_POSITIONS, NO_POSITIONS
