@@ -19,41 +19,12 @@ def question(name, answer, candidates=("a", "b", "c")):
     return {"id": name, "query": "q", "candidates": list(candidates), "supports": [], "answer": answer}
 
 
-def test_wikihop_counts_a_missing_prediction_as_wrong(tmp_path, capsys):
-    files = [
-        write(tmp_path / "one.json", [question("1", "a"), question("2", "b"), question("3", "c")]),
-        write(tmp_path / "two.json", [question("4", "a")]),
-    ]
-    predictions = write(tmp_path / "p.json", {"1": "a", "2": "c", "4": "a"})
-    flags = [
-        "--task",
-        "wikihop",
-        "--gold",
-        *map(str, files),
-        "--predictions",
-        str(predictions),
-        "--json",
-        str(tmp_path / "s"),
-    ]
-    assert score.main(flags) == 0
-    assert json.loads((tmp_path / "s").read_text()) == {
-        "kind": "wikihop",
-        "accuracy": 50.0,
-        "examples": 4,
-        "without_prediction": 1,
-    }
-    assert capsys.readouterr().out.split()[:2] == ["accuracy", "50.00"]
-
-
 @pytest.mark.parametrize(
     ("gold", "predicted", "message"),
     [
         ([question("1", "a")], {"1": "d"}, "p.json, 1: 'd' is no candidate of that question"),
         ([question("1", "a")], {"2": "a"}, "p.json: the gold files do not have '2'"),
-        ([question("1", "a")], ["a"], "p.json: must hold an object"),
         ([question("1", "a"), question("1", "a")], {}, "gold.json, element 2: id 1 is there twice"),
-        ([question("1", None)], {}, "gold.json, element 1: 'answer' must be a string"),
-        ([], {}, "gold.json: no examples"),
         ({}, {}, "gold.json: must hold a list"),
     ],
 )
@@ -179,12 +150,6 @@ def test_gold_in_every_released_format(tmp_path):
     found = write_json_lines(tmp_path / "p.jsonl", {"2": "false"})  # no document of one label is in the split
     figures = document_classification_scores.score([tmp_path / "truth.xml"], found)
     assert [figures[f"{kind}_true"] for kind in ("precision", "recall", "f1")] == [0, 0, 0]
-    (tmp_path / "bad.jsonl").write_text('{"id": 1, "label": "a"}\n{"id": 2}\n')
-    with pytest.raises(ValueError, match=r"bad.jsonl, line 2: no label"):
-        document_classification_scores.score([tmp_path / "bad.jsonl"], found)
-    (tmp_path / "bad.xml").write_text("<articles>")
-    with pytest.raises(ValueError, match=r"bad.xml: not XML, or cut"):
-        document_classification_scores.score([tmp_path / "bad.xml"], found)
     (tmp_path / "twice.jsonl").write_text('{"id": 1, "label": "true"}\n{"id": "1", "label": "false"}\n')
     with pytest.raises(ValueError, match=r"twice.jsonl, line 2: id 1 is there twice"):
         document_classification_scores.score([tmp_path / "truth.xml"], tmp_path / "twice.jsonl")

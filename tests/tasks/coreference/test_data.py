@@ -62,7 +62,6 @@ def test_reads_parts_speakers_sentences_and_nested_mentions():
         (["(1", "(1", "1)", "1)"], [[(1, 3), (0, 4)]]),  # of one entity the last one to begin ends first
         (["(3|(7)|(3", "3)", "", "3)"], [[(0, 1)], [(0, 2), (0, 3)]]),
         (["(1(2", "2)1)"], [[(0, 2)], [(0, 2)]]),  # the official scorer needs no |
-        (["-", "_"], []),
     ],
 )
 def test_reads_every_kind_of_mention(cells, clusters):
@@ -75,10 +74,7 @@ def test_reads_every_kind_of_mention(cells, clusters):
         (raw("(1", "-"), r"unbalanced bracket: \(1 of line 2 is never closed"),
         (raw("-", "", "4)"), r"unbalanced bracket: 4\) in line 4 closes nothing"),
         (raw("-", "(x)"), r"no mentions: the last column of line 3 is '\(x\)'"),
-        (raw("-", "5"), r"no mentions: the last column of line 3"),
-        (raw(), "empty document: no word after line 1"),
         (raw("-", end="a/b 1 1 w NN * - - - - * -"), "no end: the document that begins in line 1"),
-        (raw("-", begin="text"), "text outside of a document: line 1"),
         (raw("-", begin="#begin document a/b"), "no name: line 1 must read"),
         (RawDocument(["#begin document (a); part 0", "a 0 0 word -", "#end document"], 7), "line 8 has 5, and .* 12"),
     ],
@@ -86,10 +82,6 @@ def test_reads_every_kind_of_mention(cells, clusters):
 def test_a_bad_line_is_named(document, message):
     with pytest.raises(BadLine, match=message):
         parse_document(document)
-
-
-def test_without_annotations_the_last_column_may_hold_anything():
-    assert parse_document(raw("(1", "nothing"), annotated=False).clusters == ()
 
 
 def test_bad_documents_leave_their_neighbours_whole():

@@ -20,11 +20,6 @@ from tests.tasks.coreference import naive_coreference
 from tests.tasks.coreference.official_coreference import crosses
 
 
-def test_candidates_lie_in_a_sentence():
-    found = candidate_spans(np.array([0, 0, 0, 1, 1]), 2)
-    assert found.tolist() == [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3], [3, 4], [3, 5], [4, 5]]
-
-
 def test_spans_are_kept_by_score_unless_they_cross_a_better_one():
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -193,14 +188,6 @@ def test_half_precision_is_close_and_finite():
     assert half.scores.dtype == torch.float32
     assert half.scores[:, 1:].isfinite().equal(half.numbers < torch.arange(len(half.spans))[:, None])
     assert len(half.spans) == len(expected.spans)
-
-
-def test_sizes_that_cannot_work_are_refused():
-    with pytest.raises(ValueError, match="depth must be 1 or more, got 0"):
-        CoreferenceHead(WIDTH, depth=0)
-    for ratio in (0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="span_ratio must be more than 0 and finite"):
-            CoreferenceHead(WIDTH, span_ratio=ratio)
 
 
 @pytest.mark.parametrize("train_all_spans", [False, True])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_poolingformer.cli import score as command
 from fairseq_poolingformer.tasks.coreference.scores import b_cubed, ceaf_e, muc, read_files, score, score_document
 from tests.tasks.coreference.official_coreference import METRICS, write
 
@@ -64,15 +63,6 @@ def test_empty_sides_score_nothing():
         assert found.conll_f1 == 0
         assert found.muc.to_find == len(key)
         assert found.muc.given == len(response)
-
-
-def test_the_command_prints_the_figures_and_writes_them(tmp_path, capsys):
-    write(tmp_path / "key", [[[(0, 1), (2, 4), (5, 6)]]])
-    write(tmp_path / "response", [[[(0, 1), (2, 4)]]])
-    arguments = ["--task", "coreference", "--gold", tmp_path / "key", "--predictions", tmp_path / "response"]
-    assert command.main(list(map(str, [*arguments, "--json", tmp_path / "scores.json"]))) == 0
-    assert json.loads((tmp_path / "scores.json").read_text())["muc_recall"] == 50
-    assert "muc_recall" in capsys.readouterr().out
 
 
 def test_files_are_read_as_preprocessing_reads_them(tmp_path):

@@ -37,19 +37,6 @@ def test_rouge_takes_the_best_reference_of_each_type():
     assert figures("rouge_stemmed", ["cat"], [["cats"]])["rouge1"] == 100
 
 
-@pytest.mark.parametrize(
-    ("prediction", "references", "expected"),
-    [
-        ("The Cat!", ["a cat"], 1),
-        ("cat cat dog", ["cat", "dogs"], 0.5),
-        ("the", ["a"], 0),  # of no words there is no overlap
-        ("naïve", ["naive"], 0),
-    ],
-)
-def test_f1(prediction, references, expected):
-    assert METRICS["f1"].values([prediction], [references]) == {"f1": [expected]}
-
-
 def test_f1_of_ascii_words(monkeypatch):
     marks = str.maketrans("ïé½", "ie ")
     monkeypatch.setitem(sys.modules, "unidecode", SimpleNamespace(unidecode=lambda text: text.translate(marks)))
@@ -76,8 +63,6 @@ def test_accuracy(prediction, right):
         ("40%", 1),
         ("Some 50% or 40%", 0.5),
         ("30.0% of 50", 0.5),
-        ("40 %", 0),
-        ("40", 0),
         ("", 0),
         ("9" * 400 + "%", 0),
     ],
@@ -88,11 +73,6 @@ def test_exponential_similarity(prediction, expected):
         metrics.exponential_similarity(prediction, "forty")
 
 
-def test_digits_without_end_take_no_time():
-    """A model that repeats itself writes such."""
-    assert metrics.exponential_similarity("1" * 20_000, "40%") == 0
-
-
 @pytest.mark.parametrize(
     ("prediction", "expected"),
     [
@@ -100,9 +80,6 @@ def test_digits_without_end_take_no_time():
         ("Order: 3,1,2", 0),
         ("1 2 3", 2 / 3),
         ("2, 1", 0),
-        ("2, 1, 3, 4", 0),
-        ("2, 1, 1", 0),
-        ("", 0),
         ("1" * 5000, 0),
     ],
 )
@@ -110,20 +87,10 @@ def test_concordance_index(prediction, expected):
     assert metrics.concordance_index(prediction, "2, 1, 3") == expected
 
 
-@pytest.mark.parametrize("gold", ["", "1", "1, 3", "one, two"])
+@pytest.mark.parametrize("gold", ["1", "1, 3", "one, two"])
 def test_an_order_that_is_none(gold):
     with pytest.raises(ValueError, match="must be an order of the numbers from 1, is"):
         metrics.concordance_index("1, 2", gold)
-
-
-def test_intervals_hold_the_figures():
-    metric = METRICS["rouge"]
-    values = metric.values(PREDICTIONS * 9, REFERENCES * 9)
-    found, intervals = metric.figures(values), metric.intervals(values)
-    assert found.keys() == intervals.keys()
-    assert all(low < found[name] < high for name, (low, high) in intervals.items())
-    assert metric.intervals(values) == intervals
-    assert METRICS["f1"].intervals({"f1": [0.5] * 4}) == {"f1": (50, 50)}
 
 
 def test_bert_score_is_the_librarys(monkeypatch):

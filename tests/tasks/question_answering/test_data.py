@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from fairseq_poolingformer.tasks.question_answering.data import (
     QuestionAnsweringSplit,
     SegmentLimits,
     Segments,
-    choose_annotation,
     count_longer,
     cut_into_segments,
     keep_negatives,
@@ -54,14 +52,6 @@ def test_the_last_segment_is_the_first_that_reaches_the_end(document, expected):
     assert found == [expected]
     assert segments.size.tolist() == [end - first + 2 + 4 for first, end in expected]
     assert segments.number.tolist() == list(range(len(expected)))
-
-
-def test_long_questions_are_cut_and_leave_the_rest_to_the_document():
-    found, segments = spans([50, 1, 0], [9, 9, 9], SegmentLimits(16, doc_stride=4, max_question_length=6))
-    assert found == [[(0, 6), (4, 9)], [(0, 9)], [(0, 9)]]
-    assert segments.question_length.tolist() == [6, 1, 0]
-    assert segments.example.tolist() == [0, 0, 1, 2]
-    assert segments.size.max() <= 16
 
 
 @pytest.mark.parametrize(
@@ -126,53 +116,6 @@ def labelled(folder, examples, limits=LIMITS):
     return dataset, LabelCounts.of(segments, answers, labels)
 
 
-def one(folder, length, paragraphs, annotation):
-    """Labels and targets of the segments (0, 10), (4, 14), … of one document."""
-    example = Example([5, 6], list(range(10, 10 + length)), paragraphs, [annotation])
-    dataset, counts = labelled(folder, [example])
-    return dataset.labels.tolist(), [dataset[n]["target"] for n in range(len(dataset))], counts
-
-
-def test_a_short_answer_at_the_cut(tmp_path):
-    """Segments (0, 10), (4, 14), (8, 18); document tokens begin at position 5."""
-    labels, targets, _ = one(tmp_path, 18, [(0, 6), (6, 16)], (SHORT, 1, 8, 10))
-    assert labels == [POSITIVE, POSITIVE, POSITIVE]
-    assert targets == [[13, 14, 2, SHORT], [9, 10, 2, SHORT], [5, 6, 1, SHORT]]
-    labels, targets, _ = one(tmp_path, 18, [(0, 6), (6, 16)], (SHORT, 1, 9, 11))
-    assert labels == [PARTIAL, POSITIVE, POSITIVE]
-    assert targets == [[0] * 4, [10, 11, 2, SHORT], [6, 7, 1, SHORT]]
-    labels, _, _ = one(tmp_path, 18, [(0, 6), (6, 16)], (SHORT, 1, 7, 8))
-    assert labels == [POSITIVE, POSITIVE, PARTIAL], "the third sees the paragraph, not the answer"
-    labels, _, _ = one(tmp_path, 18, [(0, 6), (6, 16)], (SHORT, 0, 0, 1))
-    assert labels == [POSITIVE, PARTIAL, NEGATIVE]
-
-
-@pytest.mark.parametrize("kind", [YES, NO, LONG])
-def test_answers_without_a_span_need_their_whole_paragraph(tmp_path, kind):
-    labels, targets, _ = one(tmp_path, 18, [(0, 2), (4, 10), (12, 14)], (kind, 1, -1, -1))
-    assert labels == [POSITIVE, POSITIVE, PARTIAL]
-    assert targets == [[0, 0, 2, kind], [0, 0, 1, kind], [0] * 4]
-    labels, _, _ = one(tmp_path, 18, [(0, 2), (4, 10), (12, 14)], (kind, 2, -1, -1))
-    assert labels == [NEGATIVE, POSITIVE, POSITIVE]
-
-
-def test_a_paragraph_longer_than_a_segment_is_answered_where_it_begins(tmp_path):
-    """Segments (0, 10), (4, 14), (8, 18), (12, 22), (16, 26), (20, 30)."""
-    labels, targets, counts = one(tmp_path, 30, [(1, 3), (5, 24), (25, 28)], (LONG, 1, -1, -1))
-    assert labels == [PARTIAL, POSITIVE, PARTIAL, PARTIAL, PARTIAL, PARTIAL]
-    assert targets[1] == [0, 0, 1, LONG]
-    assert counts.without_segment == 0
-    labels, _, _ = one(tmp_path, 30, [(0, 9), (9, 18)], (LONG, 1, -1, -1))
-    assert labels[:3] == [PARTIAL, PARTIAL, POSITIVE], "nine tokens that only one segment holds"
-
-
-def test_an_answer_that_fits_no_segment_is_counted_and_never_negative(tmp_path):
-    labels, targets, counts = one(tmp_path, 30, [(0, 2), (2, 20)], (SHORT, 1, 3, 15))
-    assert labels == [PARTIAL] * 5 + [NEGATIVE]
-    assert counts == LabelCounts(positive=0, partial=5, negative=1, answers=1, without_segment=1)
-    assert targets == [[0] * 4] * 6
-
-
 def test_partial_segments_can_be_negative_but_not_those_of_an_answer_at_an_unknown_place(tmp_path):
     fits_nowhere = Example([5], [6] * 30, [(0, 2), (2, 20)], [(SHORT, 1, 3, 15)])
     dataset, _ = labelled(tmp_path, [fits_nowhere, Example([5], [6] * 4, [], [(LONG, -1, -1, -1)])])
@@ -187,37 +130,6 @@ def test_answers_that_are_too_long_to_be_predicted_are_counted(tmp_path):
     dataset, _ = labelled(tmp_path, [Example([5], [6] * 30, [(2, 20)], [annotation]) for annotation in annotations])
     counts = [count_longer(dataset.answers, longest) for longest in (1, 2, 3, 11, 12)]
     assert counts == [2, 2, 1, 1, 0]
-
-
-def test_documents_without_paragraphs_or_tokens(tmp_path):
-    labels, targets, _ = one(tmp_path, 12, [], (SHORT, -1, 11, 12))
-    assert labels == [NEGATIVE, POSITIVE]
-    assert targets[1] == [12, 12, 0, SHORT]
-    labels, targets, _ = one(tmp_path, 0, [], (0, -1, -1, -1))
-    assert (labels, targets) == ([NEGATIVE], [[0] * 4])
-    labels, _, counts = one(tmp_path, 12, [], (LONG, -1, -1, -1))
-    assert labels == [PARTIAL] * 2, "an answer at an unknown place"
-    assert counts.without_segment == 1
-
-
-@pytest.mark.parametrize(
-    ("annotations", "expected"),
-    [
-        ([(LONG, 2, -1, -1)], (LONG, 2, -1, -1)),
-        ([(LONG, 2, -1, -1), *[(0, -1, -1, -1)] * 4], (0, -1, -1, -1)),  # one of five
-        ([(SHORT, 0, 3, 4), (0, -1, -1, -1), (YES, 1, -1, -1)], (SHORT, 0, 3, 4)),  # equally frequent: the first
-        ([(0, -1, -1, -1)] * 3 + [(SHORT, 1, 7, 9), (LONG, 1, -1, -1)], (LONG, 1, -1, -1)),  # one short answer of five
-        ([(SHORT, 1, 5, 9), (LONG, 1, -1, -1), (SHORT, 1, 5, 8), (LONG, 1, -1, -1)], (SHORT, 1, 5, 9)),
-        ([(SHORT, 0, 1, 2), (SHORT, 0, 1, 3), (SHORT, 0, 1, 4), *[(LONG, 2, -1, -1)] * 2], (SHORT, 0, 1, 2)),
-        ([(SHORT, 0, 1, 2), (YES, 1, -1, -1), (LONG, 1, -1, -1)], (YES, 1, -1, -1)),
-        ([(SHORT, 0, 1, 2), (NO, 0, -1, -1), *[(LONG, 1, -1, -1)] * 3], (LONG, 1, -1, -1)),
-        ([], (0, -1, -1, -1)),
-    ],
-)
-def test_the_answer_among_several_annotations(annotations, expected):
-    rows = np.array([(NO, 0, -1, -1), *annotations, (NO, 5, -1, -1)], np.int32).reshape(-1, 4)
-    bounds = np.array([0, 1, 1 + len(annotations), 2 + len(annotations)])
-    assert choose_annotation(rows, bounds).tolist() == [[NO, 0, -1, -1], list(expected), [NO, 5, -1, -1]]
 
 
 def naive_choice(annotations):
@@ -319,30 +231,6 @@ def test_a_segment_is_framed_as_roberta_wants_pairs(tmp_path):
         [False] * 5 + has_text[4:] + [False] * 3,
     ]
     assert (batch["nsentences"], batch["ntokens"]) == (2, 30)
-
-
-def test_targets_point_at_the_answers_tokens(tmp_path):
-    examples = random_examples(200, seed=1)
-    dataset, _ = labelled(tmp_path, examples)
-    found = 0
-    for n in np.flatnonzero(dataset.labels == POSITIVE):
-        item = dataset[int(n)]
-        start, end, paragraph, kind = item["target"]
-        _, row, a, b = naive_choice(examples[dataset.segments.example[n]].annotations)
-        document = examples[dataset.segments.example[n]].document
-        assert item["first_paragraph"] + paragraph - 1 == row
-        if kind == SHORT:
-            assert item["tokens"][start : end + 1].tolist() == document[a:b]
-            assert item["paragraph_ids"][start : end + 1].eq(paragraph).all()
-            found += 1
-    assert found > 20
-
-
-def test_the_arrays_are_those_that_preprocessing_writes():
-    assert {field.name for field in fields(QuestionAnsweringSplit)} == {
-        *QuestionAnsweringSplit.layout.ids,
-        *QuestionAnsweringSplit.layout.numbers,
-    }
 
 
 def test_damaged_folders_are_refused(tmp_path):

@@ -66,14 +66,6 @@ def test_equals_loops_over_tokens(head, given):
         torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_paragraph_numbers_that_no_row_has_are_no_candidates(head):
-    features = torch.randn(4, 8, WIDTH, dtype=torch.float64)
-    logits = head.eval()(features, PARAGRAPHS, SPANS, 7)
-    assert logits.paragraph.shape == (4, 8)
-    assert logits.paragraph[:, 4:].eq(-torch.inf).all()
-    assert torch.equal(logits.answer_type, head(features, PARAGRAPHS, SPANS).answer_type)
-
-
 def test_a_batch_without_paragraphs_has_only_none(head):
     features = torch.randn(4, 8, WIDTH, dtype=torch.float64)
     logits = head.eval()(features, torch.zeros_like(PARAGRAPHS), SPANS)
@@ -177,35 +169,6 @@ def test_best_answers_equal_loops_over_all_spans(seed, longest):
             continue
         actual = {name: getattr(found, name)[row].item() for name in expected}
         assert actual == pytest.approx(expected, abs=1e-4)
-
-
-def test_a_batch_in_which_no_document_has_paragraphs():
-    logits, _, mask, _ = random_segments(3)
-    ids, has = torch.zeros(12, 24, dtype=torch.long), torch.zeros(12, dtype=torch.bool)
-    logits = AnswerLogits(logits.start, logits.end, logits.paragraph[:, :1], logits.answer_type)
-    found = best_answers(mean_log_probabilities([logits]), ids, mask, mask, has)
-    for row in range(12):
-        expected = naive_answer(row, logits, ids, mask, has, 30)
-        if expected is not None:
-            assert found.score[row].item() == pytest.approx(expected["score"], abs=1e-4)
-            assert (found.start[row].item(), found.end[row].item()) == (expected["start"], expected["end"])
-
-
-def test_a_span_never_leaves_its_paragraph():
-    """Start and end are surest in different paragraphs."""
-    ids = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 2, 2, 0]])
-    mask = torch.tensor([[True, False, False, False, True, True, True, True, True, False]])
-    start, end = torch.zeros(1, 10), torch.zeros(1, 10)
-    start[0, 6], end[0, 7], end[0, 6] = 5.0, 9.0, 1.0
-    logits = AnswerLogits(
-        start.masked_fill(~mask, -torch.inf),
-        end.masked_fill(~mask, -torch.inf),
-        torch.zeros(1, 3),
-        torch.tensor([[0.0, 3.0, 0.0, 0.0, 0.0]]),
-    )
-    found = best_answers(mean_log_probabilities([logits]), ids, mask, mask, torch.tensor([True]))
-    assert (found.start.item(), found.end.item(), found.paragraph.item()) == (7, 7, 2)
-    assert found.span_score.item() == pytest.approx(9 + 3 - math.log(2))
 
 
 def test_a_span_begins_with_a_token_that_has_text():

@@ -100,23 +100,10 @@ def _changed(record: dict, **changes: object) -> dict:
     [
         ([], "no examples"),
         ([TYDIQA, TYDIQA], "line 2: example 7 comes a second time"),
-        ([TYDIQA, SIMPLIFIED], "line 2: natural_questions among tydiqa"),
-        ([[1, 2]], "line 1: wrong type: the line is a list, not an object"),
         ([{"example_id": 1}], "no 'annotations': is this gold data?"),
-        ([{"predictions": []}], "no 'annotations': is this gold data?"),
-        ([{"example_id": 1, "annotations": []}], "example 1 has an empty list of annotations"),
         ([{"example_id": 1, "annotations": [{}]}], "an annotation must have 'long_answer'"),
-        ([{**TYDIQA, "language": None}], "'language' must be a string"),
-        ([{**TYDIQA, "example_id": None}], "'example_id' must be an integer"),
         ([_changed(TYDIQA, yes_no_answer="MAYBE")], "'yes_no_answer' must be YES, NO or NONE, is 'MAYBE'"),
-        ([_changed(TYDIQA, passage_answer={})], "'candidate_index' must be an integer, is missing"),
-        ([_changed(TYDIQA, minimal_answer=None)], "minimal_answer must be a JSON object, is None"),
         ([_changed(SIMPLIFIED, long_answer={"start_token": 3, "end_token": 2})], "long_answer: start 3 is after end 2"),
-        (
-            [_changed(SIMPLIFIED, short_answers=[{"start_token": 3}])],
-            "short_answers[0]: start 3, end -1: no answer",
-        ),
-        ([_changed(SIMPLIFIED, short_answers=None)], "'short_answers' must be a list, is None"),
     ],
 )
 def test_errors_say_where(tmp_path, lines, message):
@@ -139,18 +126,6 @@ def test_damaged_files_are_named(tmp_path):
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ValueError, match="damaged gzip file after line"):
         read_gold([path])
-
-
-def test_real_data_are_read():
-    if not REAL.is_dir():
-        pytest.skip("needs the shared data")
-    names = ["simplified_train_sample.jsonl", "simplified_dev_sample.jsonl", "toy_example_original_format.jsonl"]
-    kind, gold = read_gold([REAL / "nq" / name for name in names])
-    assert kind == "natural_questions"
-    assert gold[5328212470870865242].annotations[0].short_answers == (Span(-1, -1, 213, 215),)
-    assert gold[797803103760793766].annotations[0].long_answer == Span(32, 106, 5, 22)
-    kind, gold = read_gold([REAL / "tydiqa" / "tiny_dev.jsonl.gz"])
-    assert (kind, len(gold), len({example.language for example in gold.values()})) == ("tydiqa", 11, 11)
 
 
 def test_answers_of_an_annotator_of_real_data():
@@ -233,20 +208,6 @@ def test_what_is_written_is_read(tmp_path, kind, predictions, name):
     assert read_predictions(path) == (kind, {prediction.example_id: prediction for prediction in predictions})
 
 
-def test_official_objects(tmp_path):
-    long_answer, short_answer = Span(62657, 64776, 391, 604), Span(64206, 64280, 555, 560)
-    expected = NaturalQuestionsPrediction(-2226525965842375672, long_answer, 13.5, (short_answer,), 26.4)
-    assert NaturalQuestionsPrediction.from_json(OFFICIAL_NATURAL_QUESTIONS) == expected
-    assert expected.to_json() == OFFICIAL_NATURAL_QUESTIONS
-    expected = TydiqaPrediction(-2226525965842375672, "korean", 2, 13.5, Span(64206, 64280), 26.4)
-    assert TydiqaPrediction.from_json(OFFICIAL_TYDIQA) == expected
-    assert expected.to_json() == OFFICIAL_TYDIQA
-    for indent in (None, 2):
-        path = tmp_path / f"indent{indent}"
-        path.write_text(json.dumps({"predictions": [OFFICIAL_NATURAL_QUESTIONS]}, indent=indent), encoding="utf-8")
-        assert read_predictions(path)[0] == "natural_questions"
-
-
 def test_what_the_official_readers_take_is_taken(tmp_path):
     """Other keys, nested ones before the list as well; scores as strings; keys of the other corpus beside one's own."""
     path = tmp_path / "predictions.json"
@@ -257,13 +218,6 @@ def test_what_the_official_readers_take_is_taken(tmp_path):
     path.write_text(_line(minimal_answer_score="26.4", passage_answer_score="-1e400", long_answer={}), encoding="utf-8")
     ((_, found),) = read_predictions(path)[1].items()
     assert (found.minimal_answer_score, found.passage_answer_score) == (26.4, float("-inf"))
-
-
-def test_ids_keep_their_type(tmp_path):
-    path = tmp_path / "predictions.json"
-    predictions = [TydiqaPrediction(example_id, "thai") for example_id in (7, "7", "ä\ud800")]
-    write_predictions(path, "tydiqa", predictions)
-    assert [(key, type(key)) for key in read_predictions(path)[1]] == [(7, int), ("7", str), ("ä\ud800", str)]
 
 
 def test_an_unfinished_file_keeps_the_good_one(tmp_path):
@@ -292,34 +246,15 @@ def _object(**changes: object) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no predictions"),
         ('{"predictions": []}', "no predictions"),
-        ('{"predictions": {}}', "'predictions' must be a list"),
         ('{"predictions": [\n{"example_id": 1},\n{"exam', "line 3: not JSON"),
-        (_line() + "\n{", "line 2: broken JSON"),
-        (_line() + "\n\n[]", "line 3: wrong type: the line is a list, not an object"),
         (_line() + "\n" + _line(), "line 2: example -2226525965842375672 has a prediction already (line 1)"),
         (_line() + "\n" + json.dumps(OFFICIAL_NATURAL_QUESTIONS), "line 2: 'long_answer' belongs to Natural Questions"),
-        (_line() + '\n{"predictions": []}', "line 2: 'predictions' belongs to Natural Questions"),
-        (_line(language="left out"), "line 1: 'language' must be a string, is missing"),
-        (_line(minimal_answer_score="high"), "'minimal_answer_score' must be a number, is 'high'"),
         (_line(passage_answer_score="left out"), "'passage_answer_score' must be a number, is missing"),
-        (_line().replace("26.4", "1" * 5000), "Exceeds the limit"),
-        (_line() + "\n" + "[" * 100_000, "line 2: broken JSON: nested too deeply"),
         ('{"predictions": ' + "[" * 100_000, "predictions.json: objects or lists are nested too deeply"),
         (_line(yes_no_answer="yes"), "yes_no_answer is YES, so minimal_answer must be none"),
-        (_line(minimal_answer={"start_byte_offset": 5}), "'end_byte_offset' must be an integer, is missing"),
         (_line(minimal_answer={"start_byte_offset": 5, "end_byte_offset": 4}), "start 5 is after end 4"),
-        (_line(minimal_answer={"start_byte_offset": -1, "end_byte_offset": 4}), "no answer is -1 and -1"),
         (_object(long_answer={"start_token": 4, "end_token": 4}), "prediction 2: long_answer: start and end are equal"),
-        (_object(short_answers=[[1, 2]]), "prediction 2: short_answers must be a JSON object, is [1, 2]"),
-        (_object(yes_no_answer="no"), "prediction 2: yes_no_answer is NO, so short_answers must be none"),
-        (
-            _object(long_answer_score="left out", minimal_answer={}),
-            "prediction 2: 'minimal_answer' belongs to TyDi QA",
-        ),
-        (_object(example_id=1), "prediction 2: example 1 has a prediction already (prediction 1)"),
-        (_object() + "\n" + _line(), "not JSON (Extra data"),
     ],
 )
 def test_errors_of_predictions_say_where(tmp_path, text, message):
@@ -329,14 +264,3 @@ def test_errors_of_predictions_say_where(tmp_path, text, message):
         read_predictions(path)
     assert str(path) in str(error.value)
     assert message in str(error.value)
-
-
-def test_damaged_bytes_are_named(tmp_path):
-    path = tmp_path / "predictions.jsonl"
-    path.write_bytes(_line().encode() + b"\n\xff\n")
-    with pytest.raises(ValueError, match="line 2: not UTF-8"):
-        read_predictions(path)
-    path = tmp_path / "predictions.jsonl.gz"
-    path.write_bytes(gzip.compress(_line().encode())[:-9])
-    with pytest.raises(ValueError, match="damaged gzip file"):
-        read_predictions(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairseq_poolingformer.cli import predict
 from fairseq_poolingformer.cli.models import read_batches
 from fairseq_poolingformer.tasks.question_answering.data import QuestionAnsweringSplit
 from fairseq_poolingformer.tasks.question_answering.head import AnswerLogits, BestAnswers
@@ -113,26 +112,6 @@ def test_batches_have_the_segments_of_the_examples_once_and_no_more_tokens(tmp_p
     assert len(seen) == bounds[40] - bounds[20]
     answered = {number for number in range(60) if records["score"][number] > -torch.inf}
     assert answered == {number for number in range(20, 40) if len(dataset.split.document[number])}
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ([], "give --path to predict, or --join"),
-        (["--path", "a.pt", "--join", "b.json"], "give --path to predict, or --join"),
-        (["--join", "b.json", "--readable", "b.tsv"], "--readable goes with --path"),
-        (
-            ["--path", "a.pt", "--max-answer-length", "0"],
-            "argument --max-answer-length: must be a whole number, 1 or more",
-        ),
-    ],
-)
-def test_arguments_that_do_not_fit_together_are_refused(tmp_path, capsys, flags, message):
-    (tmp_path / "corpus.json").write_text('{"kind": "natural_questions"}')
-    with pytest.raises(SystemExit) as stop:
-        predict.main([str(tmp_path), "--output", str(tmp_path / "out.json"), *flags])
-    assert stop.value.code == 2
-    assert message in capsys.readouterr().err
 
 
 FOUR_EXAMPLES = random_examples(4)

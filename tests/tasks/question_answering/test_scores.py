@@ -82,21 +82,12 @@ def test_ids_of_two_types_are_explained(tmp_path, capsys):
     status, _, err = run(capsys, "--gold", files[0], "--predictions", files[1])
     assert status == 1
     assert "ids are numbers in the one and strings in the other" in err
-    # one of several, in both corpora
-    gold = [_gold(88, language="thai"), _gold(5, language="thai")]
-    files = write_set(tmp_path, gold, [_prediction(5, "thai"), {**_prediction(1, "thai"), "example_id": "88"}])
-    status, _, err = run(capsys, "--gold", files[0], "--predictions", files[1])
-    assert status == 0
-    wanted = "of 1 examples, ids are numbers in the one and strings in the other, which the official scripts hold for"
-    assert f'{wanted} different: "88" is not 88' in err
     gold = [_gold(88, unit="byte"), _gold(5, unit="byte")]
     predictions = [_prediction(5, unit="byte"), _prediction("88", unit="byte")]
     files = write_set(tmp_path, gold, {"predictions": predictions})
     status, _, err = run(capsys, "--gold", files[0], "--predictions", files[1])
     assert status == 1
     assert '"88" is not 88' in err
-    files = write_set(tmp_path, [_gold("1")], [{**_prediction(), "example_id": "1"}])
-    assert run(capsys, "--gold", files[0], "--predictions", files[1])[0] == 0
 
 
 def test_tydiqa_languages_and_what_is_missing(tmp_path, capsys):
@@ -114,16 +105,6 @@ def test_tydiqa_languages_and_what_is_missing(tmp_path, capsys):
     assert "predictions of 1 example (5) name another language" in err
     assert "no predictions in korean: left out" in err
     assert "klingon: not among the official languages" in err
-    status, out, _ = run(capsys, "--gold", files[0], "--predictions", files[1])
-    assert (status, _cells(out, "thai")) == (0, [])
-
-
-def test_no_official_language(tmp_path, capsys):
-    files = write_set(tmp_path, [_gold(language="klingon")], [_prediction(language="klingon")])
-    status, out, _ = run(capsys, "--gold", files[0], "--predictions", files[1], "--thresholds", 1, 1)
-    assert status == 0
-    assert [row[3] for row in _cells(out, "average without English")] == ["0.00"] * 2
-    assert [row[3] for row in _cells(out, "all examples")] == ["100.00"] * 2
 
 
 def test_one_annotation_each(tmp_path, capsys):
@@ -134,13 +115,6 @@ def test_one_annotation_each(tmp_path, capsys):
     status, out, err = run(capsys, "--gold", files[0], "--predictions", files[1], "--min-annotations", 1)
     assert (status, _cells(out, "all examples")[0][3], err) == (0, "100.00", "")
     assert _cells(out, "average without English")[0][3] == "100.00"
-
-
-def test_units_that_do_not_meet(tmp_path, capsys):
-    files = write_set(tmp_path, [_gold(unit="token")], {"predictions": [_prediction(unit="byte")]})
-    status, _, err = run(capsys, "--gold", files[0], "--predictions", files[1])
-    assert status == 0
-    assert "offsets in tokens only, the predictions in bytes only, so no span can be right" in err
 
 
 @pytest.mark.parametrize(
@@ -158,15 +132,7 @@ def test_units_that_do_not_meet(tmp_path, capsys):
             [],
             "for any example of the gold data: are they of another split?",
         ),
-        (
-            [_gold(1, unit="byte"), _gold(2, unit="byte")],
-            {"predictions": [_prediction(2, unit="byte"), _prediction(3, unit="byte")]},
-            [],
-            "1 example (1) without a prediction, 1 example (3) not in the gold data",
-        ),
         ([_gold(unit="byte")], {"predictions": [_prediction(unit="byte")]}, ["--per-language"], "is for TyDi QA"),
-        ([_gold()], [_prediction(), {}], [], "predictions.jsonl, line 2: 'example_id' must be"),
-        ([_gold(), {}], [_prediction()], [], "gold.jsonl.gz, line 2: no 'annotations'"),
     ],
 )
 def test_errors_for_people(tmp_path, capsys, gold, predictions, options, message):

@@ -96,23 +96,6 @@ def test_what_is_cut_and_left_out_is_logged(tmp_path, caplog):
     assert "train: 1 answers fit in no segment" in caplog.text
 
 
-def test_settings_that_cannot_work_are_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match="doc_stride 20 would skip"):
-        build_task(folder, "--doc-stride", "20")
-    with pytest.raises(FileNotFoundError, match=r"dict.txt: not found.*preprocess"):
-        build_task(tmp_path)
-    args, task = build_task(folder, arch="poolingformer_bart_tiny")
-    with pytest.raises(ValueError, match="encoder such as"):
-        task.build_model(args)
-    args, task = build_task(folder)
-    args.max_positions = 20
-    with pytest.raises(ValueError, match="--max-positions 24, but the model takes 20"):
-        task.build_model(args)
-    args, task = build_task(folder, "--negative-share", "1.5")
-    with pytest.raises(ValueError, match="negative_share"):
-        task.load_dataset("train")
-
-
 @pytest.fixture(scope="module")
 def model_and_batches(tmp_path_factory):
     folder = write_folder(tmp_path_factory.mktemp("data"), {"valid": random_examples(40, seed=2)})

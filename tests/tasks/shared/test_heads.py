@@ -75,16 +75,6 @@ def test_gradients_stay_finite_without_any_right_token_or_any_token():
         assert not logits.start.grad.any()
 
 
-def test_one_right_span_is_the_cross_entropy_of_start_and_end():
-    start, end = torch.randn(2, 1, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    first, last = torch.zeros(2, 1, 6, dtype=torch.int64)
-    first[0, 2] = last[0, 4] = 1
-    logits = SpanLogits(start, end, torch.ones(1, 6, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), 1)
-    cross_entropy = torch.nn.functional.cross_entropy
-    expected = (cross_entropy(start, torch.tensor([2])) + cross_entropy(end, torch.tensor([4]))) / 2
-    torch.testing.assert_close(span_losses(logits, first, last)[0][0], expected)
-
-
 @pytest.mark.parametrize("max_length", [1, 3, 30])
 def test_best_spans_equal_the_naive_twin(max_length):
     for seed in range(30):

@@ -75,15 +75,8 @@ def of_questions(source, lengths):
 
 def step(case, data, ranks=None, divided=True):
     """Loss and sample size of a step of training, logged numbers, gradients, and bytes sent."""
-    flags = (
-        "--dropout",
-        "0",
-        "--activation-fn",
-        "relu",
-        "--criterion",
-        case.criterion,
-        *case.flags,
-    )  # gelu is in float32
+    # gelu is in float32
+    flags = ("--dropout", "0", "--activation-fn", "relu", "--criterion", case.criterion, *case.flags)
     task, model = build_telling(data, *flags, noise=0.1)
     criterion = task.build_criterion(parse(data, *SIZES, *flags))
     criterion = Another() if case.another else criterion

@@ -13,7 +13,6 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 from rouge_score import rouge_scorer
@@ -23,7 +22,6 @@ from fairseq_poolingformer.tasks.summarization.rouge import (
     ROUGE_TYPES,
     SENTENCE_SPLITS,
     bootstrap,
-    describe,
     files2rouge,
     files2rouge_obstacle,
     lead_baseline,
@@ -44,20 +42,6 @@ def test_equals_rouge_score(pairs, stemmer, split):
         expected = oracle.score(*("\n".join(split_sentences(text, split)) for text in texts))
         for name in ROUGE_TYPES:
             assert tuple(scores[name][row]) == tuple(expected[name])
-
-
-def test_hand_computed():
-    scores = rouge_scores(["police killed the gunman"], ["the gunman killed the policeman"], stemmer=False)
-    np.testing.assert_allclose(scores["rouge1"][0], [3 / 4, 3 / 5, 2 / 3])
-    np.testing.assert_allclose(scores["rouge2"][0], [2 / 3, 2 / 4, 4 / 7])
-    np.testing.assert_allclose(scores["rougeL"][0], [2 / 4, 2 / 5, 4 / 9])
-
-
-def test_sentences_decide_lsum_only():
-    hypothesis, reference = "It helps. We pool keys.", "We pool keys. It helps."
-    by_rule, whole = (rouge_scores([hypothesis], [reference], sentence_split=s) for s in ("rule", "newline"))
-    assert by_rule["rougeLsum"][0, 2] == 1
-    assert whole["rougeLsum"][0, 2] == whole["rougeL"][0, 2] == by_rule["rougeL"][0, 2] == pytest.approx(0.6)
 
 
 def test_nothing_to_score():
@@ -91,15 +75,6 @@ def _interpolated(ordered, fraction):
     position = fraction * (len(ordered) - 1)
     below = int(position)
     return ordered[below] + (position - below) * (ordered[below + 1] - ordered[below])
-
-
-def test_description_states_the_settings(pairs):
-    estimates = bootstrap(rouge_scores(*pairs, stemmer=False, sentence_split="period"))
-    text = describe(estimates, examples=120, stemmer=False, sentence_split="period")
-    for said in ("120 examples", "stemming off", "period = as files2rouge", "95% bootstrap", "1000 resamples"):
-        assert said in text
-    labels = [line.split()[0] for line in text.splitlines()[1:]]
-    assert labels == ["ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum"]
 
 
 _EXAMPLE = re.compile(r"^\S+ (ROUGE-[12L]) Eval (\d+)\.\S+ R:([\d.]+) P:([\d.]+) F:([\d.]+)$", re.MULTILINE)
@@ -173,8 +148,6 @@ def test_output_without_a_score_is_an_error():
         ('He said "Stop." (Then he left.) "Why?"', ['He said "Stop."', "(Then he left.)", '"Why?"']),
         ("Liu et al. 2019 and J. Smith, i.e. Both, see Fig. 3.", None),
         ("smith et al . showed it", None),
-        ("vs . them", None),
-        ("A score of 3.5 on v1.2 of it", None),
         ("Ends in lower case. still the same", None),
         ("The limit is x. We pool A. Then B", ["The limit is x.", "We pool A. Then B"]),
         ("one line\n\ntwo lines", ["one line", "two lines"]),
@@ -191,11 +164,6 @@ def test_period_is_files2rouges_rule():
     assert split_sentences("We pool. It helps.", "newline") == ["We pool. It helps."]
 
 
-def test_unknown_rule():
-    with pytest.raises(ValueError, match="'nltk' is unknown: choose one of rule, period, newline"):
-        split_sentences("A.", "nltk")
-
-
 def test_lead_baseline():
     document = "We pool  keys. It\u2028helps. End."
     assert lead_baseline(document, words=4) == "We pool keys. It"
@@ -203,9 +171,3 @@ def test_lead_baseline():
     for wrong in ({}, {"words": 1, "sentences": 1}, {"words": 0}):
         with pytest.raises(ValueError, match="give words or sentences"):
             lead_baseline(document, **wrong)
-
-
-words = st.sampled_from(
-    ["pool", "pools", "pooling", "key", "Keys", "a", ".", "!", "3.5", "naïve", "—", "U.S.", "\n", "\u2028"]
-)
-texts = st.lists(words, max_size=25).map(" ".join) | st.text(max_size=40)

@@ -54,12 +54,6 @@ def test_segments_are_the_question_and_the_document_in_order(split, max_segments
     assert max(counts) == (2 if max_segments else 4)
 
 
-def test_a_document_of_the_whole_length_is_one_segment(split):
-    examples = TriviaqaExamples(split, SYMBOLS, max_positions=40, max_length=40, max_question_length=9)
-    assert all(len(examples.segments(number)) == 1 for number in range(len(split)))
-    assert max(examples.sizes) == 40
-
-
 def test_right_tokens_and_trainable_examples_equal_a_search_for_each_answer(split):
     """The twin looks at every answer and every segment; some answers are cut off, or a cut goes through them."""
     outcomes = set()
