@@ -91,7 +91,6 @@ setup(
         "wandb": ["wandb"],
         "plot": ["matplotlib"],
         "zero-scrolls": ["unidecode"],  # its F1 compares words in ASCII
-        "bertscore": ["bert-score"],
         "onnx": ["onnx", "onnxruntime", "onnxscript"],
         "test": [
             "accelerate>=1.1",

@@ -17,7 +17,6 @@ EXTRAS = {  # of setup.py -> what it brings, by the names that are imported
     "data": _DATA,
     "plot": ("matplotlib",),
     "zero-scrolls": ("unidecode",),
-    "bertscore": ("bert_score",),
 }
 
 

@@ -16,7 +16,6 @@ MAPS = {CROSS: "Purples", "one": "GnBu", "two": "YlOrBr"}
 
 
 def draw(look: Look, path: Path) -> None:
-    """Draw the mean of all layers."""
     with needing("plot"):
         from matplotlib.figure import Figure
     rows = {kind: look.summary if kind == CROSS else look.document for kind in look.views}

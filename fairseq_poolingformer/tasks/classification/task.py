@@ -30,7 +30,6 @@ class ClassificationHead(nn.Module):
         initialize(self)
 
     def forward(self, features: Tensor, example: Tensor, num_examples: int) -> Tensor:
-        """Compute (B, L) logits."""
         means = mean_over_segments(wide(features[:, 0]), example, num_examples)
         hidden = torch.tanh(self.dense(self.dropout(means.to(features.dtype))))
         return wide(self.out_proj(self.dropout(hidden)))

@@ -162,9 +162,12 @@ def write_document(
     clusters: Sequence[Sequence[Mention]],
     speakers: Sequence[str] | None = None,
 ) -> Iterator[str]:
-    """Make the lines of a document, with ``-`` or ``*`` in the columns that coreference does not need."""
+    """Make the lines of a document, with ``-`` or ``*`` in the columns that coreference does not need.
+
+    Two mentions of one entity must not cross, which the format cannot say.
+    """
     document, part = document_and_part(name)
-    cells = _brackets(name, len(words), clusters)
+    cells = _brackets(len(words), clusters)
     yield f"#begin document {name}"
     word = 0
     for size in sentences:
@@ -177,13 +180,12 @@ def write_document(
     yield "#end document"
 
 
-def _brackets(name: str, size: int, clusters: Sequence[Sequence[Mention]]) -> list[str]:
+def _brackets(size: int, clusters: Sequence[Sequence[Mention]]) -> list[str]:
     """The last column of every word."""
     ends: list[list[str]] = [[] for _ in range(size)]
     wholes: list[list[str]] = [[] for _ in range(size)]
     starts: list[list[str]] = [[] for _ in range(size)]
     for entity, cluster in enumerate(clusters):
-        _refuse_crossing(name, size, cluster)
         # the mention that begins first closes last
         for start, end in sorted(cluster, key=lambda mention: (mention[0], -mention[1])):
             if end - start == 1:
@@ -192,23 +194,6 @@ def _brackets(name: str, size: int, clusters: Sequence[Sequence[Mention]]) -> li
                 starts[start].append(f"({entity}")
                 ends[end - 1].append(f"{entity})")
     return ["|".join((*starts[word], *wholes[word], *ends[word])) or NO_MENTION[0] for word in range(size)]
-
-
-def _refuse_crossing(name: str, size: int, cluster: Sequence[Mention]) -> None:
-    open_ends: list[Mention] = []
-    for start, end in sorted(set(cluster), key=lambda mention: (mention[0], -mention[1])):
-        if not 0 <= start < end <= size:
-            raise ValueError(f"{name}: clusters has the mention {start}–{end}, but the document has {size} words")
-        # One ending at the word at which the next begins counts as well: the format's reader would pair them wrongly.
-        while open_ends and open_ends[-1][1] <= start:
-            open_ends.pop()
-        if open_ends and open_ends[-1][1] < end:
-            other = open_ends[-1]
-            raise ValueError(
-                f"{name}: the mentions {other[0]}–{other[1]} and {start}–{end} of one entity cross, which the format "
-                "cannot say; leave one out"
-            )
-        open_ends.append((start, end))
 
 
 MENTION_COLUMNS = ("first_word", "end_word", "cluster")
@@ -231,7 +216,6 @@ class CoreferenceSplit(WordSplit):
     mention: Sequences  # rows of :data:`MENTION_COLUMNS`, as the corpus has them; clusters count from 1
 
     def check(self) -> None:
-        """Raise ValueError where a document's words, pieces and mentions disagree."""
         super().check()
         refuse(self.speaker, self.speaker.sizes != self.word.sizes, "not one speaker for each word")
         refuse(self.mention, self.mention.sizes % len(MENTION_COLUMNS) != 0, "not rows of three numbers")

@@ -165,7 +165,6 @@ class CoreferenceHead(nn.Module):
         speakers: list[Tensor],
         genre: Tensor,
     ) -> list[Antecedents]:
-        """Score the antecedents of each document of a batch."""
         documents = zip(segment_sizes, word_starts, word_ends, sentences, speakers, genre, strict=True)
         found = []
         for number, (sizes, *document) in enumerate(documents):

@@ -38,7 +38,6 @@ class CoreferencePredictor:
             self._clusters[number] = Antecedents(*scored).clusters()
 
     def write(self, path: Path) -> None:
-        """Write the documents in the order of the data folder."""
         documents = (
             write_document(self._names[n], self._words[n].split(" "), self._sentence[n].tolist(), clusters)
             for n, clusters in sorted(self._clusters.items())

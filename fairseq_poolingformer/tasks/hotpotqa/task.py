@@ -76,7 +76,6 @@ class HotpotqaHead(nn.Module):
     def forward(
         self, features: Tensor, example: Tensor, num_examples: int, piece: Tensor, paragraph: Tensor, sentence: Tensor
     ) -> HotpotqaLogits:
-        """Compute the logits of a batch."""
         kinds = wide(self.answer_type(features[:, 0]))
         return HotpotqaLogits(
             span=self.span(features, example, num_examples, piece),
@@ -100,7 +99,6 @@ class HotpotqaPredictor:
         self._found: dict[int, tuple[str, list[tuple[str, int]], list[tuple[str, float | None]]]] = {}
 
     def add(self, numbers: list[int], output: HotpotqaLogits, batch: dict[str, Any]) -> None:
-        """Take the logits of a batch."""
         spans = best_spans(output.span)
         tokens = batch["net_input"]["src_tokens"]
         for row, number in enumerate(numbers):
@@ -118,7 +116,6 @@ class HotpotqaPredictor:
             self._found[number] = answer, facts, scores
 
     def write(self, path: Path) -> None:
-        """Write the predictions in the order of the data folder."""
         found = {self._ids[number]: self._found[number] for number in sorted(self._found)}
         answers, facts, scores = ({name: value[part] for name, value in found.items()} for part in range(3))
         content = {"answer": answers, "sp": facts, PARAGRAPH_SCORES: scores}

@@ -73,7 +73,6 @@ class LongMaskedLMCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """True, since every logged value is a sum."""
         return True
 
 
@@ -101,7 +100,6 @@ class MaskedLMDataset(SizedDataset):
         self.seed, self.epoch = seed, 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch whose masks to draw."""
         if self.shuffle:
             self.epoch = epoch
 
@@ -118,7 +116,6 @@ class MaskedLMDataset(SizedDataset):
         }
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """A batch of items of this dataset, padded on the right."""
         if not samples:
             return {}
         target = self._pad([sample["target"] for sample in samples])
@@ -226,11 +223,9 @@ class LongMaskedLMTask(OneDictionaryTask):
 
     @property
     def block_tokens(self) -> int:
-        """The most tokens of a block."""
         return self.cfg.block_tokens or self.cfg.max_positions
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """Build the model."""
         model = super().build_model(cfg, from_checkpoint)
         longest = model.max_positions()
         if longest < self.block_tokens:
@@ -263,7 +258,6 @@ class LongMaskedLMTask(OneDictionaryTask):
         return sample | counts | {"net_input": net_input, "target": target, "masked_positions": positions}
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load a split."""
         is_training = split == self.cfg.train_subset
         documents = DataFolder(self.folder(split, epoch), self.layout).sequences(split)
         if len(documents) and (not len(documents[0]) or documents[0][-1] != self.dictionary.eos()):

@@ -125,16 +125,3 @@ METRICS: dict[str, Metric] = {
         for value in (exact_match, accuracy, exponential_similarity, concordance_index)
     },
 }
-
-
-def bert_score(
-    predictions: Sequence[str], references: Sequence[Sequence[str]], model: str = "", layers: int | None = None
-) -> dict[str, float]:
-    """BERTScore by its own library: means of precision, recall and F1 in percent, the best reference of each."""
-    with needing("bertscore"):
-        score = importlib.import_module("bert_score").score
-    found = score(
-        list(predictions), list(map(list, references)), lang="en", model_type=model or None, num_layers=layers
-    )
-    parts = ("precision", "recall", "f1")
-    return {f"bertscore_{part}": 100 * float(column.mean()) for part, column in zip(parts, found, strict=True)}

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 from fairseq_poolingformer.command import add_gold, given_predictions
 from fairseq_poolingformer.tasks.presets import PRESETS, SUITES
-from fairseq_poolingformer.tasks.presets.metrics import METRICS, bert_score
+from fairseq_poolingformer.tasks.presets.metrics import METRICS
 from fairseq_poolingformer.tasks.summarization import scores as summaries
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
@@ -99,7 +99,6 @@ def of(name: str) -> SimpleNamespace:
 
 
 def make_parser(name: str, prog: str) -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
     what, epilog = f"for all tasks of {name}, and their mean", "FILE is a submission's CSV, or a folder of TASK.json"
     if name in PRESETS:
         what, epilog = (
@@ -110,10 +109,6 @@ def make_parser(name: str, prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"{prog} --task {name}", description=about, epilog=epilog)
     add_gold(parser, "the released files, archives or folders")
     parser.add_argument("--split", metavar="SPLIT", help="of these files (default: valid, where there are several)")
-    text = (
-        "BERTScore, too, with this model (default: bert_score's for English); :LAYERS after one that it does not know"
-    )
-    parser.add_argument("--bertscore", metavar="MODEL", nargs="?", const="", help=text)
     if name in PRESETS:
         text = "SPLIT.id.txt of the data folder: the predictions are what fairseq-generate prints for that split"
         parser.add_argument("--ids", metavar="FILE", type=Path, help=text)
@@ -122,7 +117,6 @@ def make_parser(name: str, prog: str) -> argparse.ArgumentParser:
 
 
 def run(name: str, args: argparse.Namespace) -> None:
-    """Print the figures, and write them to ``--json``."""
     file = given_predictions(args)
     names = [name] if name in PRESETS else [f"{name}/{task}" for task in SUITES[name]]
     of_suite = {} if name in PRESETS else _of_suite(name, Path(file))
@@ -138,11 +132,6 @@ def run(name: str, args: argparse.Namespace) -> None:
         predictions = {key: text for key, text in predictions.items() if key not in without}
         mismatch(file if name in PRESETS else f"{file}, {one}", gold, predictions)
         figures[one], intervals[one] = score(one, gold, predictions)
-        if args.bertscore is not None:
-            texts = list(predictions.values())
-            model, layers = re.fullmatch(r"(.*?)(?::(\d+))?", args.bertscore).groups()
-            references = [gold[key] for key in predictions]
-            figures[one] |= bert_score(texts, references, model, layers and int(layers))
     if name in SUITES:
         means = [figures[one][METRICS[PRESETS[one].metric].score] for one in names]
         figures[name] = {f"{name}_score": sum(means) / len(means)}

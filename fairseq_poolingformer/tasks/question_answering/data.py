@@ -284,7 +284,6 @@ class LabelCounts:
 
     @classmethod
     def of(cls, segments: Segments, answers: Answers, labels: np.ndarray) -> LabelCounts:
-        """Count labels."""
         negative, partial, positive = np.bincount(labels, minlength=len(Label)).tolist()
         num_answers = int(np.count_nonzero(answers.answer_type))
         num_answered = len(np.unique(segments.example[labels == Label.POSITIVE]))

@@ -47,7 +47,6 @@ class QuestionAnsweringHead(nn.Module):
     def forward(
         self, features: Tensor, paragraph_ids: Tensor, span_mask: Tensor, num_paragraphs: int | None = None
     ) -> AnswerLogits:
-        """Compute the logits of a batch of segments."""
         if num_paragraphs is None:
             num_paragraphs = int(paragraph_ids.max())
         start, end = self.span(self.dropout(features)).float().unbind(-1)

@@ -53,7 +53,6 @@ on two GPUs:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that only question answering has."""
     group = parser.add_argument_group(
         "question answering",
         "Several checkpoints in --path, separated by colons, make an ensemble; an --output that ends with .gz is "

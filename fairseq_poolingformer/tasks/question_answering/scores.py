@@ -56,7 +56,6 @@ TyDi QA's paper and leaderboard report the average without English.
 
 
 def make_parser(prog: str) -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Compute the official figures of Natural Questions or TyDi QA, without the official scripts.",
@@ -99,7 +98,6 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the figures and write them to ``--json``."""
     file = given_predictions(args)
     kind, gold = read_gold(args.gold, args.workers)
     predicted_kind, predictions = read_predictions(file)

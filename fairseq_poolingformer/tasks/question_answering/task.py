@@ -121,11 +121,9 @@ class QuestionAnsweringDataset(SizedDataset):
         self.negative_share, self.seed, self.epoch = negative_share, seed, 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch whose negatives are drawn."""
         self.epoch = epoch
 
     def used(self) -> np.ndarray:
-        """Return the numbers of the segments that this epoch has, ascending."""
         if self.labels is None:
             return super().used()
         is_used = self.labels == Label.POSITIVE
@@ -172,7 +170,6 @@ class QuestionAnsweringDataset(SizedDataset):
         return [start, end, paragraph, answer_type]
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Make a batch of items of this dataset, padded on the right."""
         if not samples:
             return {}
         tokens = _pad([sample["tokens"] for sample in samples], self.dictionary.pad())
@@ -244,11 +241,9 @@ class QuestionAnsweringTask(OneDictionaryTask):
         self.limits = SegmentLimits(cfg.max_positions, cfg.doc_stride, cfg.max_question_length)
 
     def max_positions(self) -> int:
-        """Return the most tokens of a segment."""
         return self.limits.max_positions
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """Build the model and add the question answering head."""
         model = super().build_model(cfg, from_checkpoint)
         check_encoder(model, "question_answering", self.limits.max_positions)
         model.register_head(
@@ -257,7 +252,6 @@ class QuestionAnsweringTask(OneDictionaryTask):
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load a split with labels."""
         is_training = split == self.cfg.train_subset
         data = QuestionAnsweringSplit.open(self.folder(split, epoch), split)
         segments = self.cut(split, data, self.limits)

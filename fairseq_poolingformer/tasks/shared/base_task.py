@@ -56,7 +56,6 @@ class CheckedTask(FairseqTask):
 
     @property
     def data_folder(self) -> Path:
-        """The first data folder."""
         return self.folder(split="", epoch=1)
 
     def folder(self, split: str, epoch: int) -> Path:
@@ -69,7 +68,6 @@ class CheckedTask(FairseqTask):
         self.dictionary_digests = {name: symbols_digest(symbols) for name, symbols in dictionaries.items()}
 
     def build_criterion(self, cfg, from_checkpoint: bool = False) -> FairseqCriterion:
-        """Build the criterion."""
         criterion = super().build_criterion(cfg, from_checkpoint)
         is_known = type(criterion).__module__.startswith(("fairseq.", "fairseq_poolingformer."))
         if criterion is None or (is_known and not self.is_fitting(criterion)):
@@ -159,7 +157,6 @@ class OneDictionaryTask(CheckedTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs: Any) -> "OneDictionaryTask":
-        """The task with its first data folder's dictionary."""
         path = DataFolder(Path(utils.split_paths(cfg.data)[0]), cls.layout).dictionary()
         dictionary = Dictionary.load(str(path))
         logger.info("dictionary: %d symbols", len(dictionary))
@@ -169,17 +166,14 @@ class OneDictionaryTask(CheckedTask):
         return task
 
     def max_positions(self) -> int:
-        """The most tokens of a segment."""
         return self.cfg.max_positions
 
     @property
     def source_dictionary(self) -> Dictionary:
-        """The dictionary of the inputs."""
         return self.dictionary
 
     @property
     def target_dictionary(self) -> Dictionary:
-        """The same."""
         return self.dictionary
 
 

@@ -133,7 +133,6 @@ class WordSplit(Split):
     sentence: Sequences  # words of each sentence
 
     def check(self) -> None:
-        """Raise ValueError where a document's words and pieces disagree."""
         for parts, wholes, what in (
             (self.word, self.document, "not the number of pieces for each word"),
             (self.sentence, self.word, "not the number of words for each sentence"),

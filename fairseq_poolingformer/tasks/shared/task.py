@@ -41,11 +41,9 @@ class SegmentsDataset(SizedDataset):
         self.examples, self.pad = examples, pad
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the examples which epoch is read."""
         self.examples.set_epoch(epoch)
 
     def used(self) -> np.ndarray:
-        """The numbers of the trainable examples."""
         return np.flatnonzero(self.examples.trainable)
 
     def num_counted(self) -> int:
@@ -136,7 +134,6 @@ class LinesPredictor(Predictor):
     is_ascii: ClassVar[bool] = True
 
     def write(self, path: Path) -> None:
-        """Write the predictions, a line each, in the order of the data folder."""
         write_lines(path, [json.dumps(self.found[number], ensure_ascii=self.is_ascii) for number in sorted(self.found)])
 
 
@@ -170,7 +167,6 @@ class DocumentTask(OneDictionaryTask):
 
     @property
     def uses_global_tokens(self) -> bool:
-        """Whether examples have global tokens."""
         return not self.cfg.no_global_attention
 
     @abstractmethod
@@ -206,7 +202,6 @@ class DocumentTask(OneDictionaryTask):
         return indices
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """Build the model and add the head."""
         model = super().build_model(cfg, from_checkpoint)
         check_encoder(model, self.kind, self.cfg.max_positions)
         model.register_head(self.kind, self.build_head(model.args.encoder_embed_dim, model.args.dropout))
@@ -215,7 +210,6 @@ class DocumentTask(OneDictionaryTask):
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load a split."""
         is_training = split == self.cfg.train_subset
         folder = self.folder(split, epoch)
         examples = self.build_examples(folder, split, self.cfg.max_segments if is_training else 0)
@@ -237,7 +231,6 @@ class LabelledTask(DocumentTask):
 
     @cached_property
     def labels(self) -> list[str]:
-        """The names of the first data folder's labels."""
         return read_labels(self.data_folder, self.layout)
 
     @cached_property
@@ -286,7 +279,6 @@ class DocumentTaskCriterion(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Sum over batches and workers, divide, and log."""
         if not logging_outputs:
             raise ValueError("the split has no example that the task counts, such as one with an answer that is read")
         totals = {name: sum(log.get(name, 0) for log in logging_outputs) for name in logging_outputs[0]}
@@ -301,5 +293,4 @@ class DocumentTaskCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """Return True: every value in the logging outputs is a sum."""
         return True

@@ -239,7 +239,6 @@ class Flavour:
 
 
 def make_parser(prog: str) -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Score fairseq-generate's output, or plain lines, with every flavour of ROUGE.",
@@ -360,7 +359,6 @@ def _rouge_score_flavour(hypotheses: list[str], references: list[str], stemming:
 
 
 def table(flavours: list[Flavour]) -> str:
-    """Lay out the flavours' F1 × 100, one row each."""
     heads = ["F1 × 100", "stemming", "sentences", *(label.replace("OUGE", "") for label in ROUGE_LABELS.values())]
     rows = [heads] + [
         [row.tool, "on" if row.stemming else "off", row.sentences, *(_cell(row, name) for name in ROUGE_TYPES)]

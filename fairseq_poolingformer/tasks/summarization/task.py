@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 import numpy as np
 import torch
 from fairseq import utils
 from fairseq.data import BaseWrapperDataset, FairseqDataset, LanguagePairDataset, ListDataset, data_utils
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.scoring import BaseScorer, register_scorer
@@ -32,7 +32,6 @@ from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig, CheckedT
 from fairseq_poolingformer.tasks.summarization import PAIRS, QUERY, pair_array
 from fairseq_poolingformer.tasks.summarization.rouge import (
     ROUGE_TYPES,
-    SENTENCE_SPLITS,
     bootstrap,
     describe,
     mean_f1,
@@ -53,7 +52,6 @@ class _Sized:
 
     @property
     def sizes(self) -> np.ndarray:
-        """(n,) lengths of the sequences."""
         return self._sizes
 
     def num_tokens(self, index: int) -> int:
@@ -162,37 +160,17 @@ def of_the_first(ranks: Ranks, generator: Any) -> contextlib.AbstractContextMana
     return set_within(search, "step", lambda *given, **named: [x[0] for x in stacked(ranks, *step(*given, **named))])
 
 
-@dataclass
-class RougeScorerConfig(FairseqDataclass):
-    rouge_no_stemmer: bool = field(
-        default=False, metadata={"help": "compare words as they are instead of their Porter stems"}
-    )
-    rouge_sentence_split: ChoiceEnum(list(SENTENCE_SPLITS)) = field(
-        default="rule",
-        metadata={
-            "help": "where ROUGE-Lsum's sentences end: "
-            + "; ".join(f"{name}: {meaning}" for name, meaning in SENTENCE_SPLITS.items())
-        },
-    )
-
-
-@register_scorer("rouge", dataclass=RougeScorerConfig)
+@register_scorer("rouge", dataclass=FairseqDataclass)
 class RougeScorer(BaseScorer):
     """ROUGE-1/2/L/Lsum of what fairseq-generate writes, printed when generation ends.
 
     A shard of ``--num-shards`` scores its own examples; ``poolingformer-score shard*.out`` scores all of them.
     """
 
-    def __init__(self, cfg: RougeScorerConfig):
-        super().__init__(cfg)
-        self.without_reference = 0
-        self.settings = {
-            "stemmer": not cfg.rouge_no_stemmer,
-            "sentence_split": str(cfg.rouge_sentence_split),
-        }
+    settings: ClassVar[dict[str, Any]] = {"stemmer": True, "sentence_split": "rule"}
+    without_reference = 0
 
     def reset(self) -> None:
-        """Forget the strings added so far."""
         self.ref, self.pred, self.without_reference = [], [], 0
 
     def add_string(self, ref: str, pred: str) -> None:
@@ -208,7 +186,6 @@ class RougeScorer(BaseScorer):
         return (f1["rouge1"] + f1["rouge2"] + f1["rougeLsum"]) / 3
 
     def result_string(self) -> str:
-        """Every score with its interval and settings, in several lines."""
         if not self.pred:
             return "ROUGE of 0 examples: nothing to score"
         estimates = bootstrap(rouge_scores(self.pred, self.ref, **self.settings))
@@ -250,9 +227,6 @@ class LongSummarizationConfig(CheckedConfig, TranslationConfig):
         default='{"beam": 1, "max_len_b": 256}',
         metadata={"help": 'generation options for --eval-rouge as JSON, e.g. \'{"beam": 5, "lenpen": 2.0}\''},
     )
-    eval_rouge_print_samples: bool = field(
-        default=False, metadata={"help": "log the first summary of every validation batch"}
-    )
 
 
 @register_task("long_summarization", dataclass=LongSummarizationConfig)
@@ -282,7 +256,6 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
 
     @classmethod
     def setup_task(cls, cfg: LongSummarizationConfig, **kwargs: Any) -> "LongSummarizationTask":
-        """The task with its first data folder's dictionaries."""
         names = (f"dict.{cfg.source_lang}.txt", f"dict.{cfg.target_lang}.txt")
         DataFolder(Path(utils.split_paths(cfg.data)[0]), replace(PAIRS, dictionaries=names)).dictionary()
         return super().setup_task(cfg, **kwargs)
@@ -316,7 +289,6 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         return min(limits) if limits else None
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load a split of the data folder."""
         path = self.folder(split, epoch)
         source = self._load_indexed(path, split, self.cfg.source_lang, self.src_dict)
         target = self._load_indexed(path, split, self.cfg.target_lang, self.tgt_dict)
@@ -378,11 +350,7 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
             whole = int(dataset.sizes.sum()) + dataset.num_tokens_cut
             logger.info(
                 "%s: %d of %d %s cut to %d tokens (%.1f%% of all tokens lost)",
-                split,
-                dataset.num_truncated,
-                len(dataset),
-                what,
-                dataset.max_length,
+                *(split, dataset.num_truncated, len(dataset), what, dataset.max_length),
                 100 * dataset.num_tokens_cut / whole,
             )
 
@@ -393,7 +361,6 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         return DictionaryBPE(load_tokenizer(self.data_folder), self.tgt_dict)
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, **kwargs):
-        """Build fairseq's generator."""
         longest = min([model.max_decoder_positions() for model in models]) - 1
         least, most = getattr(args, "min_len", 1), getattr(args, "max_len_b", 200)
         if least > longest:
@@ -416,8 +383,6 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
             prefix_tokens = source.new_full((source.size(0), 1), self.tgt_dict.bos())
         if self.ranks is None:
             return super().inference_step(generator, models, sample, prefix_tokens, constraints)
-        from fairseq_poolingformer.tasks.summarization.task import of_the_first  # few need it
-
         with of_the_first(self.ranks, generator):
             return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
@@ -426,8 +391,6 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
 
         Other packages' criterions may count the targets otherwise: of them the first process counts all.
         """
-        from fairseq_poolingformer.tasks.summarization.task import share_targets  # few trainings need it
-
         if self.is_fitting(criterion):
             share_targets(criterion, ranks, self.tgt_dict.pad())
         super().divide(model, criterion, ranks)
@@ -465,9 +428,6 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
             generated = self.inference_step(self.sequence_generator, [model], sample)
         hypotheses = [text(best[0]["tokens"]) for best in generated]
         references = [text(utils.strip_pad(target, self.tgt_dict.pad())) for target in sample["target"]]
-        if self.cfg.eval_rouge_print_samples:
-            logger.info("example hypothesis: %s", hypotheses[0])
-            logger.info("example reference: %s", references[0])
         return hypotheses, references
 
     def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion) -> None:

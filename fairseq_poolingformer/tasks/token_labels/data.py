@@ -38,7 +38,6 @@ class TokenLabelSplit(WordSplit):
     label: Sequences
 
     def check(self) -> None:
-        """Raise ValueError where a document's words, pieces and labels disagree."""
         super().check()
         sizes = self.label.sizes
         refuse(self.label, (sizes != 0) & (sizes != self.word.sizes), "not one label for each word")

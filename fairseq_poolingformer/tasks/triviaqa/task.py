@@ -27,7 +27,6 @@ class TriviaqaPredictor:
         self._best: dict[str, tuple[float, str]] = {}
 
     def add(self, numbers: list[int], output: SpanLogits, batch: dict[str, Any]) -> None:
-        """Take the logits of a batch."""
         spans = best_spans(output)
         tokens = batch["net_input"]["src_tokens"]
         for row, number in enumerate(numbers):
@@ -38,7 +37,6 @@ class TriviaqaPredictor:
                 self._best[key] = (score, answer)
 
     def write(self, path: Path) -> None:
-        """Write the predictions in the order of the data folder."""
         ordered = {key: self._best[key][1] for key in self._keys if key in self._best}
         write_lines(path, [json.dumps(ordered, indent=1)])  # in ASCII: a lone surrogate has no UTF-8
 

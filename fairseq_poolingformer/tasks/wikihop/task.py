@@ -33,7 +33,6 @@ class WikihopHead(nn.Module):
     def forward(
         self, features: Tensor, example: Tensor, num_examples: int, candidate: Tensor, num_candidates: Tensor
     ) -> Tensor:
-        """Compute the logits of a batch."""
         width = int(num_candidates.max())
         marks = at_marks(lambda x: self.score(self.dropout(x)), features, example, candidate)
         index = marks.example * width + marks.number
@@ -58,7 +57,6 @@ class WikihopPredictor:
             self._answers[self._ids[number]] = json.loads(self._candidates[number])[best]
 
     def write(self, path: Path) -> None:
-        """Write the predictions in the order of the data folder."""
         ordered = {name: self._answers[name] for name in self._ids if name in self._answers}
         write_lines(path, [json.dumps(ordered, indent=1)])  # in ASCII: a lone surrogate has no UTF-8
 

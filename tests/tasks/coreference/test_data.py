@@ -125,15 +125,6 @@ def test_one_word_is_a_bracket_of_its_own_between_beginnings_and_ends():
     assert [line.split("\t")[-1] for line in lines[1:4]] == ["(1|(0)", "(0", "(1)|0)|1)"]
 
 
-def test_refuses_to_write_what_the_format_cannot_say():
-    with pytest.raises(ValueError, match=r"\(a\): the mentions 0–2 and 1–3 of one entity cross"):
-        list(write_document("(a)", ["w"] * 3, [3], [[(0, 2), (1, 3)]]))
-    with pytest.raises(ValueError, match="mention 2–4, but the document has 3 words"):
-        list(write_document("(a)", ["w"] * 3, [3], [[(2, 4)]]))
-    with pytest.raises(ValueError, match="name must read"):
-        list(write_document("a", ["w"], [1], []))
-
-
 def random_document(rng):
     """Arrays of a document; its pieces are numbered, so that each tells its place."""
     sentences = rng.integers(1, 6, size=rng.integers(1, 7))

@@ -9,7 +9,6 @@ import torch
 from fairseq_poolingformer.tasks.coreference import head as coreference_head
 from fairseq_poolingformer.tasks.coreference.data import merge_clusters
 from fairseq_poolingformer.tasks.coreference.head import (
-    Antecedents,
     CoreferenceHead,
     candidate_spans,
     keep_spans,
@@ -47,18 +46,6 @@ def test_entities_that_share_a_mention_become_one():
         entities.setdefault(entity, set()).add(start)
     assert entities == {1: {0, 2, 4, 8}, 2: {6}}
     assert merge_clusters(np.zeros((0, 3), np.int64)).shape == (0, 3)
-
-
-def test_the_best_antecedent_is_that_of_the_highest_score():
-    output = Antecedents(
-        spans=torch.tensor([[0, 1], [1, 2], [2, 4], [4, 5]]),
-        numbers=torch.tensor([[2, 1], [0, 3], [1, 0], [2, 0]]),
-        scores=torch.tensor([[0, -torch.inf, -torch.inf], [0, 2.0, -torch.inf], [0, -1.0, -2.0], [0, 0.5, 0.7]]),
-        candidates=torch.zeros(0, 2),
-        mention_scores=torch.zeros(0),
-    )
-    assert output.best().tolist() == [-1, 0, -1, 0]
-    assert output.clusters() == [[(0, 1), (1, 2), (4, 5)]]
 
 
 WIDTH = 6

@@ -6,16 +6,14 @@ import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.distributed import utils as distributed_utils
-from fairseq.logging import metrics
 from fairseq_cli.train import main as train_main
 
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli import predict
 from fairseq_poolingformer.cli import score as command
 from fairseq_poolingformer.tasks.coreference.head import Antecedents
-from fairseq_poolingformer.tasks.coreference.scores import CoreferenceScore, score, score_document
+from fairseq_poolingformer.tasks.coreference.scores import score
 from fairseq_poolingformer.tasks.coreference.task import CoreferenceConfig, CoreferenceTask
-from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
 from preprocess import ontonotes
 from tests.models.tiny_bart import USER_DIR
 from tests.patches.helpers import assert_same_parameters, parse
@@ -105,35 +103,6 @@ def output(spans, antecedents):
     numbers = torch.arange(len(spans)).expand(len(spans), -1)
     spans = torch.tensor(spans)
     return Antecedents(spans, numbers, scores, spans, torch.zeros(len(spans)))
-
-
-def test_validation_logs_f1_of_all_documents_together():
-    outputs = [output([[0, 1], [2, 3], [4, 5]], [-1, 0, 1]), output([[0, 2], [3, 4]], [-1, 0])]
-    mentions = [
-        torch.tensor([[0, 1, 1], [2, 3, 1], [6, 7, 1]]),
-        torch.tensor([[0, 2, 2], [3, 4, 2], [5, 6, 3], [7, 8, 3]]),
-    ]
-    logs = []
-    task = without_folder(CoreferenceConfig())
-    with torch.no_grad():
-        for one, rows in zip(outputs, mentions, strict=True):
-            loss, sums = task.loss([one], {"mentions": [rows]})
-            logs.append({"loss": loss, "sample_size": 1, "nsentences": 1, "ntokens": 1, **sums})
-    total = sum(
-        (
-            score_document([[(0, 1), (2, 3), (6, 7)]], [[(0, 1), (2, 3), (4, 5)]]),
-            score_document([[(0, 2), (3, 4)], [(5, 6), (7, 8)]], [[(0, 2), (3, 4)]]),
-        ),
-        CoreferenceScore(),
-    )
-    criterion = object.__new__(DocumentTaskCriterion)
-    with metrics.aggregate(new_root=True) as meters:
-        for log in logs:
-            task.reduce_metrics([log], criterion)
-        found = meters.get_smoothed_values()
-    assert found["conll_f1"] == pytest.approx(100 * total.conll_f1, abs=0.006)
-    assert found["mentions_f1"] == pytest.approx(100 * total.mentions.f1, abs=0.006)
-    assert not any(name.startswith("_") for name in found)
 
 
 def test_training_does_not_count(folder):

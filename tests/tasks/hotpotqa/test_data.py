@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.tasks.hotpotqa.data import UNKNOWN, AnswerType, HotpotqaExamples, HotpotqaSplit
+from fairseq_poolingformer.tasks.hotpotqa.data import AnswerType, HotpotqaExamples, HotpotqaSplit
 from fairseq_poolingformer.tasks.hotpotqa.task import HotpotqaLogits, HotpotqaPredictor, supporting_sentences
 from fairseq_poolingformer.tasks.shared.examples import Symbols
 from fairseq_poolingformer.tasks.shared.heads import MarkLogits, SpanLogits
@@ -61,16 +61,6 @@ def test_a_segment_is_that_of_the_paper(folder, split):
     assert len(set(segment.inputs["piece"][text])) == 4 + 8
 
 
-def test_answers_are_marked_at_their_tokens(folder, split):
-    examples = HotpotqaExamples(split, SYMBOLS, 1024)
-    assert [examples.targets(k)["answer_type"] for k in range(3)] == [AnswerType.YES, AnswerType.SPAN, AnswerType.NO]
-    for number in range(3):
-        (segment,) = examples.segments(number)
-        first, last = (np.flatnonzero(segment.targets[name]) for name in ("first", "last"))
-        found = [words(folder, segment.tokens[a : b + 1]) for a, b in zip(first, last, strict=True)]
-        assert found == (["Chief of Protocol"] if number == 1 else [])
-
-
 @pytest.mark.parametrize(("max_positions", "max_segments"), [(40, 0), (32, 2), (400, 0)])
 def test_segments_share_out_the_paragraphs(split, max_positions, max_segments):
     """Together the segments read what one segment reads; answers that a cut goes through are not marked."""
@@ -98,11 +88,6 @@ def test_sizes_without_room_are_refused(split):
     for sizes in ((17, 12), (6, 1)):
         segments = HotpotqaExamples(split, SYMBOLS, sizes[0], max_question_length=sizes[1]).segments(0)
         assert max(len(segment.tokens) for segment in segments) == sizes[0]
-
-
-def test_no_token_is_global_where_that_is_wanted(split):
-    (segment,) = HotpotqaExamples(split, SYMBOLS, 1024, use_global=False).segments(0)
-    assert not segment.global_mask.any()
 
 
 def every_choice(paragraph, sentences):
@@ -189,17 +174,3 @@ def test_an_answer_ends_with_its_last_token_and_what_was_not_read_has_no_score(f
     scores = [score for _, score in found["paragraph_scores"][ids[0]]]
     assert None in scores
     assert scores[0] is not None
-
-
-def test_an_example_without_a_public_answer_has_no_target(tmp_path):
-    questions = [{**question, "answer": "?"} for question in HOTPOTQA_QUESTIONS]
-    for question in questions:
-        del question["answer"], question["supporting_facts"]
-    path = tmp_path / "test.json"
-    path.write_text(json.dumps(questions), encoding="utf-8")
-    data = hotpotqa_folder(tmp_path / "made", "--sentencepiece-train", "320", "--test", str(path))
-    examples = HotpotqaExamples(HotpotqaSplit.open(data, "test"), SYMBOLS, 1024)
-    assert examples.targets(0) == {"answer_type": UNKNOWN}
-    assert UNKNOWN not in list(AnswerType)
-    (segment,) = examples.segments(0)
-    assert not any(column.any() for column in segment.targets.values())

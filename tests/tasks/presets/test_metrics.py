@@ -3,7 +3,6 @@
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from fairseq_poolingformer.extras import MissingLibraryError
@@ -91,17 +90,3 @@ def test_concordance_index(prediction, expected):
 def test_an_order_that_is_none(gold):
     with pytest.raises(ValueError, match="must be an order of the numbers from 1, is"):
         metrics.concordance_index("1, 2", gold)
-
-
-def test_bert_score_is_the_librarys(monkeypatch):
-    def score(predictions, references, **options):
-        assert (predictions, references) == (PREDICTIONS, REFERENCES)
-        assert options == {"lang": "en", "model_type": "small", "num_layers": 3}
-        return np.array([0.5, 0.5, 0.5]), np.array([0.25, 0.25, 1]), np.array([0, 0, 0.75])
-
-    monkeypatch.setitem(sys.modules, "bert_score", SimpleNamespace(score=score))
-    expected = {"bertscore_precision": 50, "bertscore_recall": 50, "bertscore_f1": 25}
-    assert metrics.bert_score(PREDICTIONS, REFERENCES, "small", 3) == expected
-    monkeypatch.setitem(sys.modules, "bert_score", None)
-    with pytest.raises(MissingLibraryError, match=r"\[bertscore\]"):
-        metrics.bert_score(PREDICTIONS, REFERENCES)

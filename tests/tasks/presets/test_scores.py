@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 
 import pytest
 
@@ -125,18 +124,6 @@ def test_submissions_that_are_none(scrolls, tmp_path, capsys, content, message):
     status, _, err = run(capsys, "--task", "scrolls", tmp_path / "s.csv", "--gold", *scrolls[0])
     assert status == 1
     assert message in err
-
-
-def test_help_names_presets(capsys):
-    with pytest.raises(SystemExit):
-        score.main(["--help"])
-    assert re.search(r"scrolls\|zero_scrolls +the score, and the figures of each task", capsys.readouterr().out)
-    with pytest.raises(SystemExit):
-        score.main(["--task", "scrolls/qmsum", "--help"])
-    assert "--bertscore" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        score.main(["--task", "scrols"])
-    assert "no such task; choose one of" in capsys.readouterr().err
 
 
 def test_figures_have_the_four_digits_of_the_official_script():

@@ -116,14 +116,6 @@ def labelled(folder, examples, limits=LIMITS):
     return dataset, LabelCounts.of(segments, answers, labels)
 
 
-def test_partial_segments_can_be_negative_but_not_those_of_an_answer_at_an_unknown_place(tmp_path):
-    fits_nowhere = Example([5], [6] * 30, [(0, 2), (2, 20)], [(SHORT, 1, 3, 15)])
-    dataset, _ = labelled(tmp_path, [fits_nowhere, Example([5], [6] * 4, [], [(LONG, -1, -1, -1)])])
-    assert dataset.labels.tolist() == [PARTIAL] * 5 + [NEGATIVE] + [PARTIAL]
-    labels = label_segments(dataset.segments, dataset.answers, Label.NEGATIVE)
-    assert labels.tolist() == [NEGATIVE] * 6 + [PARTIAL]
-
-
 def test_answers_that_are_too_long_to_be_predicted_are_counted(tmp_path):
     """Of 3, 12 and 1 tokens, and a paragraph of 18."""
     annotations = [(SHORT, 0, 3, 6), (SHORT, 0, 3, 15), (SHORT, 0, 3, 4), (LONG, 0, -1, -1)]
@@ -231,17 +223,3 @@ def test_a_segment_is_framed_as_roberta_wants_pairs(tmp_path):
         [False] * 5 + has_text[4:] + [False] * 3,
     ]
     assert (batch["nsentences"], batch["ntokens"]) == (2, 30)
-
-
-def test_damaged_folders_are_refused(tmp_path):
-    folder = write_folder(tmp_path, {"train": random_examples(5)})
-    with pytest.raises(FileNotFoundError, match="no split 'dev'"):
-        QuestionAnsweringSplit.open(folder, "dev")
-    (folder / "train.document.bin").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"train.document.bin: has 0 bytes"):
-        QuestionAnsweringSplit.open(folder, "train")
-    write_folder(folder, {"train": random_examples(5), "valid": random_examples(6)})
-    for suffix in ("bin", "idx"):
-        (folder / f"valid.start.{suffix}").replace(folder / f"train.start.{suffix}")
-    with pytest.raises(ValueError, match=r"train.start: 6 examples where .*train.question has 5"):
-        QuestionAnsweringSplit.open(folder, "train")

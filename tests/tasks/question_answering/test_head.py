@@ -66,15 +66,6 @@ def test_equals_loops_over_tokens(head, given):
         torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_batch_without_paragraphs_has_only_none(head):
-    features = torch.randn(4, 8, WIDTH, dtype=torch.float64)
-    logits = head.eval()(features, torch.zeros_like(PARAGRAPHS), SPANS)
-    expected = features[:, :1] @ head.paragraph.weight.T + head.paragraph.bias
-    torch.testing.assert_close(logits.paragraph.double(), expected.squeeze(-1), atol=1e-5, rtol=1e-5)
-    expected = features[:, 0] @ head.answer_type.weight.T + head.answer_type.bias
-    torch.testing.assert_close(logits.answer_type.double(), expected, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_loses_only_its_own_rounding(head, dtype):
     """A paragraph of 4,000 tokens whose sum float16 cannot hold; the logits are as good as those of rounded inputs."""

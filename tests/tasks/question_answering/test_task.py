@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 
 import numpy as np
@@ -12,7 +11,7 @@ from fairseq.logging import metrics
 
 from fairseq_poolingformer.tasks.question_answering.data import Label
 from fairseq_poolingformer.tasks.question_answering.task import QuestionAnsweringCriterion
-from tests.tasks.question_answering.folders import Example, random_examples, write_folder
+from tests.tasks.question_answering.folders import random_examples, write_folder
 from tests.tasks.question_answering.task import build_task
 
 
@@ -79,21 +78,6 @@ def test_partial_segments_are_trained_on_as_negatives_where_that_is_wanted(folde
     used = np.isin(partial, taking.dataset("train").used())
     assert 0.4 < used.mean() < 0.6
     assert not np.isin(partial, skipping.dataset("train").used()).any()
-
-
-def test_what_is_cut_and_left_out_is_logged(tmp_path, caplog):
-    examples = [
-        Example([5] * 9, [6] * 30, [(0, 30)], [(1, 0, 2, 28)]),
-        Example([5], [6] * 40, [(0, 10)], [(1, 0, 2, 4)]),
-        Example([5], [6] * 3),
-    ]
-    folder = write_folder(tmp_path, {"train": examples})
-    _, task = build_task(folder)
-    with caplog.at_level(logging.INFO):
-        task.load_dataset("train")
-    assert "train: 1 questions cut to 6 tokens" in caplog.text
-    assert "train: 2 of 3 questions have an answer; segments: 1 with it, 4 with a part" in caplog.text
-    assert "train: 1 answers fit in no segment" in caplog.text
 
 
 @pytest.fixture(scope="module")

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import pytest
-import torch
-from fairseq import checkpoint_utils, options, tasks
+from fairseq import options, tasks
 from fairseq.data import Dictionary
 from fairseq.tasks import TASK_REGISTRY
 
-from fairseq_poolingformer import checkpoints as checkpoint_files
 from fairseq_poolingformer.char_lm.task import byte_dictionary, load_text
 from fairseq_poolingformer.command import UsageError
-from fairseq_poolingformer.patches import CheckpointError, resuming
 from fairseq_poolingformer.tasks.shared.base_task import CheckedTask
 from fairseq_poolingformer.text.dictionary import symbols_digest
-from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.models import tiny_bart
 from tests.tasks.folders import random_wikihop, write, write_wikihop
 from tests.tasks.masked_lm import mlm_folder
 from tests.tasks.masked_lm.test_task import build as build_mlm
 from tests.tasks.question_answering import folders
 from tests.tasks.question_answering.task import build_task
-
-EXAMPLES = [([5, 6, 7], [5]), ([6, 7], [8])]
 
 
 def swap(path):
@@ -36,33 +29,11 @@ def swap(path):
 
 
 @pytest.fixture
-def summaries(tmp_path):
-    return tiny_bart.write_data_folder(tmp_path / "pairs", splits={"train": EXAMPLES})
-
-
-@pytest.fixture
 def documents(tmp_path):
     texts = mlm_folder.random_texts(12, 60)
     mlm_folder.write_folder(tmp_path / "documents", {"train": texts})
     (tmp_path / "documents" / "train.id.txt").write_text("".join(f"article {n}\n" for n in range(len(texts))))
     return tmp_path / "documents"
-
-
-def test_a_summarization_checkpoint_needs_its_dictionaries(summaries, tmp_path):
-    args = tiny_bart.parse(summaries, *tiny_bart.SIZES, "--pooled-layers", "2")
-    task, model = tiny_bart.build(summaries, *tiny_bart.SIZES, "--pooled-layers", "2")
-    path = str(tmp_path / "x.pt")
-    write_checkpoint(path, vars(args), model.state_dict())
-    torch.save({**checkpoint_files.load(path), "task_state": task.state_dict()}, path)
-    checkpoint_utils.load_model_ensemble_and_task([path])
-    swap(summaries / "dict.source.txt")
-    swap(summaries / "dict.target.txt")
-    with pytest.raises(CheckpointError, match=r"x\.pt cannot be used: it was trained with another dict\.source\.txt"):
-        checkpoint_utils.load_model_ensemble_and_task([path])
-    other = SimpleNamespace(task=tiny_bart.build(summaries, *tiny_bart.SIZES)[0])
-    for anew in (True, False):
-        with pytest.raises(CheckpointError, match=r"^x\.pt: it was trained with another dict\.source\.txt"):
-            resuming.check("x.pt", {"task_state": task.state_dict()}, other, anew)
 
 
 def options_of(name):

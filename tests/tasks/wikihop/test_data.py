@@ -68,11 +68,6 @@ def test_segments_are_those_built_token_by_token(data, max_positions, max_segmen
     assert max(len(found.segments(k)) for k in range(60)) > 1 or max_positions == 200
 
 
-def test_without_global_attention_no_token_is_global(data):
-    found = WikihopExamples(data[1], SYMBOLS, 46, use_global=False)
-    assert not any(segment.global_mask.any() for k in range(60) for segment in found.segments(k))
-
-
 def test_too_many_candidates_for_a_segment_are_refused(data):
     names = [f"WH_{number}" for number in range(60)]
     with pytest.raises(
