@@ -18,15 +18,10 @@ _WORD = re.compile(r"\S+")
 
 @dataclass(frozen=True)
 class Passages:
-    """A text and where its passages lie.
-
-    Attributes:
-        text: the whole text.
-        spans: characters ``[start, end)`` of each passage, in order. What lies between two passages is white space.
-    """
+    """A text and where its passages lie, between which there is white space."""
 
     text: str
-    spans: list[tuple[int, int]]
+    spans: list[tuple[int, int]]  # characters ``[start, end)`` of each passage, in order
 
     @classmethod
     def sentences(cls, text: str) -> Passages:
@@ -65,14 +60,12 @@ TITLES = {CROSS: "Cross-attention", ONE: "Level one", TWO: "Level two"}
 class Shares:
     """What the rows of one kind of attention look at.
 
-    Attributes:
-        layers: the numbers of the layers, from 0.
-        weights: (layers, rows, passages + 1) shares of the attention, the mean of all heads and of the row's tokens;
-            the last column is ``<s>`` and ``</s>``. A row adds up to 1, or to 0 where the model has not read it.
+    ``weights`` are shares of the attention, the mean of all heads and of the row's tokens; the last column is ``<s>``
+    and ``</s>``. A row adds up to 1, or to 0 where the model has not read it.
     """
 
-    layers: list[int]
-    weights: np.ndarray
+    layers: list[int]  # their numbers, from 0
+    weights: np.ndarray  # (layers, rows, passages + 1)
 
 
 @dataclass(frozen=True)
@@ -85,31 +78,18 @@ class WordLook:
 
 @dataclass(frozen=True)
 class Look:
-    """What a model looked at in a document.
+    """What a model looked at in a document."""
 
-    Attributes:
-        title: the document's name.
-        model: a line about the model.
-        document: the document's passages, which levels one and two have as rows.
-        read: number of characters that the model read; the rest was cut off.
-        tokens: (tokens, 2) the characters ``[start, end)`` of each token that the model read.
-        views: kind (CROSS, ONE, TWO) -> :class:`Shares`.
-        summary: the summary's sentences, which the cross-attention has as rows; None for a model without.
-        pieces: the characters of each token of the summary.
-        piece_weights: (pieces, passages + 1) the cross-attention of each token, the mean of all layers.
-        words: chosen words of the document.
-    """
-
-    title: str
-    model: str
-    document: Passages
-    read: int
-    tokens: np.ndarray
-    views: dict[str, Shares]
-    summary: Passages | None = None
-    pieces: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
-    piece_weights: np.ndarray | None = None
-    words: list[WordLook] = field(default_factory=list)
+    title: str  # the document's name
+    model: str  # a line about the model
+    document: Passages  # its passages, which levels one and two have as rows
+    read: int  # number of characters that the model read; the rest was cut off
+    tokens: np.ndarray  # (tokens, 2) the characters ``[start, end)`` of each token that the model read
+    views: dict[str, Shares]  # by kind: CROSS, ONE, TWO
+    summary: Passages | None = None  # its sentences, the rows of the cross-attention; None for a model without
+    pieces: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))  # tokens' characters in it
+    piece_weights: np.ndarray | None = None  # (pieces, passages + 1) their cross-attention, the mean of all layers
+    words: list[WordLook] = field(default_factory=list)  # chosen words of the document
 
 
 def seen_passages(weights: BandWeights, passage: Tensor, count: int) -> Tensor:

@@ -23,7 +23,8 @@ def draw(look: Look, path: Path) -> None:
     figure = Figure(figsize=(9, sum(heights) + 1.1 * len(heights) + 0.4), layout="constrained")
     panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     figure.suptitle(look.title, fontsize=11)
-    edges = _edges(look.document)
+    # where the passages begin, and where the last one ends: (passages + 1,)
+    edges = np.array([*(start for start, _ in look.document.spans), look.document.spans[-1][1]], dtype=float)
     for panel, (kind, view) in zip(panels, look.views.items(), strict=True):
         weights = view.weights.mean(0)[:, :-1]
         # a long and a short sentence of one share differ in colour: it is the share of each character that is drawn
@@ -44,12 +45,6 @@ def draw(look: Look, path: Path) -> None:
         else:
             panel.set_ylabel("characters of the document", fontsize=8)
     figure.savefig(path, dpi=150)
-
-
-def _edges(document: Passages) -> np.ndarray:
-    """Return where the passages begin, and where the last one ends: (passages + 1,)."""
-    starts = [start for start, _ in document.spans]
-    return np.array([*starts, document.spans[-1][1]], dtype=float)
 
 
 def _labels(summary: Passages) -> list[str]:

@@ -22,29 +22,20 @@ PARTS = ("models", "task", "loss")  # a task's modules that register something w
 
 @dataclass(frozen=True)
 class Task:
-    """A task and where its parts are.
+    """A task and where its parts are: :data:`PARTS`, ``scores`` or ``data``, of which it has those that it needs.
 
-    Attributes:
-        name: of fairseq's ``--task``; ``corpus.json`` of a data folder has it as ``kind``.
-        package: the Python package of its modules: :data:`PARTS`, ``scores`` or ``data``, and whatever these import; a
-            task has those that it needs.
-        kinds: other values of ``kind`` in ``corpus.json``.
-        corpora: the commands that preprocess data for it, with one line of help each.
-        commands: the package of these commands' modules; "" for ``package``.
-        figures: the official figures that it computes, for help; "" where there are none.
-        models: the module of the architectures that it trains.
-        is_predicted: whether ``poolingformer-predict`` predicts it. A module ``predictions`` may add options to that
-            command: ``EPILOG``, ``add_options(parser)`` and ``run(args, load_models, read_batches)``.
+    A module ``predictions`` may add options to ``poolingformer-predict``: ``EPILOG``, ``add_options(parser)`` and
+    ``run(args, load_models, read_batches)``.
     """
 
-    name: str
-    package: str
-    kinds: tuple[str, ...] = ()
-    corpora: Mapping[str, str] = field(default_factory=dict)
-    commands: str = ""
-    figures: str = ""
-    models: str = "fairseq_poolingformer.models.roberta"
-    is_predicted: bool = True
+    name: str  # of fairseq's ``--task``; ``corpus.json`` of a data folder has it as ``kind``
+    package: str  # the Python package of its modules
+    kinds: tuple[str, ...] = ()  # other values of ``kind`` in ``corpus.json``
+    corpora: Mapping[str, str] = field(default_factory=dict)  # its commands of preprocessing, with a line of help
+    commands: str = ""  # the package of these commands' modules; "" for ``package``
+    figures: str = ""  # the official figures that it computes, for help; "" where there are none
+    models: str = "fairseq_poolingformer.models.roberta"  # the module of the architectures that it trains
+    is_predicted: bool = True  # whether ``poolingformer-predict`` predicts it
 
     def module(self, name: str) -> ModuleType | None:
         """Import one of the task's modules; None if it has no such module."""

@@ -12,12 +12,6 @@ from fairseq_poolingformer.show.looks import Passages, characters, mean_rows, se
 TEXT = "  One of them, by J. Smith. Two\tare here!\n\nA title\nThree: é😀 x. "
 
 
-def test_sentences_lie_where_they_are_in_the_text():
-    passages = Passages.sentences(TEXT)
-    expected = ["One of them, by J. Smith.", "Two\tare here!", "A title", "Three: é😀 x."]
-    assert [passages[number] for number in range(len(passages))] == expected
-
-
 def test_white_space_belongs_to_the_sentence_before_it():
     passages = Passages.sentences(TEXT)
     found = passages.of_characters(np.arange(len(TEXT)))

@@ -36,9 +36,6 @@ class Elements(HTMLParser):
         for element in self.open:
             element[2] += data
 
-    def found_with(self, name):
-        return [(attributes, text) for _, attributes, text in self.found if name in attributes]
-
     def all(self, **wanted):
         return [
             (attributes, text)
@@ -126,18 +123,3 @@ def test_a_browser_draws_the_shares(made_look, tmp_path, address, view, shares, 
     elements = assert_shows(text, view, shares)
     assert [text for _, text in elements.all(**{"class": "passage"})] == [made_look.document[row] for row in range(4)]
     assert extra in text
-
-
-@needs_browser
-def test_keys_and_clicks_choose(made_look, tmp_path):
-    press = "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {{key: '{}', bubbles: true}}));"
-    first = "document.querySelector('.sentences button').focus();"
-    script = first + press.format("ArrowDown")
-    text = shown_by_browser(tmp_path, page(made_look).replace("</body>", f"<script>{script}</script></body>"))
-    elements = assert_shows(text, "cross", [None, None, "100 %", None])
-    assert [attributes["aria-pressed"] for attributes, _ in elements.found_with("data-row")] == ["false", "true"]
-    script += press.format("2") + press.format("l") + "document.querySelectorAll('.passage')[1].click();"
-    text = shown_by_browser(tmp_path, page(made_look).replace("</body>", f"<script>{script}</script></body>"))
-    elements = assert_shows(text, "one", [None, "100 %", None, None])  # the first layer; the mean would be 75 and 25
-    ((chosen, _),) = elements.all(**{"class": "chosen"})
-    assert (chosen["id"], chosen["tabindex"]) == ("p1", "0")

@@ -72,34 +72,6 @@ def test_triviaqa_of_the_web_asks_for_an_answer_to_each_question_and_document(tm
     assert triviaqa.read_gold(gold) == texts
 
 
-def test_hotpotqa_by_hand(tmp_path):
-    gold = [
-        {"_id": "a", "answer": "yes", "supporting_facts": [["T", 0], ["U", 1]]},
-        {"_id": "b", "answer": "New York", "supporting_facts": [["T", 0]]},
-        {"_id": "c", "answer": "rock'n'roll", "supporting_facts": [["T", 0]]},
-    ]
-    predictions = {
-        "answer": {"a": "yes indeed", "b": "the York", "c": "rocknroll"},
-        "sp": {"a": [["T", 0], ["U", 1]], "b": [["T", 0], ["T", 1]]},
-    }
-    scores = hotpotqa.figures(*(read(path) for read, path in _readers(hotpotqa, tmp_path, gold, predictions)))
-    assert scores["em"] == pytest.approx(1 / 3)
-    assert scores["f1"] == pytest.approx((0 + 2 / 3 + 1) / 3)  # "yes" shares no word with a longer answer
-    assert (scores["sp_em"], scores["sp_prec"], scores["sp_recall"]) == pytest.approx((1 / 3, 1.5 / 3, 2 / 3))
-    assert scores["joint_em"] == 0
-    precision, recall = 1 * 0.5, 0.5 * 1  # of b
-    assert scores["joint_f1"] == pytest.approx(2 * precision * recall / (precision + recall) / 3)
-    gold_path, predictions_path = write_set(tmp_path, gold, predictions)
-    percent = hotpotqa.score([gold_path], predictions_path)
-    assert percent == pytest.approx(
-        {name: 100 * value for name, value in scores.items()} | {"examples": 3, "without_prediction": 0}
-    )
-
-
-def _readers(module, folder: Path, gold, predictions):
-    return zip((module.read_gold, module.read_predictions), write_set(folder, gold, predictions), strict=True)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

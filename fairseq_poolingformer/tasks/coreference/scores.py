@@ -48,20 +48,11 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
         raise ValueError(
             f"{predictions}: {total.repeated} mentions occur twice; the official scorer takes {MAX_REPEATED} at most"
         )
-    return figures(total) | {"examples": len(key), "without_prediction": missing}
-
-
-def figures(total: CoreferenceScore) -> dict[str, float]:
-    """The figures of :func:`score` from counts."""
-    named = {"muc": total.muc, "b_cubed": total.b_cubed, "ceaf_e": total.ceaf_e, "mentions": total.mentions}
-    found = {"conll_f1": 100 * total.conll_f1}
-    for name, counts in named.items():
-        found |= {
-            f"{name}_f1": 100 * counts.f1,
-            f"{name}_recall": 100 * counts.recall,
-            f"{name}_precision": 100 * counts.precision,
-        }
-    return found
+    found: dict[str, float | int] = {"conll_f1": 100 * total.conll_f1}
+    for name in ("muc", "b_cubed", "ceaf_e", "mentions"):
+        counts = getattr(total, name)
+        found |= {f"{name}_{figure}": 100 * getattr(counts, figure) for figure in ("f1", "recall", "precision")}
+    return found | {"examples": len(key), "without_prediction": missing}
 
 
 def read_files(paths: Sequence[Path]) -> dict[str, ConllDocument]:
@@ -172,11 +163,8 @@ def muc(key: Chains, response: Chains) -> RecallPrecision:
     for chain in response:
         true_chains = [chain_of[mention] for mention in chain if mention in chain_of]
         right += len(true_chains) - len(set(true_chains))
-    return RecallPrecision(right, _links(key), right, _links(response))
-
-
-def _links(chains: Chains) -> int:
-    return sum(len(chain) - 1 for chain in chains if chain)
+    true_links, given = (sum(len(chain) - 1 for chain in chains if chain) for chains in (key, response))
+    return RecallPrecision(right, true_links, right, given)
 
 
 def b_cubed(key: Chains, response: Chains) -> RecallPrecision:
@@ -194,11 +182,7 @@ def b_cubed(key: Chains, response: Chains) -> RecallPrecision:
                 common[number] = sum(other in members[number] for other in chain)
             found += common[number] / len(key[number])
             right += common[number] / len(chain)
-    return RecallPrecision(found, _mentions(key), right, _mentions(response))
-
-
-def _mentions(chains: Chains) -> int:
-    return sum(map(len, chains))
+    return RecallPrecision(found, sum(map(len, key)), right, sum(map(len, response)))
 
 
 def ceaf_e(key: Chains, response: Chains) -> RecallPrecision:

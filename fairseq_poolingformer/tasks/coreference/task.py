@@ -109,7 +109,12 @@ class CoreferenceTask(DocumentTask):
             loss = loss + self.cfg.mention_loss_weight * mention_loss(output, target["mentions"])
         if torch.is_grad_enabled():
             return loss, {}
-        total = sum(map(score_output, output, target["mentions"]), CoreferenceScore())
+        total = CoreferenceScore()
+        for one, mentions in zip(output, target["mentions"], strict=True):
+            true: dict[int, list[tuple[int, int]]] = {}
+            for start, end, entity in mentions.tolist():
+                true.setdefault(entity, []).append((start, end))
+            total += score_document(list(true.values()), one.clusters())
         counts = {f"_{name}_{count}": getattr(getattr(total, name), count) for name in METRICS for count in COUNTS}
         return loss, {name: torch.tensor(float(value), device=loss.device) for name, value in counts.items()}
 
@@ -124,14 +129,6 @@ class CoreferenceTask(DocumentTask):
                 metrics.log_scalar_sum(key, float(sum(log.get(key, 0) for log in logging_outputs)))
         metrics.log_derived("mentions_f1", lambda meters: _f1(meters, ["mentions"]))
         metrics.log_derived("conll_f1", lambda meters: _f1(meters, METRICS[1:]))
-
-
-def score_output(output: Antecedents, mentions: Tensor) -> CoreferenceScore:
-    """Compare the entities of a document with the true ones, (M, 3) start, end and entity."""
-    true: dict[int, list[tuple[int, int]]] = {}
-    for start, end, entity in mentions.tolist():
-        true.setdefault(entity, []).append((start, end))
-    return score_document(list(true.values()), output.clusters())
 
 
 def _f1(meters, names: Iterable[str]) -> float:

@@ -185,23 +185,8 @@ PARAGRAPH_SCORES = "paragraph_scores"  # a key beside those of the official form
 _WHOLE_ANSWERS = (["yes"], ["no"], ["noanswer"])  # they share no word with any other answer
 
 Fact = tuple[str, int]  # a paragraph's title, and the number of a sentence in it from 0
-
-
-@dataclass(frozen=True)
-class HotpotqaGold:
-    """A question's right answer; ``supporting_facts`` are the sentences that one must know to find it."""
-
-    question_id: str
-    answer: str
-    supporting_facts: tuple[Fact, ...]
-
-
-@dataclass(frozen=True)
-class HotpotqaPredictions:
-    """Answers and supporting facts by question; a question may lack either."""
-
-    answers: Mapping[str, str]
-    supporting_facts: Mapping[str, Sequence[Fact]]
+Gold = list[tuple[str, str, tuple[Fact, ...]]]  # each question's id, right answer and supporting facts
+Predictions = tuple[Mapping[str, str], Mapping[str, Sequence[Fact]]]  # answers and facts; a question may lack either
 
 
 def facts_of(record: Mapping[str, object], key: str) -> tuple[Fact, ...]:
@@ -215,7 +200,7 @@ def facts_of(record: Mapping[str, object], key: str) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def read_gold(path: Path) -> list[HotpotqaGold]:
+def read_gold(path: Path) -> Gold:
     """Read the right answers of a released file, such as ``hotpot_dev_distractor_v1.json``."""
     values = read_json_file(path, list)
     gold = []
@@ -224,34 +209,34 @@ def read_gold(path: Path) -> list[HotpotqaGold]:
             record = as_object(value, "a question")
             if "answer" not in record:
                 raise ValueError("no 'answer': those of the test set are not public")
-            facts = facts_of(record, "supporting_facts")
-            gold.append(HotpotqaGold(text_of(record, "_id"), text_of(record, "answer"), facts))
+            gold.append((text_of(record, "_id"), text_of(record, "answer"), facts_of(record, "supporting_facts")))
     if not gold:
         raise ValueError(f"{path}: no questions in it")
     return gold
 
 
-def read_predictions(path: Path) -> HotpotqaPredictions:
+def read_predictions(path: Path) -> Predictions:
     """Read predictions in the official format, ``{"answer": {question: answer}, "sp": {question: facts}}``."""
     content = read_json_file(path, unique=True)
     with placed(path):
         answers, facts = (as_object(content.get(key), f"{key!r}") for key in ("answer", "sp"))
         answers = {key: text_of(answers, key) for key in answers}
-        return HotpotqaPredictions(answers, {key: facts_of(facts, key) for key in facts})
+        return answers, {key: facts_of(facts, key) for key in facts}
 
 
 def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:
     """Compute the official figures of a prediction file."""
     right = [question for path in gold for question in read_gold(path)]
     found = read_predictions(predictions)
-    if not any(question.question_id in found.answers for question in right):
+    answered = [question for question in right if question[0] in found[0]]
+    if not answered:
         raise ValueError(f"{predictions}: no question of the gold data has an answer; are they of another split?")
-    counts = {"without_prediction": sum(question.question_id not in found.answers for question in right)}
-    right = [question for question in right if not predicted_only or question.question_id in found.answers]
+    counts = {"without_prediction": len(right) - len(answered)}
+    right = answered if predicted_only else right
     return {name: 100 * value for name, value in figures(right, found).items()} | {"examples": len(right)} | counts
 
 
-def figures(gold: Sequence[HotpotqaGold], predictions: HotpotqaPredictions) -> dict[str, float]:
+def figures(gold: Gold, predictions: Predictions) -> dict[str, float]:
     """Compute the figures of the official script, from 0 to 1, under its names: means over all questions.
 
     A question's joint precision and recall are the products of those of its answer and its supporting facts.
@@ -264,17 +249,16 @@ def figures(gold: Sequence[HotpotqaGold], predictions: HotpotqaPredictions) -> d
         for name, value in (("em", exact), ("f1", found.f1), ("prec", found.precision), ("recall", found.recall)):
             values[f"{part}{name}"][number] = value
 
-    for number, question in enumerate(gold):
-        answer = predictions.answers.get(question.question_id)
-        facts = predictions.supporting_facts.get(question.question_id)
+    for number, (name, right_answer, right_facts) in enumerate(gold):
+        answer, facts = (part.get(name) for part in predictions)
         if answer is not None:
-            predicted, wanted = hotpotqa_words(answer), hotpotqa_words(question.answer)
+            predicted, wanted = hotpotqa_words(answer), hotpotqa_words(right_answer)
             answer_exact, answer_found = predicted == wanted, overlap(predicted, wanted)
             if not answer_exact and (predicted in _WHOLE_ANSWERS or wanted in _WHOLE_ANSWERS):
                 answer_found = Overlap()
             put(number, "", answer_exact, answer_found)
         if facts is not None:
-            given, right = set(facts), set(question.supporting_facts)
+            given, right = set(facts), set(right_facts)
             facts_exact, facts_found = given == right, Overlap.of(len(given & right), len(given), len(right))
             put(number, "sp_", facts_exact, facts_found)
         if answer is not None and facts is not None:

@@ -53,8 +53,6 @@ class HotpotqaHead(nn.Module):
     """A linear layer for spans, one at ``<s>`` for the kind of answer, two layers at ``<t>`` and at ``[s]`` each.
 
     The logits of the kind of answer are averaged over an example's segments (Longformer, appendix D).
-
-    ``dropout`` is applied to what each linear layer reads.
     """
 
     def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
@@ -158,10 +156,7 @@ class HotpotqaConfig(DocumentTaskConfig):
 
 @register_task("hotpotqa", dataclass=HotpotqaConfig)
 class HotpotqaTask(DocumentTask):
-    """Finds an answer in several paragraphs, and the sentences that prove it (Longformer, §6.1 and appendix D).
-
-    Both stages of the paper are this task, on different data folders.
-    """
+    """Finds an answer in several paragraphs, and the sentences that prove it (Longformer, §6.1 and appendix D)."""
 
     cfg: HotpotqaConfig
     kind = "hotpotqa"

@@ -15,8 +15,6 @@ from fairseq_poolingformer.tasks.shared.estimates import Mean, intervals
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_file import read_json_file
 
-_ANSWERED, _UNANSWERABLE = "HasAns", "NoAns"
-
 Scores = dict[str, float]  # of questions
 
 
@@ -76,10 +74,7 @@ def read_gold(paths: Sequence[str | Path]) -> tuple[dict[str, list[str]], bool]:
 def question_scores(
     gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str], is_v2: bool
 ) -> dict[str, Scores]:
-    """What each question adds to exact match and F1, from 0 to 1: nothing where v1.1 has no prediction.
-
-    A question may have no right answer, and an empty prediction is no answer; v2.0 needs all predictions.
-    """
+    """What each question adds to exact match and F1, from 0 to 1: nothing where v1.1 has no prediction."""
     exact, overlap = ("exact", _f1_or_none) if is_v2 else ("exact_match", f1)
     found: dict[str, Scores] = {exact: {}, "f1": {}}
     for name, answers in gold.items():
@@ -103,7 +98,7 @@ def score_v2(gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) 
     """The figures of v2.0."""
     scores = question_scores(gold, predictions, is_v2=True)
     figures: dict[str, float | int] = _means(scores, list(gold))
-    for kind, wanted in ((_ANSWERED, True), (_UNANSWERABLE, False)):
+    for kind, wanted in (("HasAns", True), ("NoAns", False)):
         if names := [name for name, texts in gold.items() if bool(texts) == wanted]:
             figures |= {f"{kind}_{figure}": value for figure, value in _means(scores, names).items()}
     return figures

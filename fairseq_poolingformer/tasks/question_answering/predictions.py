@@ -193,10 +193,7 @@ def short_answer(record: np.void) -> tuple[str, float]:
 def official_predictions(
     ids: ExampleIds, split: QuestionAnsweringSplit, records: np.ndarray, examples: range
 ) -> Iterator[Prediction]:
-    """Yield one prediction for each example, in their order; an example without an answer gets a null prediction.
-
-    ``records`` are (n,) of :class:`~fairseq_poolingformer.tasks.question_answering.head.BestAnswers`.
-    """
+    """Yield one prediction for each example, in their order; an example without an answer gets a null prediction."""
     for example in examples:
         record = records[example]
         if record["score"] == -np.inf:
@@ -268,8 +265,7 @@ class ExampleIds:
         kind = data.corpus().get("kind")
         if kind not in (NATURAL_QUESTIONS, TYDIQA):
             raise ValueError(
-                f"{data.corpus_path}: unknown kind {kind!r}; this version knows {NATURAL_QUESTIONS} and {TYDIQA}. "
-                "For other downstream tasks there is poolingformer-predict"
+                f"{data.corpus_path}: unknown kind {kind!r}; this task knows {NATURAL_QUESTIONS} and {TYDIQA}"
             )
         path = data.text(split, "id")
         width = 2 if kind == TYDIQA else 1

@@ -344,10 +344,7 @@ def official_metrics(report: Pair[AnswerReport], long_name: str, short_name: str
 
 
 def average_over_languages(reports: Mapping[str, AnswerReport], english: bool = False) -> AnswerReport:
-    """Average over TyDi QA's official languages, with or (officially) without English; each counts once.
-
-    All figures are 0 without a language; the counts are sums, and there are no thresholds.
-    """
+    """Average over TyDi QA's official languages, with or (officially) without English; each counts once."""
     chosen = [reports[name] for name in TYDIQA_LANGUAGES if name in reports and (english or name != "english")]
     return AnswerReport(
         examples=sum(report.examples for report in chosen),

@@ -74,10 +74,7 @@ def intervals(figures: Mapping[str, float | int]) -> dict[str, tuple[float, floa
 
 
 def bootstrap_means(table: np.ndarray, seed: int = SEED) -> list[Estimate]:
-    """The mean of each column of (N, K) scores and its 95% percentile bootstrap interval.
-
-    They are the same for the same table; all columns share the resamples.
-    """
+    """The mean of each column of (N, K) scores and its 95% percentile bootstrap interval."""
     low, high = interval(resampled_means(table, seed))
     return [Estimate(*map(float, column)) for column in zip(table.mean(axis=0), low, high, strict=True)]
 

@@ -35,17 +35,11 @@ class Symbols:
 
 @dataclass(frozen=True)
 class Segment:
-    """A piece of an example.
+    """A piece of an example; ``inputs`` are arguments of the head with one value a token, and so ``targets``."""
 
-    Attributes:
-        tokens: (T,) dictionary indices.
-        global_mask: (T,) bool, True at global tokens.
-        inputs: (T,) integers for each argument of the head that has one value a token; padding is 0.
-        targets: (T,) integers for each target that has one value a token; padding is 0.
-    """
-
-    tokens: np.ndarray
-    global_mask: np.ndarray
+    tokens: np.ndarray  # (T,) dictionary indices
+    global_mask: np.ndarray  # (T,) bool, True at global tokens
+    # (T,) integers by name, of which padding is 0
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
     targets: Mapping[str, np.ndarray] = field(default_factory=dict)
 
@@ -56,12 +50,9 @@ class Examples(ABC):
     Those of most tasks are made of the arrays of a split, ``symbols`` of the dictionary, ``max_positions``, tokens of a
     segment at most, ``max_segments``, beyond which an example is left out (0: no limit), and ``use_global``, whether
     the tokens that the task names are global.
-
-    Attributes:
-        sizes: (n,) tokens of all segments of each example together.
     """
 
-    sizes: np.ndarray
+    sizes: np.ndarray  # (n,) tokens of all segments of each example together
 
     @abstractmethod
     def segments(self, example: int) -> list[Segment]:
@@ -162,8 +153,6 @@ class WordExamples(Examples):
 
     In training a document of more than ``max_segments`` segments gives a stretch of so many, drawn anew for each epoch
     (Joshi et al., 2019).
-
-    ``seed`` is that of the draws.
     """
 
     def __init__(

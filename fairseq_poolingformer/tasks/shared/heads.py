@@ -59,10 +59,7 @@ class SpanLogits:
 
 
 class SpanHead(nn.Module):
-    """Logits of an answer's first and last token: a linear layer at every token (Devlin et al. 2019).
-
-    ``dropout`` is applied to what the layer reads.
-    """
+    """Logits of an answer's first and last token: a linear layer at every token (Devlin et al. 2019)."""
 
     def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -129,10 +126,7 @@ def best_span_from_each_start(start: Tensor, end: Tensor, region: Tensor, max_le
 
 @torch.no_grad()
 def best_spans(logits: SpanLogits, max_length: int = MAX_ANSWER_LENGTH) -> BestSpans:
-    """Find the span of each example with the largest sum of start and end logit; the first of several equal ones.
-
-    A span has ``max_length`` tokens at most.
-    """
+    """Find the span of each example with the largest sum of start and end logit; the first of several equal ones."""
     each, length = best_span_from_each_start(logits.start, logits.end, logits.piece, max_length)
     score, first = each.max(1)
     last = first + length.gather(1, first.unsqueeze(1)).squeeze(1)

@@ -31,10 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class SegmentsDataset(SizedDataset):
-    """Examples of a downstream task; the rows of a batch are all segments of its examples.
-
-    With ``shuffle``, chance orders the examples of similar length.
-    """
+    """Examples of a downstream task; the rows of a batch are all segments of its examples."""
 
     def __init__(self, examples: Examples, pad: int, shuffle: bool = False) -> None:
         super().__init__(examples.sizes, shuffle)

@@ -36,18 +36,10 @@ _OPENING = "\"'‘“(["
 
 
 def split_sentences(text: str, rule: str = "rule") -> list[str]:
-    """Split a text into sentences; a line feed always ends one.
+    """Split a text into sentences by one of :data:`SENTENCE_SPLITS`; a line feed always ends one.
 
-    Rules, by name:
-
-    - ``rule``: a word ends a sentence when it ends in ``.``, ``!`` or ``?`` (closing quotes and brackets may
-      follow) and the next word starts with a capital or a digit, opening quotes and brackets aside. A mark of
-      its own, as in tokenised text (``statistics . we show``), needs no capital after it. No
-      sentence ends after a single capital (``J. Smith``) or one of a few abbreviations of papers (``et al.``,
-      ``Fig.``, ``i.e.``, ``vs.``).
-    - ``period``: files2rouge's: after every ``" ."``, and nowhere else. Text that is not tokenised stays
-      whole.
-    - ``newline``: the text is one sentence.
+    Closing quotes and brackets may follow a mark, opening ones may stand before a capital. By ``rule`` no sentence ends
+    after a single capital (``J. Smith``) or one of a few abbreviations of papers (``et al.``, ``Fig.``, ``i.e.``).
     """
     if rule not in SENTENCE_SPLITS:
         raise ValueError(f"sentence split {rule!r} is unknown: choose one of {', '.join(SENTENCE_SPLITS)}")

@@ -66,7 +66,7 @@ def one_line(text: str) -> str:
 
 def is_generate_output(lines: Sequence[str]) -> bool:
     """Whether the lines are fairseq-generate's output, or its beginning, rather than one plain summary each."""
-    return any(_END_OF_GENERATION.match(line) or _is_record(line, "STHD") for line in lines)
+    return any(_END_OF_GENERATION.match(line) or re.match(r"[STHD]-\d+\t", line) for line in lines)
 
 
 def read_generate_output(files: dict[str, Sequence[str]]) -> Generated:
@@ -77,7 +77,8 @@ def read_generate_output(files: dict[str, Sequence[str]]) -> Generated:
     merged, origin = Generated(), {}
     for name, lines in files.items():
         found = _read_one(name, lines)
-        if not found.hypotheses and not _is_empty_shard(lines):
+        ends = filter(None, map(_END_OF_GENERATION.match, lines))
+        if not found.hypotheses and not any(_EMPTY_SHARD.fullmatch(end[1]) for end in ends):
             raise ValueError(f"{name} has no D- line (detokenized hypothesis): was it written with --quiet, or cut?")
         for index, hypothesis in found.hypotheses.items():
             if merged.hypotheses.setdefault(index, hypothesis) != hypothesis:
@@ -112,14 +113,6 @@ def in_input_order(found: Generated, count: int | None) -> list[str]:
             "batch was dropped"
         )
     return [found.hypotheses[index][1] for index in range(count)]
-
-
-def targets_in_input_order(found: Generated, count: int) -> list[str]:
-    """Collect the T- lines of inputs 0 to ``count`` − 1."""
-    missing = [index for index in range(count) if index not in found.targets]
-    if missing:
-        raise ValueError(f"no T- line (target) for input {_some(missing)}: give the references in a file")
-    return [found.targets[index] for index in range(count)]
 
 
 def check_references(found: Generated, references: Sequence[str | Sequence[str]]) -> None:
@@ -191,16 +184,6 @@ def _continuation(lines: Sequence[str], records: list, position: int, successor:
     if end == len(lines) or records[end][1] != successor or records[end][2] != records[position][2]:
         return ""
     return "".join(" " + line for line in lines[position + 1 : end])
-
-
-def _is_record(line: str, kinds: str) -> bool:
-    record = _RECORD.match(line)
-    return record is not None and record[1] in kinds
-
-
-def _is_empty_shard(lines: Sequence[str]) -> bool:
-    ends = map(_END_OF_GENERATION.match, lines)
-    return any(end is not None and _EMPTY_SHARD.fullmatch(end[1]) for end in ends)
 
 
 def _some(indices: list[int]) -> str:
@@ -339,8 +322,9 @@ def _read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     if references is not None:
         check_references(found, references)
     else:
-        targets = targets_in_input_order(found, len(hypotheses))
-        references = [one_line(target) for target in targets]
+        if missing := [index for index in range(len(hypotheses)) if index not in found.targets]:
+            raise ValueError(f"no T- line (target) for input {_some(missing)}: give the references in a file")
+        references = [one_line(found.targets[index]) for index in range(len(hypotheses))]
     return [one_line(hypothesis) for hypothesis in hypotheses], references
 
 

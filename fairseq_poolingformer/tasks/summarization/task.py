@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Optional
 import numpy as np
 import torch
 from fairseq import utils
-from fairseq.data import BaseWrapperDataset, FairseqDataset, LanguagePairDataset, ListDataset, data_utils
+from fairseq.data import BaseWrapperDataset, FairseqDataset, LanguagePairDataset, ListDataset
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel
@@ -62,10 +62,7 @@ class _Sized:
 
 
 class FramedDataset(_Sized, BaseWrapperDataset):
-    """Begin every sequence with ``<s>``, and cut it before its ``</s>`` to fit ``max_length``.
-
-    ``max_length`` counts both marks.
-    """
+    """Begin every sequence with ``<s>``, and cut it before its ``</s>`` to fit ``max_length``."""
 
     def __init__(self, dataset, sizes: np.ndarray, *, bos: int, eos: int, max_length: int | None) -> None:
         super().__init__(dataset)
@@ -290,8 +287,8 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         path = self.folder(split, epoch)
-        source = self._load_indexed(path, split, self.cfg.source_lang, self.src_dict)
-        target = self._load_indexed(path, split, self.cfg.target_lang, self.tgt_dict)
+        folder, names = DataFolder(path, PAIRS), (self.cfg.source_lang, self.cfg.target_lang)
+        source, target = (StoredTokens(folder.sequences(split, pair_array(name, *names))) for name in names)
         source = self._frame(source, source.sizes, self.source_limit)
         # summaries of training are cut here; those to score against stay whole, and valid_step cuts them for the loss
         longest = self.longest_target
@@ -301,7 +298,6 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         self._log_truncation(split, "documents", source)
         self._log_truncation(split, "summaries", target)
         make: Callable[..., LengthBucketDataset] = LengthBucketDataset
-        folder = DataFolder(path, PAIRS)
         if self.global_tokens and Path(f"{folder.array_path(split, QUERY)}.idx").exists():
             queries = folder.sequences(split, QUERY)
             make = partial(QueriedDataset, queries=queries, global_tokens=self.global_tokens)
@@ -335,13 +331,6 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
             constraints=constraints,
         )
 
-    def _load_indexed(self, folder: Path, split: str, language: str, dictionary):
-        array = pair_array(language, self.cfg.source_lang, self.cfg.target_lang)
-        if self.cfg.dataset_impl in (None, "mmap"):
-            return StoredTokens(DataFolder(folder, PAIRS).sequences(split, array))
-        prefix = DataFolder(folder, PAIRS).array(split, array)
-        return data_utils.load_indexed_dataset(str(prefix), dictionary, self.cfg.dataset_impl)
-
     def _frame(self, dataset, sizes: np.ndarray, max_length: int | None) -> FramedDataset:
         return FramedDataset(dataset, sizes, bos=self.src_dict.bos(), eos=self.src_dict.eos(), max_length=max_length)
 
@@ -361,14 +350,6 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         return DictionaryBPE(load_tokenizer(self.data_folder), self.tgt_dict)
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, **kwargs):
-        longest = min([model.max_decoder_positions() for model in models]) - 1
-        least, most = getattr(args, "min_len", 1), getattr(args, "max_len_b", 200)
-        if least > longest:
-            raise ValueError(f"--min-len {least} is more than the {longest} tokens that the decoder writes")
-        if least > most and not getattr(args, "max_len_a", 0):
-            raise ValueError(f"--min-len {least} is more than --max-len-b {most}")
-        if most > longest:
-            logger.info("--max-len-b %d: the decoder writes up to %d tokens", most, longest)
         if getattr(args, "print_alignment", None):
             raise ValueError(
                 "--print-alignment: the decoder keeps no weights while it writes; leave the flag out and see where it "

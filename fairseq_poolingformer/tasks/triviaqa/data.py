@@ -124,10 +124,8 @@ class TriviaqaExamples(Examples):
         question = self.split.question[example][: self.question_length[example]]
         document, answers = self.split.document[example], self.split.answers(example)
         head = np.concatenate([[self.symbols.bos], question, [self.symbols.eos]]).astype(np.int64)
-        return [self._segment(head, document, answers, *place) for place in self._places(example)]
-
-    def _places(self, example: int) -> list[tuple[int, int]]:
-        return cut(int(self.document_length[example]), int(self.room[example]), self.max_segments)
+        places = cut(int(self.document_length[example]), int(self.room[example]), self.max_segments)
+        return [self._segment(head, document, answers, *place) for place in places]
 
     def _segment(self, head: np.ndarray, document: np.ndarray, answers: np.ndarray, begin: int, end: int) -> Segment:
         tokens = np.concatenate([head, document[begin:end], [self.symbols.eos]])

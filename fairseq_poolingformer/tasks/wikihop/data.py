@@ -103,7 +103,13 @@ class WikihopExamples(Examples):
         fixed = split.question.sizes + 2 * counts + 4  # <s> [q] [/q], [ent] [/ent] each, </s> at the end
         prefix = fixed + split.candidates.sizes
         limit = max_positions - max_positions // 8
-        refuse_long(split.question, fixed > limit, max_positions, names)
+        if (fixed > limit).any():
+            number = int((fixed > limit).argmax())
+            raise ValueError(
+                f"{split.question.prefix}, example {names[number] if names else number}: the question and the marks of "
+                f"its candidates fill more than seven eighths of --max-positions {max_positions}; give a larger one, "
+                "or leave the example out of the input"
+            )
         self._cuts: dict[int, slice] = {}
         num_same = 0
         for example in np.flatnonzero(prefix > limit).tolist():
@@ -185,17 +191,6 @@ def cut_candidates(candidates: Sequence[np.ndarray], room: int) -> tuple[slice, 
     parts = slice(0, longest), slice(-longest, None) if longest else slice(0, 0)
     kinds = [len({candidate[part].tobytes() for candidate in candidates}) for part in (*parts, slice(None))]
     return parts[kinds[1] > kinds[0]], fitting[longest], max(kinds[:2]) < kinds[2]
-
-
-def refuse_long(question: Sequences, is_too_long: np.ndarray, max_positions: int, names: Sequence[str]) -> None:
-    """Raise ValueError for the first example whose question and marks leave too little of a segment."""
-    if is_too_long.any():
-        number = int(is_too_long.argmax())
-        raise ValueError(
-            f"{question.prefix}, example {names[number] if names else number}: the question and the marks of its "
-            f"candidates fill more than seven eighths of --max-positions {max_positions}; give a larger one, or leave "
-            "the example out of the input"
-        )
 
 
 def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,45 +12,20 @@ from fairseq_poolingformer.tasks.coreference.data import (
     CoreferenceExamples,
     CoreferenceSplit,
     RawDocument,
-    document_and_part,
     genre_of,
     parse_document,
     split_documents,
     write_document,
 )
-from fairseq_poolingformer.tasks.shared.examples import cut_document
 from fairseq_poolingformer.text.json_values import BadLine
 from tests.tasks.coreference.official_coreference import random_case
 from tests.tasks.folders import SYMBOLS, write
-
-FIXTURES = Path(__file__).parents[2] / "preprocess" / "fixtures" / "ontonotes"
 
 
 def raw(*cells, begin="#begin document (a/b); part 001", end="#end document"):
     """A document whose words have these last columns; an empty one ends a sentence."""
     lines = [f"a/b 1 0 w{n} NN * - - - Ann * {cell}" if cell else "" for n, cell in enumerate(cells)]
     return RawDocument([begin, *lines, end], 1)
-
-
-def test_reads_parts_speakers_sentences_and_nested_mentions():
-    with open(FIXTURES / "train.v4_gold_conll", encoding="utf-8") as lines:
-        documents = [parse_document(document) for document in split_documents(lines)]
-    assert [document_and_part(document.name) for document in documents] == [
-        ("bc/harbour/00/harbour_0001", 0),
-        ("bc/harbour/00/harbour_0001", 1),
-        ("nw/weather/01/weather_0100", 0),
-        ("wb/garden/02/garden_0007", 0),
-    ]
-    first = documents[0]
-    assert first.sentences[:2] == (8, 14)
-    assert first.words[8:14] == ("With", "me", "is", "Peter", "Moss", ",")
-    assert [first.speakers[word] for word in (0, 21, 22)] == ["Anna_Lind", "Anna_Lind", "Peter_Moss"]
-    texts = [[" ".join(first.words[start:end]) for start, end in cluster] for cluster in first.clusters]
-    assert texts[0] == ["I", "Anna Lind", "me"]
-    assert texts[1][:3] == ["Peter Moss , the man who bought the old ferry", "I", "My"]
-    assert texts[2] == ["the old ferry", "it", "it", "it", "that ferry"]
-    assert texts[3] == ["My brother", "he", "my brother"]
-    assert set(documents[2].speakers) == {"-"}
 
 
 @pytest.mark.parametrize(
@@ -170,12 +144,6 @@ def naive_borders(document, room):
                 borders.append(ends[0])
                 break
     return borders
-
-
-@pytest.mark.parametrize("room", [1, 3, 6, 13, 200])
-def test_documents_are_cut_after_sentences_then_words(data, room):
-    for document in data[0]:
-        assert cut_document(document["word"], document["sentence"], room).tolist() == naive_borders(document, room)
 
 
 @pytest.mark.parametrize(("max_positions", "max_segments"), [(300, 0), (9, 0), (9, 2), (4, 3)])

@@ -81,15 +81,6 @@ def test_segments_share_out_the_paragraphs(split, max_positions, max_segments):
             assert np.count_nonzero(segment.targets["first"]) == np.count_nonzero(segment.targets["last"])
 
 
-def test_sizes_without_room_are_refused(split):
-    for sizes in ((16, 12), (16, 0)):
-        with pytest.raises(ValueError, match="leaves no room for a document"):
-            HotpotqaExamples(split, SYMBOLS, sizes[0], max_question_length=sizes[1])
-    for sizes in ((17, 12), (6, 1)):
-        segments = HotpotqaExamples(split, SYMBOLS, sizes[0], max_question_length=sizes[1]).segments(0)
-        assert max(len(segment.tokens) for segment in segments) == sizes[0]
-
-
 def every_choice(paragraph, sentences):
     """All sets of sentences from exactly two paragraphs, with their sums of log-odds."""
     for pair in itertools.combinations(range(len(paragraph)), 2):

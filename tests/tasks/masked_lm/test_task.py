@@ -176,24 +176,6 @@ def test_names_are_chosen_by_distance(folder, distances):
     assert chosen >= 3
 
 
-def test_distances_of_names_are_two_numbers(folder):
-    for text in ("5", "a-5", "5-", "-5"):
-        with pytest.raises(ValueError, match="--mask-names must be two distances in tokens, such as 129-512; got"):
-            build(folder, "--mask-whole-words", f"--mask-names={text}")
-    with pytest.raises(ValueError, match="repeated names are whole words"):
-        build(folder, "--mask-names", "5-6")
-
-
-def test_what_is_cut_is_logged(tmp_path, caplog):
-    write_folder(tmp_path, {"train": ["the " * 100, "", "the", " the" * 45]})
-    _, task = build(tmp_path)
-    with caplog.at_level(logging.INFO):
-        task.load_dataset("train")
-    assert "of 4 documents" in caplog.text
-    assert "1 documents empty" in caplog.text
-    assert "blocks of the full 40; 2 documents cut" in caplog.text
-
-
 def test_settings_that_cannot_work_are_refused(folder, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"dict.txt: not found.*preprocess"):
         build(tmp_path)

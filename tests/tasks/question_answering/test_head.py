@@ -189,12 +189,6 @@ def test_an_ensemble_averages_probabilities():
         torch.testing.assert_close(getattr(found, name).exp(), expected)
 
 
-def test_a_span_without_tokens_is_refused():
-    logits, ids, mask, has = random_segments(0)
-    with pytest.raises(ValueError, match="max_answer_length must be at least 1 token, got 0"):
-        best_answers(mean_log_probabilities([logits]), ids, mask, mask, has, 0)
-
-
 def segments_to_merge(draw=0):
     """Answers of three batches of segments, with everything :meth:`BestAnswers.add` takes."""
     rng = np.random.default_rng(draw)

@@ -133,13 +133,3 @@ def test_a_line_without_an_id_is_refused(tmp_path, line):
     (folder / "valid.id.txt").write_text(f"12\n{line}\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"valid.id.txt, line 2: .* is no id; preprocess again"):
         ExampleIds.read(folder, "valid")
-
-
-def test_a_corpus_that_does_not_fit_is_refused(tmp_path):
-    folder = write_folder(tmp_path, {"valid": FOUR_EXAMPLES})
-    (folder / "corpus.json").write_text('{"kind": "squad"}', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"corpus.json: unknown kind 'squad'"):
-        ExampleIds.read(folder, "valid")
-    (folder / "corpus.json").write_text('{"kind": "tydiqa"}', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"valid.id.txt, line 1: 1 columns where tydiqa has 2"):
-        ExampleIds.read(folder, "valid")

@@ -16,9 +16,6 @@ from fairseq_poolingformer.text.dictionary import symbols_digest
 from tests.models import tiny_bart
 from tests.tasks.folders import random_wikihop, write, write_wikihop
 from tests.tasks.masked_lm import mlm_folder
-from tests.tasks.masked_lm.test_task import build as build_mlm
-from tests.tasks.question_answering import folders
-from tests.tasks.question_answering.task import build_task
 
 
 def swap(path):
@@ -26,14 +23,6 @@ def swap(path):
     lines = path.read_text().splitlines(keepends=True)
     lines[3], lines[4] = lines[4], lines[3]
     path.write_text("".join(lines))
-
-
-@pytest.fixture
-def documents(tmp_path):
-    texts = mlm_folder.random_texts(12, 60)
-    mlm_folder.write_folder(tmp_path / "documents", {"train": texts})
-    (tmp_path / "documents" / "train.id.txt").write_text("".join(f"article {n}\n" for n in range(len(texts))))
-    return tmp_path / "documents"
 
 
 def options_of(name):
@@ -104,17 +93,6 @@ def test_no_task_trains_on_a_second_folder_with_another_dictionary_or_other_labe
     path.unlink()
     with pytest.raises(UsageError, match=rf"{path.name} is missing or another dictionary"):
         setup(name, both)
-
-
-def test_tasks_that_add_symbols_share_a_dictionary(tmp_path, documents):
-    """One adds <mask> before the dictionary is remembered and one after it."""
-    pretrained = build_mlm(documents)[1].state_dict()
-    folders.write_folder(tmp_path / "questions", {"train": [folders.Example([5], [6, 7])]})
-    (tmp_path / "questions" / "dict.txt").write_bytes((documents / "dict.txt").read_bytes())
-    build_task(tmp_path / "questions")[1].load_state_dict(pretrained)
-    swap(tmp_path / "questions" / "dict.txt")
-    with pytest.raises(ValueError, match=r"another dict\.txt"):
-        build_task(tmp_path / "questions")[1].load_state_dict(pretrained)
 
 
 def test_the_digest_is_that_of_the_file_whatever_the_task_adds(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -98,21 +97,3 @@ def test_losses_are_bits_of_an_example_and_shares_are_of_all_batches():
 def test_a_split_without_batches_is_named():
     with pytest.raises(ValueError, match="no example that the task counts"):
         logged([])
-
-
-def test_the_loss_is_the_tasks_and_the_sample_size_the_number_of_examples():
-    loss = torch.tensor(5.0, requires_grad=True) * 2
-    task = SimpleNamespace(loss=lambda output, target: (loss + output + target, {"_x_total": 3}))
-    criterion = DocumentTaskCriterion(task)
-    sample = {"net_input": {"value": 1.0}, "target": 2.0, "nsentences": 4, "ntokens": 9}
-    found, count, log = criterion(lambda value: (value, None), sample)
-    assert (found.item(), found.requires_grad, count) == (13.0, True, 4)
-    assert not log["loss"].requires_grad
-    assert {name: float(value) for name, value in log.items()} == {
-        "loss": 13.0,
-        "ntokens": 9,
-        "nsentences": 4,
-        "sample_size": 4,
-        "_x_total": 3,
-    }
-    assert criterion.logging_outputs_can_be_summed()

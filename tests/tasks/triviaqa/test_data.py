@@ -10,7 +10,6 @@ from fairseq_poolingformer.tasks.shared.examples import Symbols
 from fairseq_poolingformer.tasks.shared.heads import SpanLogits
 from fairseq_poolingformer.tasks.triviaqa.data import TriviaqaExamples, TriviaqaSplit
 from fairseq_poolingformer.tasks.triviaqa.task import TriviaqaPredictor
-from tests.tasks.folders import write
 from tests.tasks.released_files import triviaqa_folder
 
 SYMBOLS = Symbols(bos=0, eos=2, pad=1, marks={})
@@ -75,20 +74,6 @@ def test_right_tokens_and_trainable_examples_equal_a_search_for_each_answer(spli
             assert examples.trainable[number] == bool(found)
             outcomes.add(bool(found))
     assert outcomes == {True, False}
-
-
-@pytest.mark.parametrize(
-    ("max_length", "max_segments", "trainable"),
-    [(0, 0, [1, 0, 1, 1, 1, 1]), (13, 0, [1, 0, 1, 0, 1, 1]), (0, 2, [1, 0, 1, 0, 0, 1]), (12, 0, [1, 0, 1, 0, 0, 1])],
-)
-def test_answers_at_the_borders_of_segments_and_of_what_is_read(tmp_path, max_length, max_segments, trainable):
-    """A segment holds four tokens of the document of ten."""
-    answers = [[2, 4], [3, 5], [4, 8], [9, 10], [8, 9], [3, 5, 7, 8]]
-    arrays = {"question": [[5]] * 6, "document": [list(range(6, 16))] * 6, "answer": answers}
-    split = TriviaqaSplit.open(write(tmp_path, "triviaqa", "train", arrays, {}), "train")
-    examples = TriviaqaExamples(split, SYMBOLS, 8, max_length, max_question_length=1, max_segments=max_segments)
-    assert examples.trainable.tolist() == list(map(bool, trainable))
-    assert [any(s.targets["last"].any() for s in examples.segments(k)) for k in range(6)] == list(map(bool, trainable))
 
 
 @pytest.mark.parametrize(
