@@ -204,11 +204,7 @@ def add_user_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def load_fairseq() -> None:
-    """Import fairseq without its messages and register the plugin.
-
-    A command that builds a model calls this after parsing its arguments and before importing anything of fairseq, so
-    that ``--help`` and mistyped arguments are answered at once. Only warnings are logged from then on.
-    """
+    """Import fairseq without its messages and register the plugin; from then on only warnings are logged."""
     # fairseq calls logging.basicConfig(level=DEBUG) on import, which does nothing once logging is configured
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:

@@ -41,15 +41,7 @@ def as_text(value: Layers) -> str:
 
 
 def layer_numbers(value: Layers, name: str = "pooled_layers") -> frozenset[int]:
-    """Layer indices from ``"6-11"``, ``"0,2,4-6"``, a list of such, ``"none"`` or ``""``.
-
-    Args:
-        value: the setting.
-        name: its name, for messages.
-
-    Raises:
-        ValueError: the value is something else.
-    """
+    """Layer indices from ``"6-11"``, ``"0,2,4-6"``, a list of such, ``"none"`` or ``""``; ``name`` is for messages."""
     text = as_text(value)
     if text.strip() in ("", "none"):
         return frozenset()
@@ -64,16 +56,7 @@ def layer_numbers(value: Layers, name: str = "pooled_layers") -> frozenset[int]:
 
 
 def per_layer(name: str, value: Layers, num_layers: int) -> tuple[int, ...]:
-    """One number for each layer, from one number or several; ``all`` is a window without limits.
-
-    Args:
-        name: the setting's name, for messages.
-        value: the setting.
-        num_layers: how many layers there are.
-
-    Raises:
-        ValueError: the value is something else, or has another length.
-    """
+    """One number for each layer, from one number or several; ``all`` is a window without limits."""
     text = as_text(value)
     values = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() or part == "all" for part in values):
@@ -258,11 +241,7 @@ class TwoLevels(RelativeSettings, LevelSettings):
         return layer_numbers(self.pooled_layers, self.spelled("pooled_layers"))
 
     def check(self, num_layers: int) -> None:
-        """Check the settings that the attention itself does not check.
-
-        Raises:
-            ValueError: one is out of range, or some do not go together.
-        """
+        """Raise ``ValueError`` where settings that the attention does not check are wrong or do not go together."""
         spelled = self.spelled
         if self.separate_global_projections and not self.global_tokens:
             raise ValueError(
@@ -290,11 +269,7 @@ class TwoLevels(RelativeSettings, LevelSettings):
             )
 
     def check_relative(self, window: int, layer: int) -> None:
-        """Check the settings of relative positions in a layer with relative attention and this window.
-
-        Raises:
-            ValueError: one is out of range, or some do not go together.
-        """
+        """The same for the settings of relative positions, in a layer with relative attention and this window."""
         self._check_choice("relative_attention")
         spelled, k, k_g = self.spelled, self.max_relative_positions, self.global_relative_positions
         if k < 1 or k_g < 0:

@@ -8,7 +8,6 @@ import logging
 import re
 import shlex
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -207,19 +206,6 @@ def test_context_parallel():
     assert [float(row[-1]) > 0 for row in rows] == [False, True]
 
 
-def note(path: Path, name: str):
-    """A case that writes down when it was run, and returns its own CPU time."""
-
-    def run() -> tuple[str, float]:
-        start = time.process_time()
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(name)
-        sum(range(10**6))
-        return name, time.process_time() - start
-
-    return run
-
-
 def allocate(gib: float) -> float:
     return float(torch.ones(int(gib * 2**28))[-1])
 
@@ -233,19 +219,6 @@ def settings(**changed):
     """What a benchmark's command line gives ``measure``."""
     settings = {"device": "cpu", "threads": 1, "repeats": 1, "warm_ups": 0, "allocator": "glibc", "alone": False}
     return argparse.Namespace(**settings | {"memory_limit": None} | changed)
-
-
-@pytest.mark.parametrize(("alone", "order"), [(False, "ababab"), (True, "aaabbb")])
-def test_cases_run_in_turn_or_alone(alone, order, scripts, tmp_path):
-    import measure
-
-    args = settings(repeats=2, warm_ups=1, alone=alone)
-    cases = [measure.Case(name, partial(note, tmp_path / "order", name), calls=10) for name in "ab"]
-    results = measure.measure(cases, args)
-    assert (tmp_path / "order").read_text() == order
-    assert [(result.value[0], len(result.seconds)) for result in results] == [("a", 2), ("b", 2)]
-    for result in results:
-        assert result.seconds[-1] < result.value[1], "the time of one of ten calls is less than that of all"
 
 
 def test_memory_is_measured_and_too_little_of_it_is_a_result(scripts, capfd):

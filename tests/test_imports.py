@@ -54,8 +54,6 @@ def test_commands_without_a_model_import_no_library_before_they_need_it(command)
         # a notebook that used the attention, then fairseq's --user-dir
         "import fairseq_poolingformer.attention as a, argparse; from fairseq.utils import import_user_module as load; "
         "load(argparse.Namespace(user_dir=a.__file__.rsplit('/', 2)[0] + '/../fairseq_poolingformer'))",
-        "import argparse; from fairseq.utils import import_user_module as load; import os; "
-        "load(argparse.Namespace(user_dir='fairseq_poolingformer'))",
     ],
 )
 def test_registration_does_not_depend_on_the_order(first):

@@ -112,7 +112,6 @@ def test_dilations_are_those_of_groups_of_heads_in_some_layers():
 @pytest.mark.parametrize(
     ("settings", "flags", "arguments"),
     [
-        ({"relative_attention": "x"}, "--relative-attention must be one of", "relative_attention must be one of"),
         ({"max_relative_positions": 0}, "--max-relative-positions must be 1", "max_relative_positions must be 1"),
         ({"max_relative_positions": 5}, "--window-size 8 (layer 1) reaches", "window_size=8 (layer 1) reaches"),
         (

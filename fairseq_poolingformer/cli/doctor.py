@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import importlib.metadata
 import platform
 import shutil
 from collections.abc import Iterator, Sequence
@@ -68,7 +67,7 @@ def report(args: argparse.Namespace) -> Iterator[str]:
     for title, items in (
         ("Versions", versions().splitlines()),
         ("Machine", machine(args.folder)),
-        ("fairseq", fairseq()),
+        ("fairseq", [fairseq()]),
     ):
         yield from ["", f"## {title}", "", *(f"- {item}" for item in items)]
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
@@ -154,7 +153,10 @@ def calls(device: str, dtype: torch.dtype, head_dim: int = HEAD_DIM) -> dict[str
 
 def machine(folder: Path) -> Iterator[str]:
     """The processor and every GPU, or that there is none, the memory, and the disk of a folder."""
-    yield f"cpu: {processor()}, {torch.get_num_threads()} threads"
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    yield f"cpu: {next(names, platform.machine())}, {torch.get_num_threads()} threads"
     for number in range(torch.cuda.device_count()):
         name, (major, minor) = torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number)
         free, total = torch.cuda.mem_get_info(number)
@@ -173,31 +175,13 @@ def machine(folder: Path) -> Iterator[str]:
     yield f"disk of {folder.resolve()}: {shutil.disk_usage(folder).free / GIB:.1f} GiB free"
 
 
-def processor() -> str:
-    """The processor's name."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def fairseq() -> list[str]:
-    """How fairseq is installed, and whether the plugin fits it; that it is not, if so."""
-    installed = {name: _version(name) for name in ("fairseq-fixed", "fairseq")}
-    name, version = next(((name, version) for name, version in installed.items() if version), (None, None))
-    if name is None or find_spec("fairseq") is None:
-        return ["fairseq is not installed: what trains and generates needs it, the attention and transformers do not"]
-    tags = importlib.metadata.distribution(name).read_text("WHEEL") or ""
-    line = f"{name} {version}, {'prebuilt' if 'manylinux' in tags else 'built from source'}"
+def fairseq() -> str:
+    """Whether the plugin fits the fairseq that is installed."""
+    if find_spec("fairseq") is None:
+        return "fairseq is not installed: what trains and generates needs it, the attention and transformers do not"
     try:
         load_fairseq()
     except (ImportError, AttributeError) as error:
-        return [line, f"the plugin does not fit this fairseq: {error}"]
+        return f"the plugin does not fit this fairseq: {error}"
     compiled = find_spec("fairseq.data.data_utils_fast") is not None
-    return [line + ("" if compiled else ", without its compiled extensions"), "the plugin fits it"]
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return "the plugin fits it" + ("" if compiled else ", which is without its compiled extensions")

@@ -16,13 +16,11 @@ from torch import nn
 from tqdm import tqdm
 
 from fairseq_poolingformer.cli.models import load_models
-from fairseq_poolingformer.cli.options import (
-    add_device_options,
-    add_memory_option,
-)
+from fairseq_poolingformer.cli.options import add_device_options, add_memory_option
 from fairseq_poolingformer.command import UsageError, add_shard_options, check_shard, positive, run_command, shard
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.dictionary import NEWLINE
+from fairseq_poolingformer.text.json_file import read_json_file
 
 _EPILOG = """\
 A model without memory reads overlapping sequences of --context bytes and is scored on the last --stride of each; the
@@ -143,7 +141,8 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
         context = min(context, task.cfg.tokens_per_sample)
     stride = args.stride or min(task.cfg.eval_stride, context)
     if has_memory:
-        stride = _row_length(len(text), context, args.batch_size * args.num_shards)
+        rows = args.batch_size * args.num_shards
+        stride = max(1, -(-(len(text) - context) // rows))  # the first row scores its context as well
         stretches, block = cut(len(text), context + stride, stride), task.cfg.tokens_per_sample
     else:
         longest = model.max_positions()
@@ -169,11 +168,6 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
         "shards": [args.shard_id],
         **_totals(nll, scored),
     }
-
-
-def _row_length(size: int, context: int, rows: int) -> int:
-    """Bytes that each row scores; the first row scores its context as well."""
-    return max(1, -(-(size - context) // rows))
 
 
 def cut(size: int, context: int, stride: int) -> list[Stretch]:
@@ -221,7 +215,10 @@ def score(
 
 def join(files: Sequence[Path]) -> dict[str, Any]:
     """Join the results of all shards."""
-    results = [_read_result(path) for path in files]
+    results = [read_json_file(path) for path in files]
+    for path, result in zip(files, results, strict=True):
+        if missing := {"num_shards", "shards", "nll", "scored"} - result.keys():
+            raise ValueError(f"{path}: no result of poolingformer-eval-lm: it lacks {', '.join(sorted(missing))}")
     joined = {key: results[0][key] for key in results[0] if key not in ("shards", "nll", "scored", "bpc")}
     for path, result in zip(files, results, strict=True):
         different = [key for key in joined if result.get(key) != joined[key]]
@@ -232,18 +229,6 @@ def join(files: Sequence[Path]) -> dict[str, Any]:
         raise ValueError(f"give each of the {joined['num_shards']} shards once; got shards {shards}")
     totals = _totals(sum(result["nll"] for result in results), sum(result["scored"] for result in results))
     return joined | {"shards": shards} | totals
-
-
-def _read_result(path: Path) -> dict[str, Any]:
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: no result of poolingformer-eval-lm: it is not JSON ({error})") from error
-    wanted = ("num_shards", "shards", "nll", "scored")
-    missing = [key for key in wanted if key not in result] if isinstance(result, dict) else wanted
-    if missing:
-        raise ValueError(f"{path}: no result of poolingformer-eval-lm: it lacks {', '.join(missing)}")
-    return result
 
 
 def _totals(nll: float, scored: int) -> dict[str, Any]:

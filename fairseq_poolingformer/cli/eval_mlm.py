@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from fairseq_poolingformer.cli.models import load_models
+from fairseq_poolingformer.cli.models import batches, load_models
 from fairseq_poolingformer.cli.options import add_device_options
 from fairseq_poolingformer.command import UsageError, natural, positive, run_command
 from fairseq_poolingformer.extras import needing
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def evaluate(path: str, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
-    """Score the masked tokens of a split."""
+    """(M,) the distances of a split's masked tokens that count, and (M,) their negative log-likelihoods in nats."""
     (model,), task = load_models([path], args.device, args.precision, task="long_masked_lm", data=args.data)
     if args.block_tokens:
         task.cfg.block_tokens = args.block_tokens
@@ -112,50 +112,21 @@ def evaluate(path: str, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarra
     dataset = task.dataset(args.subset)
     texts = load_tokenizer(args.data).symbol_texts()
     texts += [b""] * (len(task.dictionary) - len(texts))
-    order = np.argsort(dataset.sizes, kind="stable")
     distances, nll, lengths = [], [], []
-    for numbers in tqdm(batches(order, dataset.sizes, args.max_tokens), unit="batch", disable=None):
-        items = [dataset[int(number)] for number in numbers]
+    for numbers in tqdm(batches(dataset.sizes, args.max_tokens), unit="batch", disable=None):
+        items = [dataset[number] for number in numbers]
         nll.append(score(model, dataset.collater(items), args.device))
         for item in items:
-            distances.append(distances_of(item, dataset, texts))
-            lengths.append(word_lengths(item, dataset))
+            tokens, target = item["tokens"].numpy(), item["target"].numpy()
+            masked = target != dataset.dictionary.pad()
+            original = np.where(masked, target, tokens)
+            words = dataset.masking.symbols.words(original)
+            distances.append(nearest_repetitions(original, words, tokens == original, texts)[masked])
+            lengths.append(np.bincount(words)[words[masked]])
     if not distances:
         raise ValueError(f"{args.data}: the split {args.subset!r} has no block")
     counts = np.concatenate(lengths) >= args.min_word_tokens
     return np.concatenate(distances)[counts], np.concatenate(nll)[counts]
-
-
-def batches(order: Sequence[int], sizes: np.ndarray, max_tokens: int) -> list[list[int]]:
-    """Blocks in groups of at most ``max_tokens`` tokens with their padding; at least one in each."""
-    groups: list[list[int]] = []
-    for number in order:  # ascending in size: the last one says how wide a batch is
-        if groups and (len(groups[-1]) + 1) * sizes[number] <= max_tokens:
-            groups[-1].append(number)
-        else:
-            groups.append([number])
-    return groups
-
-
-def distances_of(item: dict[str, Any], dataset: Any, texts: Sequence[bytes]) -> np.ndarray:
-    """(M,) the distance of each masked token of a block."""
-    original, is_target = _original(item, dataset)
-    words = dataset.masking.symbols.words(original)
-    return nearest_repetitions(original, words, item["tokens"].numpy() == original, texts)[is_target]
-
-
-def word_lengths(item: dict[str, Any], dataset: Any) -> np.ndarray:
-    """(M,) the number of tokens of each masked token's word."""
-    original, is_target = _original(item, dataset)
-    words = dataset.masking.symbols.words(original)
-    return np.bincount(words)[words[is_target]]
-
-
-def _original(item: dict[str, Any], dataset: Any) -> tuple[np.ndarray, np.ndarray]:
-    """(T,) a block's tokens before masking, and (T,) bool, True where they are to be predicted."""
-    target = item["target"].numpy()
-    is_target = target != dataset.dictionary.pad()
-    return np.where(is_target, target, item["tokens"].numpy()), is_target
 
 
 @torch.inference_mode()

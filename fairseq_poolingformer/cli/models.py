@@ -16,22 +16,9 @@ from fairseq_poolingformer.command import load_fairseq
 
 
 def checkpoint_of(path: Path) -> Path:
-    """The checkpoint a path names: ``model.pt`` of a folder that ``poolingformer convert`` made."""
+    """The checkpoint a path names: ``model.pt`` of a folder that ``poolingformer convert`` made; an error for none."""
     if (path / "model.pt").is_file():
-        path /= "model.pt"
-    _require_checkpoint(path)
-    return path
-
-
-def is_of_transformers(path: Path) -> bool:
-    """Whether a path is a folder that transformers saved, as ``poolingformer finetune`` leaves, or a name on a hub."""
-    if path.is_dir():
-        return (path / "config.json").is_file() and not any(path.glob("*.pt"))
-    return not path.exists() and not path.is_absolute() and not path.suffix and len(path.parts) == 2
-
-
-def _require_checkpoint(path: Path) -> None:
-    """Raise MissingCheckpointError, with what to give, where there is no such file."""
+        return path / "model.pt"
     if path.is_dir():
         names = sorted(file.name for file in path.glob("*.pt"))
         remedy = f"give a file of it: {', '.join(names)}" if names else "there is no .pt file in it"
@@ -42,6 +29,14 @@ def _require_checkpoint(path: Path) -> None:
         hub = "" if path.suffix or path.is_absolute() else "; a model of the Hugging Face Hub is downloaded first, and "
         remedy = f"{hub}converted with poolingformer-convert to-fairseq" if hub else ""
         raise MissingCheckpointError(f"{path}: no such checkpoint{remedy}")
+    return path
+
+
+def is_of_transformers(path: Path) -> bool:
+    """Whether a path is a folder that transformers saved, as ``poolingformer finetune`` leaves, or a name on a hub."""
+    if path.is_dir():
+        return (path / "config.json").is_file() and not any(path.glob("*.pt"))
+    return not path.exists() and not path.is_absolute() and not path.suffix and len(path.parts) == 2
 
 
 def load_models(
@@ -67,6 +62,19 @@ def load_models(
         (model,), _, loaded = checkpoint_utils.load_model_ensemble_and_task([path], task=loaded, state=state)
         models.append(model)
     return [model.to(device=device, dtype=DTYPES[precision]).eval() for model in models], loaded
+
+
+def batches(sizes, max_tokens: int) -> list[list[int]]:
+    """Put examples of similar size together, the longest first: a batch that does not fit into memory fails at once."""
+    found: list[list[int]] = []
+    longest = 0
+    for number in sorted(range(len(sizes)), key=lambda number: -int(sizes[number])):
+        if found and (len(found[-1]) + 1) * longest <= max_tokens:
+            found[-1].append(number)
+        else:
+            found.append([number])
+            longest = int(sizes[number])
+    return found
 
 
 def read_batches(

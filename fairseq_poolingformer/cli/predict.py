@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.cli.models import load_models, read_batches
+from fairseq_poolingformer.cli.models import batches, load_models, read_batches
 from fairseq_poolingformer.cli.options import add_device_options
 from fairseq_poolingformer.command import UsageError, add_user_dir, natural, positive, run_command, take_user_dir
 from fairseq_poolingformer.tasks import registry
@@ -120,19 +120,6 @@ def _on_cpu(output: Any) -> Any:
     if not is_dataclass(output):
         return utils.apply_to_sample(lambda x: x.cpu(), {"output": output})["output"]
     return replace(output, **{field.name: _on_cpu(getattr(output, field.name)) for field in fields(output)})
-
-
-def batches(sizes, max_tokens: int) -> list[list[int]]:
-    """Put examples of similar size together, the longest first: a batch that does not fit into memory fails at once."""
-    found: list[list[int]] = []
-    longest = 0
-    for number in sorted(range(len(sizes)), key=lambda number: -int(sizes[number])):
-        if found and (len(found[-1]) + 1) * longest <= max_tokens:
-            found[-1].append(number)
-        else:
-            found.append([number])
-            longest = int(sizes[number])
-    return found
 
 
 if __name__ == "__main__":

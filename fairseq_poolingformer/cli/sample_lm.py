@@ -44,12 +44,6 @@ def run(args: argparse.Namespace) -> None:
         seed=args.seed,
         device=args.device,
     )
-    _write(prompt, written)
-    print(f"{args.length:,} bytes in {time.perf_counter() - started:.1f} s", file=sys.stderr)
-
-
-def _write(prompt: bytes, written: Iterator[int]) -> None:
-    """Write the prompt and each byte as soon as it is there."""
     out = sys.stdout.buffer
     out.write(prompt)
     for byte in written:
@@ -57,6 +51,7 @@ def _write(prompt: bytes, written: Iterator[int]) -> None:
         out.flush()
     out.write(b"\n")
     out.flush()
+    print(f"{args.length:,} bytes in {time.perf_counter() - started:.1f} s", file=sys.stderr)
 
 
 def make_parser() -> argparse.ArgumentParser:

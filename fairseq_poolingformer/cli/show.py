@@ -83,7 +83,11 @@ def run(args: argparse.Namespace) -> None:
     load_fairseq()
     from fairseq_poolingformer.show import look, page
 
-    shown, tokenizer = _load(args.checkpoint, args.data_folder)
+    folder = args.checkpoint if args.checkpoint is not None and args.checkpoint.is_dir() else None
+    if folder is not None and ((folder / "config.json").is_file() or not any(folder.glob("*.pt"))):
+        shown, tokenizer = _load_folder(folder, args.data_folder)
+    else:
+        shown, tokenizer = _load_checkpoint(args.checkpoint, args.data_folder), None
     shown = shown.to(device=args.device, dtype=DTYPES[args.precision]).eval()
     options = {"beam": args.beam, "lenpen": args.lenpen, "max_length": args.max_length}
     model = "the demo model" if args.checkpoint is None else str(args.checkpoint)
@@ -99,15 +103,8 @@ def run(args: argparse.Namespace) -> None:
         print(args.picture)
 
 
-def _load(checkpoint: Path | None, data_folder: Path | None) -> tuple[Any, Any]:
-    """Load a summarizer, or a model of RoBERTa's kind; and the tokenizer of a folder of transformers, else None."""
-    if checkpoint is not None and checkpoint.is_dir() and not _of_fairseq(checkpoint):
-        return _load_folder(checkpoint, data_folder)
-    return _load_checkpoint(checkpoint, data_folder), None
-
-
 def _load_folder(folder: Path, data_folder: Path | None) -> tuple[Any, Any]:
-    """Load a folder of transformers: a Poolingformer, or LED or Longformer, which are one without level two."""
+    """Load a Poolingformer, LED or Longformer (one without level two) of transformers, and its tokenizer."""
     model_type = str(read_config(folder).get("model_type"))
     own = WINDOWED.get(model_type, model_type)
     if not own.startswith("poolingformer-"):  # DeBERTa becomes a Poolingformer of fairseq's; others are refused
@@ -143,11 +140,6 @@ def _load_checkpoint(checkpoint: Path | None, data_folder: Path | None) -> Any:
     from fairseq_poolingformer.models import PoolingformerRoberta
 
     return PoolingformerRoberta.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))
-
-
-def _of_fairseq(folder: Path) -> bool:
-    """Whether a folder has checkpoints, but no model of transformers."""
-    return any(folder.glob("*.pt")) and not (folder / "config.json").is_file()
 
 
 if __name__ == "__main__":

@@ -7,15 +7,13 @@ import contextlib
 import logging
 import os
 import sys
-import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fairseq_poolingformer.attention.sharding import Ranks
-from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, data_folder, load
+from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, data_folder, entry, load
 from fairseq_poolingformer.cli.models import checkpoint_of, is_of_transformers
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.command import UsageError, finite, load_fairseq, natural, positive, run_command
@@ -26,11 +24,7 @@ from fairseq_poolingformer.patches.untrusted_files import recorded_data
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.data_folder import DataFolder, tokenizer_config
-from fairseq_poolingformer.text.gpt2_bpe import GPT2_FILES
-from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.tokenizers import is_saved
-from fairseq_poolingformer.weights.card import TASKS
-from fairseq_poolingformer.weights.heads import class_of
 
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
 OTHER_COMMANDS = {"long_masked_lm": "eval-mlm DATA-FOLDER", "char_lm": "sample-lm"}  # of tasks without predictions
@@ -114,7 +108,6 @@ def _summarize_by_transformers(args: argparse.Namespace) -> None:
     """Write the summaries of a model of transformers; what is not given is its ``generation_config.json``'s."""
     if under_torchrun():
         raise UsageError("torchrun divides documents among processes for checkpoints of fairseq alone")
-    _require_writer(args.checkpoint)
     documents = [(name, read_text(name)) for name in args.files]
     from transformers import AutoModelForSeq2SeqLM, logging
 
@@ -130,15 +123,6 @@ def _summarize_by_transformers(args: argparse.Namespace) -> None:
     for (name, _), summary in zip(documents, summaries, strict=True):
         line = " ".join(summary.split())
         print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
-
-
-def _require_writer(folder: Path) -> None:
-    """Refuse a folder of transformers whose model writes nothing."""
-    architecture = class_of(read_json_file(folder / "config.json")) if folder.is_dir() else ""
-    task, auto = next((found for end, found in TASKS.items() if architecture.endswith(end)), ("", None))
-    if task not in ("", "summarization", "translation", "feature-extraction"):
-        loads = f"{auto or architecture} of transformers loads it"
-        raise ValueError(f"{folder}: a model for {task}, which writes no summaries; {loads}")
 
 
 def processes_of_torchrun(device: str) -> contextlib.AbstractContextManager[Ranks | None]:
@@ -166,8 +150,8 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="UTF-8 text, one document a file; - reads standard input")
     model = parser.add_mutually_exclusive_group()
-    text = "a folder of poolingformer finetune or of transformers, a name on the Hub, a checkpoint of task "
-    text += "long_summarization, or of fairseq's BART"
+    text = "a folder of poolingformer finetune or of transformers, a name on the Hub, or a checkpoint of task "
+    text += "long_summarization"
     model.add_argument("--checkpoint", type=Path, metavar="MODEL", help=text)
     model.add_argument(
         "--demo",
@@ -221,11 +205,21 @@ def load_demo_model():
 
 def load_hub(checkpoint: Path, data_folder: Path | None):
     """Load the checkpoint with its dictionary and tokenizer."""
-    checkpoint, trained = _of_summarizer(checkpoint)
-    folder = data_folder or find_data_folder(checkpoint)
+    path, checkpoint = checkpoint, checkpoint_of(checkpoint)
+    saved = load(checkpoint, BEYOND_SETTINGS)
+    settings = (saved.get("cfg") or {}).get("task") or saved.get("args")
+    trained = entry(settings, "_name") or entry(settings, "task")
     if trained in FAIRSEQS_TASKS:
-        with tempfile.TemporaryDirectory() as temporary:
-            return _load_fairseqs(checkpoint, _as_data_folder(folder, Path(temporary)))
+        remedy = f"poolingformer convert to-huggingface {checkpoint} FOLDER, and summarize with --checkpoint FOLDER"
+        raise ValueError(f"{path}: a model of fairseq's own --task {trained}; {remedy}")
+    known = registry.tasks().get(trained)
+    if known is not None and (known.is_predicted or trained in OTHER_COMMANDS):
+        command = OTHER_COMMANDS.get(trained, "predict DATA-FOLDER --output FILE")
+        raise ValueError(
+            f"{path}: a model of --task {trained}, which writes no summaries; poolingformer {command} --path {path} "
+            "serves it"
+        )
+    folder = data_folder or find_data_folder(checkpoint)
     try:
         DataFolder(folder, PAIRS).dictionary()
         tokenizer_config(folder)
@@ -236,76 +230,10 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
     return PoolingformerBART.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))
 
 
-def _of_summarizer(path: Path) -> tuple[Path, str | None]:
-    """The checkpoint that a path names, and the task of its training."""
-    checkpoint = checkpoint_of(path)
-    trained = _trained_task(checkpoint)
-    known = registry.tasks().get(trained)
-    if known is not None and (known.is_predicted or trained in OTHER_COMMANDS):
-        command = OTHER_COMMANDS.get(trained, "predict DATA-FOLDER --output FILE")
-        raise ValueError(
-            f"{path}: a model of --task {trained}, which writes no summaries; poolingformer {command} --path {path} "
-            "serves it"
-        )
-    return checkpoint, trained
-
-
-def _trained_task(checkpoint: Path) -> str | None:
-    state = load(checkpoint, BEYOND_SETTINGS)
-    holder = (state.get("cfg") or {}).get("task") or state.get("args")
-    for name in ("_name", "task"):
-        found = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
-        if isinstance(found, str):
-            return found
-    return None
-
-
-def _load_fairseqs(checkpoint: Path, folder: Path):
-    """Load a checkpoint of one of fairseq's tasks, to generate as this project's task does."""
-    from fairseq import checkpoint_utils, tasks
-    from omegaconf import open_dict
-
-    from fairseq_poolingformer.models.hub import PoolingformerHubInterface
-
-    task = tasks.setup_task(argparse.Namespace(task="long_summarization", data=str(folder)))
-    (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task)
-    with open_dict(cfg):
-        cfg.bpe = None  # the tokenizer is the folder's
-    return PoolingformerHubInterface(cfg, task, model)
-
-
-def _as_data_folder(folder: Path, target: Path) -> Path:
-    """Link the dictionary and the tokenizer of a folder, as fairseq publishes them or as preprocessing writes them."""
-    folder = folder.resolve()
-    for name in PAIRS.dictionaries:
-        found = next((folder / other for other in (name, "dict.txt") if (folder / other).is_file()), None)
-        if found is None:
-            raise FileNotFoundError(
-                f"{folder}: neither {name} nor dict.txt; put the checkpoint's dictionary there, or name a folder that "
-                "has it and the tokenizer with --data-folder"
-            )
-        (target / name).symlink_to(found)
-    if is_saved(folder):
-        (target / "tokenizer").symlink_to(folder / "tokenizer")
-        return target
-    files = [folder / name for name in GPT2_FILES]
-    if not all(file.is_file() for file in files):
-        raise FileNotFoundError(
-            f"{folder}: neither tokenizer/ nor {' and '.join(GPT2_FILES)}, GPT-2's files; put them there, or name a "
-            "folder that has them and the checkpoint's dictionary with --data-folder"
-        )
-    (target / "tokenizer").mkdir()
-    for file in (*files, target / PAIRS.dictionaries[0]):
-        (target / "tokenizer" / (file.name if file in files else "dict.txt")).symlink_to(file)
-    (target / "tokenizer" / "config.json").write_text('{"kind": "gpt2"}')
-    return target
-
-
 def find_data_folder(checkpoint: Path) -> Path:
     """The checkpoint's folder, where it has a dictionary and a tokenizer, else the folder of its training's data."""
     folder = checkpoint.parent
-    has_tokenizer = is_saved(folder) or all((folder / name).is_file() for name in GPT2_FILES)
-    if has_tokenizer and any((folder / name).is_file() for name in DICTIONARIES):
+    if is_saved(folder) and any((folder / name).is_file() for name in DICTIONARIES):
         return folder
     return data_folder(checkpoint, recorded_data(load(checkpoint, BEYOND_SETTINGS)))
 

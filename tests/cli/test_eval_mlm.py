@@ -4,7 +4,6 @@ import json
 import math
 import string
 
-import numpy as np
 import pytest
 import torch
 from fairseq import options, tasks
@@ -147,10 +146,3 @@ def test_mistakes_get_a_sentence(trained, tmp_path, capsys):
         with pytest.raises(SystemExit):
             eval_mlm.main([data, "--path", "x", "--distances", *limits])
         assert f"--distances must ascend, got {' '.join(limits)}" in capsys.readouterr().err
-
-
-def test_batches_hold_every_block_once_and_no_more_tokens_than_allowed():
-    sizes = np.array([9, 3, 4, 30, 3, 10])
-    groups = eval_mlm.batches(np.argsort(sizes, kind="stable"), sizes, 20)
-    assert sorted(number for group in groups for number in group) == list(range(6))
-    assert [sorted(group) for group in groups] == [[1, 2, 4], [0, 5], [3]]

@@ -3,7 +3,7 @@
 import pytest
 from fairseq.tasks import TASK_REGISTRY
 
-from fairseq_poolingformer.cli.models import load_models
+from fairseq_poolingformer.cli.models import batches, load_models
 from fairseq_poolingformer.weights.files import write_checkpoint
 
 
@@ -37,3 +37,9 @@ def test_a_folder_is_no_checkpoint(tmp_path):
         (tmp_path / name).touch()
     with pytest.raises(FileNotFoundError, match=r"give a file of it: checkpoint_best\.pt, checkpoint_last\.pt"):
         load_models([str(tmp_path)], "cpu", "fp32")
+
+
+def test_batches_hold_every_example_once_and_no_more_tokens_than_allowed():
+    assert batches([9, 3, 4, 30, 3, 10], 20) == [[3], [5, 0], [2, 1, 4]]
+    assert batches([5, 5, 5], 10) == [[0, 1], [2]]
+    assert batches([], 10) == []

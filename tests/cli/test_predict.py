@@ -31,9 +31,3 @@ def test_a_checkpoint_must_be_named(tmp_path, capsys):
     with pytest.raises(SystemExit):
         predict.main([str(tmp_path), "--output", str(tmp_path / "p.json")])
     assert "give --path, the checkpoint to predict with" in capsys.readouterr().err
-
-
-def test_batches_hold_every_example_once_and_no_more_tokens_than_allowed():
-    assert predict.batches([9, 3, 4, 30, 3, 10], 20) == [[3], [5, 0], [2, 1, 4]]
-    assert predict.batches([5, 5, 5], 10) == [[0, 1], [2]]
-    assert predict.batches([], 10) == []

@@ -1,7 +1,6 @@
 """poolingformer-summarize on a tiny checkpoint, in this process."""
 
 import io
-import shutil
 import sys
 
 import pytest
@@ -14,8 +13,7 @@ from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.models import PoolingformerBART
 from fairseq_poolingformer.patches.processes import TORCHRUN_VARIABLES
 from fairseq_poolingformer.weights.files import write_checkpoint
-from tests.models import tiny_bart, tiny_huggingface
-from tests.tasks.masked_lm import mlm_folder
+from tests.models import tiny_huggingface
 
 TEXT = "the thing in there is that thing"
 
@@ -62,40 +60,10 @@ def test_documents_that_are_cut_are_named(run, files, caplog):
     assert message.startswith(f"{files[1]}: ")
 
 
-@pytest.mark.parametrize(("task", "dictionary"), [("denoising", "dict.txt"), ("translation", "dict.source.txt")])
-def test_fairseqs_own_checkpoints(task, dictionary, tmp_path, files, capsys):
-    """As fairseq publishes bart.large and bart.large.cnn: no tokenizer/, and the former has a row for <mask>."""
-    folder, data = tmp_path / "bart.large", tmp_path / "data"
-    tokenizer = mlm_folder.write_folder(data, {})
-    for name in ("dict.source.txt", "dict.target.txt"):
-        tokenizer.write_dictionary(data / name)
-    flags = [*tiny_bart.SIZES, "--share-all-embeddings", "--max-source-positions", "32", "--max-target-positions", "16"]
-    args = tiny_bart.parse(data, *flags, arch="bart_large")
-    _, model = tiny_bart.build(data, *flags, arch="bart_large")
-    state = model.state_dict()
-    for name in [
-        name
-        for name in state
-        if task == "denoising" and name.endswith(("embed_tokens.weight", "output_projection.weight"))
-    ]:
-        state[name] = torch.cat([state[name], state[name][:1]])
-    folder.mkdir()
-    settings = {**vars(args), "task": task, "data": "/private/data", "bpe": "gpt2", "gpt2_encoder_json": "http://x"}
-    write_checkpoint(folder / "model.pt", settings, state)
-    call = ["--checkpoint", str(folder / "model.pt"), "--device", "cpu", "--max-length", "6", str(files[0])]
-    assert summarize.main(call) == 1
-    assert "--data-folder" in capsys.readouterr().err
-    names = (dictionary,) if dictionary == "dict.txt" else ("dict.source.txt", "dict.target.txt")
-    for name in names:
-        shutil.copy(data / "dict.source.txt", folder / name)
-    assert summarize.main([*call, "--data-folder", str(folder)]) == 1
-    assert "neither tokenizer/ nor encoder.json and vocab.bpe" in capsys.readouterr().err
-    for name in ("encoder.json", "vocab.bpe"):
-        shutil.copy(data / "vocabulary" / name, folder / name)
-    assert summarize.main([*call, "--data-folder", str(folder)]) == 0
-    beside = capsys.readouterr().out
-    assert summarize.main([*call, "--data-folder", str(data)]) == 0
-    assert capsys.readouterr().out == beside
+def test_fairseqs_own_checkpoints_are_converted_first(tmp_path, files, capsys):
+    write_checkpoint(tmp_path / "model.pt", {"arch": "bart_large", "task": "denoising"}, {"x": torch.zeros(1)})
+    assert summarize.main(["--checkpoint", str(tmp_path / "model.pt"), "--device", "cpu", str(files[0])]) == 1
+    assert f"poolingformer convert to-huggingface {tmp_path}/model.pt FOLDER" in capsys.readouterr().err
 
 
 def test_one_hypothesis_after_several(tmp_path):
@@ -159,17 +127,6 @@ def test_a_model_of_another_task_is_named_with_the_command_that_serves_it(tmp_pa
         error = capsys.readouterr().err
         assert f"{given}: a model of --task {task}, which writes no summaries; {command} {given} serves it" in error
         assert error.count("\n") == 1
-
-
-def test_a_classifier_of_transformers_is_named(tmp_path, files, capsys):
-    (tmp_path / "config.json").write_text('{"architectures": ["RobertaForSequenceClassification"]}')
-    assert summarize.main(["--checkpoint", str(tmp_path), "--device", "cpu", str(files[0])]) == 1
-    error = capsys.readouterr().err
-    assert "a model for text-classification, which writes no summaries; AutoModelForSequenceClassification of" in error
-    for text, message in (('{"architectures": [{}]}', "model_type"), ("[]", "config.json: must hold an object")):
-        (tmp_path / "config.json").write_text(text)
-        assert summarize.main(["--checkpoint", str(tmp_path), "--device", "cpu", str(files[0])]) == 1
-        assert message in capsys.readouterr().err
 
 
 def test_a_folder_of_transformers_writes_as_its_generation_config_says(tmp_path, files, capsys):

@@ -97,21 +97,6 @@ def test_memory_beyond_the_model_is_about_the_measured(estimate, source, recompu
     assert predicted / 2**30 == pytest.approx(gib, rel=0.12)
 
 
-def test_experiments_are_those_of_the_run_scripts(estimate):
-    training = estimate.load("summarization/arxiv_16k")
-    assert (training.source, training.target, training.batch, training.updates) == (16384, 256, 128, 15870)
-    assert training.attention == estimate.Attention(128, 512, 6, 5, 4)
-    assert training.size == estimate.SIZES["bart_large"]
-    assert estimate.load("question_answering/nq_large").updates == 2 * 11719
-    wikipedia = estimate.load("pretraining/poolingformer_base")
-    assert (wikipedia.updates, wikipedia.target, wikipedia.batch) == (65000, 614, 64)
-    assert estimate.load("question_answering/w128_all_c8").attention == estimate.Attention(128, 2048, 3, 9, 8)
-    assert estimate.load("question_answering/layers_1").attention == estimate.Attention(128, 512, 1, 5, 4)
-    assert estimate.load("longformer_tasks/hyperpartisan_roberta").attention == estimate.Attention(256)
-    with pytest.raises(ValueError, match="give FOLDER/NAME"):
-        estimate.load("summarization/nothing")
-
-
 def test_the_document_has_the_table_that_the_script_prints(estimate, capsys):
     names = ["summarization/arxiv_16k", "question_answering/nq_large", "pretraining/thesis_large"]
     assert estimate.main(["--gpus", "a100", "h200", "--", *names]) == 0
