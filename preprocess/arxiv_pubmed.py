@@ -45,7 +45,6 @@ _MARKS = re.compile(r"</?S>")
 
 def parse(
     record: Record,
-    section_names: bool = False,
     article_keys: Sequence[str] = ARTICLE_KEYS,
     summary_keys: Sequence[str] = SUMMARY_KEYS,
     id_keys: Sequence[str] = ID_KEYS,
@@ -57,7 +56,7 @@ def parse(
     """Make an example of one line."""
     try:
         fields = read_object(record.data)
-        article = _article(fields, article_keys, section_names, article_separator)
+        article = _article(fields, article_keys, article_separator)
         query = query_of(fields, query_key)
         is_there = annotated or any(keys.under(fields, key) is not None for key in summary_keys)
         summary = summary_of(fields, summary_keys, summary_separator) if is_there else ""
@@ -122,12 +121,12 @@ def _is_blank(value: object) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def _article(fields: dict, article_keys: Sequence[str], section_names: bool, separator: str) -> str:
+def _article(fields: dict, article_keys: Sequence[str], separator: str) -> str:
     key, value = keys.first(fields, article_keys, "article", "--article-key")
     if isinstance(value, str):
         text = value.strip()
     elif key == "article_text":
-        text = _join_sections(fields, value, _sentences(key, value), section_names)
+        text = _join_sections(fields, value, _sentences(key, value))
     else:
         text = separator.join(_sentences(key, value))
     if not text:
@@ -144,7 +143,7 @@ def summary_of(fields: dict, summary_keys: Sequence[str], separator: str = " ") 
     return separator.join(sentences)
 
 
-def _join_sections(fields: dict, raw: list[str], article: list[str], section_names: bool) -> str:
+def _join_sections(fields: dict, raw: list[str], article: list[str]) -> str:
     """Join the sentences of an article; break it at sections where ``sections`` has the same sentences.
 
     ``article`` is ``raw`` after :func:`_sentences`.
@@ -159,17 +158,10 @@ def _join_sections(fields: dict, raw: list[str], article: list[str], section_nam
         cut = [_sentences("sections", section) for section in sections]
     if [sentence for section in cut for sentence in section] != article:
         return " ".join(article)
-    blocks = [" ".join(section) for section in cut]
-    if section_names:
-        names = _sentences("section_names", fields.get("section_names") or [], keep_empty=True)
-        if len(names) == len(blocks):
-            blocks = [
-                f"{name}\n{block}" if name and block else block for name, block in zip(names, blocks, strict=True)
-            ]
-    return "\n".join(block for block in blocks if block)
+    return "\n".join(" ".join(section) for section in cut if section)
 
 
-def _sentences(key: str, value: object, marks: bool = False, keep_empty: bool = False) -> list[str]:
+def _sentences(key: str, value: object, marks: bool = False) -> list[str]:
     """The sentences of a list with their whitespace made single spaces, empty ones left out."""
     if not isinstance(value, list):
         raise BadLine(f"wrong type: {key} is {type_name(value)}, not a string or a list of strings")
@@ -178,14 +170,14 @@ def _sentences(key: str, value: object, marks: bool = False, keep_empty: bool = 
         if not isinstance(sentence, str):
             raise BadLine(f"wrong type: {key}[{position}] is {type_name(sentence)}, not a string")
         sentences.append(" ".join((_MARKS.sub(" ", sentence) if marks else sentence).split()))
-    return sentences if keep_empty else [sentence for sentence in sentences if sentence]
+    return [sentence for sentence in sentences if sentence]
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
     """Make the corpus that the command line names."""
     found = {"article_keys": args.article_key, "summary_keys": args.summary_key, "id_keys": args.id_key}
     found |= {"article_separator": args.article_separator, "summary_separator": args.summary_separator}
-    chosen = {"section_names": args.section_names} | {name: value for name, value in found.items() if value is not None}
+    chosen = {name: value for name, value in found.items() if value is not None}
     chosen |= {"query_key": args.query_key} if args.query_key else {}
     data = options.find(args, functools.partial(name_of, id_keys=args.id_key or ID_KEYS))
     if "train" not in data.splits:
@@ -220,8 +212,6 @@ def make_parser() -> argparse.ArgumentParser:
     for what, usual in (("article", "a line break"), ("summary", "a space")):
         text = f"between the texts of a list that is the {what} (default: {usual})"
         group.add_argument(f"--{what}-separator", metavar="TEXT", help=text)
-    text = "put each section's name before it, on a line of its own"
-    group.add_argument("--section-names", action="store_true", help=text)
     options.add_options(parser)
     return parser
 

@@ -95,8 +95,6 @@ def guess(data: str, given: Sequence[str], task: str | None = None, known: Colle
         if not columns and first and first.data is None:
             remedy = "; convert it with iconv -f LATIN1 -t UTF-8" if first.problem.startswith("not UTF-8") else ""
             raise InputError(f"{first.file}, line {first.line}: {first.problem}{remedy}")
-        if not reading.each:
-            _check_names(data, columns, given)
         purpose = _purpose(data, often, given, task)
     parser = purpose.command().make_parser()
     refused = NOT_HERE | set(command.make_parser(purpose.corpus, "-")._option_string_actions)
@@ -157,19 +155,6 @@ def _columns(records: Iterator[Record]) -> tuple[list[str], list[str]]:
     objects = [fields for record in sample if isinstance(fields := keys.parsed_object(record.data or b""), dict)]
     counts = Counter(key for fields in objects for key, value in fields.items() if value is not None)
     return [key for key, count in counts.items() if 2 * count > len(objects)], list(counts)
-
-
-def _check_names(data: str, columns: Sequence[str], given: Sequence[str]) -> None:
-    """Refuse a column that no record has, before anything is made of the data."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in itertools.chain.from_iterable(sorted(own) for _, _, own in PURPOSES.values()):
-        parser.add_argument(flag, nargs="*", default=[])
-    for option, names in vars(parser.parse_known_args(given)[0]).items():
-        for name in names:
-            if columns and name.isidentifier() and name not in columns:  # no path of keys
-                raise InputError(
-                    f"{data}: no column {name} (--{option.replace('_', '-')}); its columns are {_shown(columns)}"
-                )
 
 
 def _shown(columns: Sequence[str]) -> str:

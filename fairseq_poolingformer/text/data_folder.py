@@ -28,7 +28,6 @@ from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_entries
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.sequences import Sequences, blocks_path
 
-LARGEST_FILE = 2**26  # bytes of a dictionary, a file of a tokenizer, or a description of data
 _BLOCK = 2**22  # ids compared at a time
 
 
@@ -102,7 +101,7 @@ class DataFolder:
     def dictionary(self) -> Path:
         """The dictionary's file; of several, the first."""
         path = self._require(self.dictionary_paths()[0], f"give a data folder made with {self.layout.made_with}")
-        _check_read_whole(self.path, path)
+        check_file(self.path, path)
         return path
 
     def array(self, split: str, array: str = "") -> Path:
@@ -186,7 +185,7 @@ def tokenizer_config(folder: Path) -> Path:
     """The file that says which tokenizer a folder holds."""
     path = _require(tokenizer_path(folder) / "config.json", f"is {folder} a folder that preprocessing wrote?")
     for file in path.parent.iterdir():
-        _check_read_whole(folder, _require(file, "a tokenizer's folder holds files only"))
+        check_file(folder, _require(file, "a tokenizer's folder holds files only"))
     return path
 
 
@@ -202,13 +201,6 @@ def _is_described(folder: Path, path: Path) -> bool:
     """Whether ``corpus.json`` has the digest of a file."""
     is_there = (Path(folder) / "corpus.json").is_file()
     return is_there and path.relative_to(folder).as_posix() in _read_corpus(folder).get("files", {})
-
-
-def _check_read_whole(folder: Path, path: Path) -> None:
-    """Check a file that is read whole, its size first."""
-    if (size := path.stat().st_size) > LARGEST_FILE:
-        raise ValueError(f"{path}: {size:,} bytes, more than any dictionary or tokenizer has; preprocess again")
-    check_file(folder, path)
 
 
 def check_folder(folder: Path) -> tuple[int, list[str]]:
@@ -229,8 +221,6 @@ def check_folder(folder: Path) -> tuple[int, list[str]]:
 def _read_corpus(folder: Path) -> dict:
     path = Path(folder) / "corpus.json"
     try:
-        if (size := path.stat().st_size) > LARGEST_FILE:
-            raise ValueError(f"{size:,} bytes, more than {LARGEST_FILE:,}")
         corpus = read_json_file(path)
         if "corpus_sha256" in corpus and _digest(corpus) != corpus["corpus_sha256"]:
             raise ValueError("its bytes have changed")

@@ -22,12 +22,7 @@ SHOWN = 3  # examples named in a finding
 _JSON = re.compile(r"\s*(?:\[\s*[\[{\"']|\{\s*[\"'])")
 _MOST = 0.5  # of a split, from which on a column is taken for another than it should be
 _SAME_LABEL = 0.95
-_REMEDIES = {  # of rejects whose reason says none itself, by its beginning
-    "empty": "remove these records, or name another key or column",
-    "not UTF-8": "convert the file, such as with iconv -f LATIN1 -t UTF-8",
-    "ragged row": "write the table again, with quotation marks around fields that have line breaks or the separator",
-}
-_USUAL_REMEDY = "correct them as it says, or leave them out with a larger --max-reject-fraction"
+_OF_REJECTS = "correct them, name another key or column, or leave them out with a larger --max-reject-fraction"
 
 
 @dataclass
@@ -264,12 +259,8 @@ def _of_rejects(split: str, seen: SplitLook) -> Iterator[Finding]:
     if not total:
         yield Finding("no records", f"{split}: there are no records in it", "name files that have some")
     for kind, count in seen.rejected.most_common():
-        remedy = next((text for start, text in _REMEDIES.items() if kind.startswith(start)), _USUAL_REMEDY)
-        yield Finding(
-            "rejected records",
-            f"{split}: {_of(count, total, 'records')} are unusable, first {seen.rejects[kind]}",
-            remedy,
-        )
+        text = f"{split}: {_of(count, total, 'records')} are unusable, first {seen.rejects[kind]}"
+        yield Finding("rejected records", text, _OF_REJECTS)
 
 
 def lengths_of(made: Made, split: str) -> np.ndarray:

@@ -48,10 +48,6 @@ def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: i
         help="with --gpt2-bpe, tabs and line breaks: blank reads a blank for each, since BART and RoBERTa have never "
         "seen GPT-2's symbols of them; keep reads them as GPT-2 does (default: %(default)s)",
     )
-    text = "with --sentencepiece-train, fewer symbols where the text is too little for so many"
-    options.add_argument("--sentencepiece-fewer", action="store_true", help=text)
-    text = "kind of model to train (default: %(default)s)"
-    options.add_argument("--sentencepiece-type", choices=["unigram", "bpe"], default="unigram", help=text)
 
 
 def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoice:
@@ -72,17 +68,14 @@ def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoic
         return TokenizerChoice(
             settings, lambda folder: _load(SentencePieceTokenizer, args.sentencepiece_model).save(folder)
         )
-    size, kind = args.sentencepiece_train, args.sentencepiece_type
+    size = args.sentencepiece_train
     settings = {
         "kind": SentencePieceTokenizer.kind,
         "train": size,
-        "type": kind,
+        "type": "unigram",
         "sample": [SAMPLE_BYTES, CHARS_PER_SYMBOL],
     }
-    settings |= {"fewer": True} if args.sentencepiece_fewer else {}
-    return TokenizerChoice(
-        settings, lambda folder: train_sentencepiece(corpus, size, kind, folder, args.sentencepiece_fewer)
-    )
+    return TokenizerChoice(settings, lambda folder: train_sentencepiece(corpus, size, folder))
 
 
 def _load(cls: type, *arguments: object) -> GPT2Tokenizer | SentencePieceTokenizer:
@@ -92,7 +85,7 @@ def _load(cls: type, *arguments: object) -> GPT2Tokenizer | SentencePieceTokeniz
         raise InputError(str(error)) from error
 
 
-def train_sentencepiece(corpus: Corpus, vocabulary: int, kind: str, folder: Path, fewer: bool = False) -> None:
+def train_sentencepiece(corpus: Corpus, vocabulary: int, folder: Path) -> None:
     """Train a model on a sample of the train split and put ``tokenizer/`` into a folder.
 
     The model depends on the records and the settings alone. It encodes rare characters as bytes, so that no text has an
@@ -108,10 +101,9 @@ def train_sentencepiece(corpus: Corpus, vocabulary: int, kind: str, folder: Path
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=itertools.islice(sentences, 0, None, every),
             model_writer=model,
-            model_type=kind,
+            model_type="unigram",
             # The model's <unk>, <s> and </s> are not in the dictionary, which has four special symbols of its own.
             vocab_size=vocabulary - len(SPECIAL_SYMBOLS) + 3,
-            hard_vocab_limit=not fewer,
             character_coverage=0.9995,
             byte_fallback=True,
             normalization_rule_name="nmt_nfkc",
@@ -122,7 +114,7 @@ def train_sentencepiece(corpus: Corpus, vocabulary: int, kind: str, folder: Path
     except RuntimeError as error:
         raise InputError(
             f"--sentencepiece-train {vocabulary}: sentencepiece cannot make a model of this size ({error}). "
-            "Try another size, or --sentencepiece-fewer; 256 bytes and every common character need a symbol each"
+            "Try another size; 256 bytes and every common character need a symbol each"
         ) from error
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "trained.model"

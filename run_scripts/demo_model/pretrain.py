@@ -139,7 +139,7 @@ def make_tokenizer(folder: Path, data: Data) -> Tokenizer:
         pairs += [("", " ".join(source)) for source in data.texts.prose]
         records += [pack(f"text-{number}", text, head) for number, (head, text) in enumerate(pairs)]
         corpus = Corpus("demo_model", {"train": SplitRecords.of_records(records)}, unpack, settings={}, inputs={})
-        train_sentencepiece(corpus, VOCABULARY, "unigram", folder)
+        train_sentencepiece(corpus, VOCABULARY, folder)
         for side in ("source", "target"):
             load_tokenizer(folder).write_dictionary(folder / f"dict.{side}.txt")
     return load_tokenizer(folder)

@@ -142,13 +142,6 @@ def test_memory_that_does_not_precede_a_block_is_not_used(folder, caplog):
     assert task.train_memory.before(batches(shorter, "train")[2]) is not None
 
 
-def test_nothing_is_kept_after_the_last_block(folder):
-    task, criterion = setup(folder)
-    for batch in batches(task, "train"):
-        criterion(build(), batch)
-    assert task.train_memory.state_dict()["tensors"] is None
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_saved_memory_goes_on(folder, workers, monkeypatch):
     model = build()

@@ -30,11 +30,6 @@ def test_release_format():
     assert parsed(release()) == Example("a1", ("one sentence .\ntwo . three .", "first . second <b> ."))
 
 
-def test_section_names_are_headings_on_request():
-    assert parsed(release(), section_names=True).texts[0] == "intro\none sentence .\nend\ntwo . three ."
-    assert parsed(release(section_names=None), section_names=True).texts[0] == "one sentence .\ntwo . three ."
-
-
 @pytest.mark.parametrize(
     "sections", [[["one  sentence ."], ["\n two .", "three ."]], [["one sentence ."], [], ["two .", "three ."]]]
 )
@@ -46,9 +41,8 @@ def test_sections_of_the_same_sentences_give_breaks(sections):
 
 def test_empty_sentences_and_sections_move_no_break():
     sections = [["one .", ""], ["", " "], ["two ."]]
-    line = release(article_text=["one .", "", "", " ", "two ."], sections=sections, section_names=["a", "b", "c"])
+    line = release(article_text=["one .", "", "", " ", "two ."], sections=sections)
     assert parsed(line).texts[0] == "one .\ntwo ."
-    assert parsed(line, section_names=True).texts[0] == "a\none .\nc\ntwo ."
 
 
 @pytest.mark.parametrize("sections", [None, [["other ."]], [[]], "one"])
@@ -139,15 +133,6 @@ def test_depth_is_a_reject_at_most(key, monkeypatch):
         line = {"a": line}
     monkeypatch.setattr(arxiv_pubmed, "read_object", lambda data: line)
     assert parsed(b"", article_keys=[key]) == Reject("nested too deeply")
-
-
-def test_bigpatents_form():
-    line = {"publication_number": "US-1", "abstract": "a .", "application_number": "US-2", "description": " d . e "}
-    assert parsed(line) == Example("US-1", ("d . e", "a ."))
-
-
-def test_byte_order_mark_is_no_error():
-    assert isinstance(parsed(b"\xef\xbb\xbf" + json.dumps(release()).encode()), Example)
 
 
 @pytest.mark.parametrize(

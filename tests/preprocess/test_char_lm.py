@@ -107,27 +107,6 @@ def test_mistakes_are_explained_and_leave_nothing(name, content, arguments, mess
     assert not list((tmp_path / "data").glob("[!.]*"))
 
 
-def test_a_damaged_corpus_json_is_named_and_overwritten(file, tmp_path, capsys):
-    command = ["--input", str(file), "--output-folder", str(tmp_path / "data")]
-    assert main(command) == 0
-    (tmp_path / "data" / "corpus.json").write_text('{"format": 1,')
-    assert main(command) == 1
-    error = capsys.readouterr().err
-    assert "corpus.json: damaged" in error
-    assert "--overwrite" in error
-    for content in ('{"format": 1,', "[1]"):
-        (tmp_path / "data" / "corpus.json").write_text(content)
-        assert main([*command, "--overwrite"]) == 0
-        assert json.loads((tmp_path / "data" / "corpus.json").read_text())["bytes"]["train"] == 909
-
-
-@pytest.mark.parametrize("splits", ["a,b", "1,2", "1,2,x", "1,2,0", "1,2,-3"])
-def test_splits_are_three_numbers(splits, file, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["--input", str(file), "--output-folder", str(tmp_path / "data"), f"--splits={splits}"])
-    assert f"give three whole numbers above 0; got {splits}" in capsys.readouterr().err
-
-
 def test_bytes_can_be_held_out_at_the_end(file, tmp_path, capsys):
     size = file.stat().st_size
     made = make_folder([str(file)], tmp_path / "folder", held_out=70)

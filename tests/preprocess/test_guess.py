@@ -140,13 +140,6 @@ def test_a_release_is_read_as_its_preset_says(tmp_path):
     assert set(found.corpus.splits) == {"train"}
 
 
-@pytest.mark.parametrize("flag", ["--text-key", "--summary-key", "--label-key"])
-def test_a_column_that_no_record_has_is_refused_first(tmp_path, flag):
-    data = write(tmp_path / "data.jsonl", ("text", "summary", "label"))
-    with pytest.raises(InputError, match=rf"data.jsonl: no column sumary \({flag}\); its columns are text, summary"):
-        guess(data, [flag, "sumary"])
-
-
 def test_keys_inside_are_not_columns(tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_text("\n".join(json.dumps({"rows": [{"article": f"a {n}", "tldr": "b"}]}) for n in range(12)))

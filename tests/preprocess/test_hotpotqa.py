@@ -106,15 +106,11 @@ def test_facts_without_a_place_are_counted_and_the_others_kept(tmp_path, gpt2_fo
 
 BAD = {
     "id": (changed(the_id=...), "'_id' must be a string, is missing"),
-    "no id": (changed(the_id=""), "empty id"),
     "question": (changed(question="\n"), "empty question"),
     "answer": (changed(answer=...), "'answer' must be a string, is missing"),
     "facts": (changed(supporting_facts=[["Shirley Temple"]]), "pairs of a title and the number of a sentence"),
-    "true": (changed(supporting_facts=[["Shirley Temple", True]]), "pairs of a title and the number of a sentence"),
     "context": (changed(context=[]), "no paragraphs"),
     "paragraph": (changed(context=[["A", "B"]]), r"context\[0\] must be a title and a list of sentences"),
-    "sentence": (changed(context=[["A", ["B"]], ["C", [None]]]), r"context\[1\] has a sentence that is not a string"),
-    "string": ("question", "wrong type: the line is a string"),
     "empty": (changed(the_id="blank", context=[["", [" ", ""]]]), "nothing to encode"),
     "again": (BRIDGE, BRIDGE["_id"]),
 }
@@ -225,21 +221,3 @@ def test_other_scores_make_another_folder(tmp_path, gpt2_folder):
         arguments = ("--train", source, "--paragraph-scores", first, "--overwrite")
         assert convert(tmp_path / "data", gpt2_folder, *arguments) == 0
         assert len(HotpotqaSplit.open(tmp_path / "data", "train").paragraphs(0)) == count
-
-
-def test_the_table_has_the_lengths_of_questions_and_documents(tmp_path, gpt2_folder, capsys):
-    source = write_hotpotqa(tmp_path / "hotpot.json")
-    assert convert(tmp_path / "data", gpt2_folder, "--train", source) == 0
-    header, row = (re.split(r"\s{2,}", line.strip()) for line in capsys.readouterr().out.splitlines()[:2])
-    assert header[-3:] == ["> 512", "> 4096", "rejected"]
-    assert row[-1] == "0"
-    split = HotpotqaSplit.open(tmp_path / "data", "train")
-    pairs = list(zip(split.question.sizes.tolist(), split.document.sizes.tolist(), strict=True))
-    shortest, median, longest = sorted(map(sum, pairs))
-    lengths = ("--max-positions", shortest - 1, median, longest)
-    assert convert(tmp_path / "data", gpt2_folder, "--train", source, *lengths) == 0
-    row = re.split(r"\s{2,}", capsys.readouterr().out.splitlines()[1].strip())
-    medians = [str(sorted(column)[1]) for column in zip(*pairs, strict=True)]
-    ninety_fifth = f"{median + 0.9 * (longest - median):.0f}"  # of three numbers, 0, 50 and 100 %
-    assert row[:6] == ["train", "3", *medians, str(median), ninety_fifth]
-    assert row[6:9] == ["3 (100.0 %)", "1 (33.3 %)", "0 (0.0 %)"]

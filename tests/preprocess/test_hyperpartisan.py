@@ -10,7 +10,6 @@ import time
 import pytest
 
 from preprocess import hyperpartisan
-from preprocess.pipeline.records import Record
 from tests.preprocess.test_labelled_text import TEXTS, convert, examples
 
 ARTICLE = (
@@ -116,18 +115,6 @@ def test_any_valid_xml_is_read(tmp_path, gpt2_folder):
     assert examples(tmp_path / "data", "train") == {"1": ("one", "true"), "2": ("two </article>", "false")}
 
 
-def test_progress_is_that_of_the_file(tmp_path):
-    write(tmp_path / "raw", 5)
-    path = tmp_path / "raw" / "articles.xml"
-    assert sum(record.progress for record in hyperpartisan.read_articles(path, {})) == path.stat().st_size
-
-
-def test_articles_without_words_are_named():
-    fields = {"id": "7", "label": "true", "title": "t", "parts": [" \n", "http://x"]}
-    parsed = hyperpartisan.parse(Record("file", 1, json.dumps(fields).encode()), "body")
-    assert parsed.reason == "empty document: article '7'"
-
-
 def test_bad_articles_are_named(tmp_path, gpt2_folder, capsys):
     write(tmp_path / "raw", 12)
     articles, truth = tmp_path / "raw" / "articles.xml", tmp_path / "raw" / "truth.xml"
@@ -171,7 +158,7 @@ def test_what_stays(text, expected):
     assert hyperpartisan.clean(text) == expected
 
 
-@pytest.mark.parametrize("text", ["a-", "a", "!", "aaa-", "- ", "é", "a/", "httpx"])
+@pytest.mark.parametrize("text", ["a-", "!", "a/"])
 def test_time_grows_with_the_length(text):
     start = time.process_time()
     hyperpartisan.clean(text * 300_000)

@@ -1,6 +1,5 @@
 """Documents with labels in the released formats: IMDB's folders, Hyperpartisan's XML, lines of JSON."""
 
-import json
 import os
 from types import SimpleNamespace
 
@@ -69,14 +68,6 @@ def test_what_is_not_a_file_in_the_folder_is_named(tmp_path, gpt2_folder, capsys
     assert "neg/pipe.txt: not a file; remove it" in capsys.readouterr().err
 
 
-def test_a_review_is_not_loaded_before_its_size_is_known(tmp_path, monkeypatch):
-    monkeypatch.setattr(imdb, "MAX_LINE_BYTES", 10)
-    paths = [tmp_path / "short.txt", tmp_path / "long.txt"]
-    for path, text in zip(paths, ("x" * 10, "x" * 11), strict=True):
-        path.write_text(text)
-    assert [(record.data, record.progress) for record in imdb.read_reviews(paths)] == [(b"x" * 10, 10), (None, 11)]
-
-
 @pytest.mark.parametrize("shares", [(-0.1, 0.2), (0.2, -0.1), (0.5, 0.5)])
 def test_shares_that_leave_nothing_for_training_are_refused(tmp_path, gpt2_folder, capsys, shares):
     write_imdb(tmp_path / "aclImdb", 1)
@@ -131,16 +122,6 @@ def test_any_lines_of_json(tmp_path, gpt2_folder, write_lines, capsys):
     ):
         assert convert(labelled_text, tmp_path / "one", gpt2_folder, "--train", other, *keys) == 1
         assert f"has none; first reject: {other}, line 1: {message}" in capsys.readouterr().err
-
-
-def test_an_empty_id_is_a_reject(tmp_path, gpt2_folder):
-    rows = [{"text": f"document {n}", "label": n % 2, "id": name} for n, name in enumerate(["a", "", " \n", "b"])]
-    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    options = ("--train", tmp_path / "train.jsonl", "--max-reject-fraction", 0.5)
-    assert convert(labelled_text, tmp_path / "data", gpt2_folder, *options) == 0
-    assert (tmp_path / "data" / "train.id.txt").read_text().split() == ["a", "b"]
-    rejects = (tmp_path / "data" / "train.rejects.jsonl").read_text().splitlines()
-    assert [json.loads(line)["reason"] for line in rejects] == ["empty id"] * 2
 
 
 def test_a_pair_of_texts_is_what_roberta_reads(tmp_path, gpt2_folder, write_lines):

@@ -6,7 +6,6 @@ import json
 import pytest
 
 from fairseq_poolingformer.tasks.question_answering.data import AnswerType
-from fairseq_poolingformer.tasks.question_answering.predictions import ExampleIds
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import natural_questions
 from preprocess.pipeline.records import Record
@@ -177,28 +176,19 @@ DEL = object()
 LONG, SHORT = ("annotations", 0, "long_answer"), ("annotations", 0, "short_answers")
 BAD = [
     (change(["document_tokens"], DEL), "missing key"),
-    (change(["document_tokens", 3], {"token": "x"}), "malformed: document_tokens"),
     (change(["document_tokens"], [{"token": "<p>", "html_token": True}]), "empty document"),
-    (change(["document_tokens"], []), "empty document"),
     (change(["question_text"], " "), "empty question"),
-    (change(["question_text"], DEL), "malformed: 'question_text' must be a string, is missing"),
     (change(["example_id"], DEL), "malformed: 'example_id'"),
     (change(["annotations"], []), "no annotations"),
-    (change(["annotations"], DEL), "malformed: 'annotations'"),
     (change(["long_answer_candidates", 1, "end_token"], 10**6), "candidate out of range: number 1"),
-    (change(["long_answer_candidates", 1, "end_token"], 23), "candidate out of range: number 1"),
     (change(["long_answer_candidates", 1, "start_token"], 20), "candidates overlap: numbers 0 and 1"),
     (change(["long_answer_candidates", 0, "top_level"], False), "long answer in no paragraph"),
     (change([*LONG, "candidate_index"], 99), "candidate out of range: candidate_index 99"),
     (change([*LONG, "candidate_index"], -1), "answer without a long answer"),
     (change([*LONG, "candidate_index"], 1), "short answer outside the long answer"),
     (change([*LONG, "end_token"], 22), "long answer contradicts its candidate"),
-    (change([*LONG], None), "malformed: annotations[0].long_answer"),
-    (change([*SHORT, 0, "end_token"], 30), "short answer outside the long answer"),
     (change([*SHORT, 0, "end_token"], 3), "malformed: annotations[0].short_answers[0]: start"),
-    (change([*SHORT, 0, "start_token"], "x"), "malformed: 'start_token'"),
     (change([*SHORT, 0], {"start_byte": 3, "end_byte": 5}), "short answer without tokens"),
-    (change([*SHORT], None), "malformed: 'short_answers'"),
     (change(["annotations", 0, "yes_no_answer"], "MAYBE"), "malformed: 'yes_no_answer'"),
 ]
 
@@ -219,13 +209,6 @@ def test_bad_examples_are_named_and_the_good_ones_go_on(convert, tmp_path, write
     assert [reject["line"] for reject in rejects] == lines
     assert [example["id"] for example in read_split(tmp_path / "out", "train")] == ["11", "-12", "13"]
     assert check_examples(tmp_path / "out", "train", good[:3]) == 3
-
-
-def test_ids_that_are_strings_of_digits_stay_strings(convert, tmp_path, write_lines):
-    """And differ from the number."""
-    examples = [next(read_json_lines(TRAIN)) | {"example_id": name} for name in (12, "12", "nq 12")]
-    assert convert(tmp_path, "--train", write_lines("train.jsonl", examples)) == 0
-    assert ExampleIds.read(tmp_path, "train").example_ids == [12, "12", "nq 12"]
 
 
 @pytest.mark.parametrize("edge", ["start_byte", "end_byte"])
@@ -277,15 +260,6 @@ def test_wrong_arguments_are_explained(convert, tmp_path, gpt2_folder, capsys):
         assert convert(tmp_path / "out", *args, tokenizer=tokenizer) == 1
         assert message in capsys.readouterr().err
     assert convert(tmp_path / "out", "--valid", VALID, "--max-positions", "512", "--doc-stride", "128") == 0
-
-
-def test_workers_change_nothing(convert, tmp_path, monkeypatch):
-    from preprocess.pipeline import parts
-
-    monkeypatch.setattr(parts, "PART_BYTES", 3000)
-    for workers in (1, 3):
-        assert convert(tmp_path / str(workers), "--train", TRAIN, "--valid", VALID, "--workers", workers) == 0
-    assert contents(tmp_path / "1") == contents(tmp_path / "3")
 
 
 @pytest.mark.parametrize("html_tokens", ["markers", "drop", "keep"])

@@ -69,22 +69,14 @@ BAD = {
     "bytes": (question("b2", ["bytes.txt"]), "unreadable evidence file: .*bytes.txt"),
     "outside": (question("o1", ["../../../../../../../../etc/passwd"]), "outside of --evidence-folder: wikipedia/../"),
     "beside": (question("o2", ["../../evidence-2/secret.txt"]), "outside of --evidence-folder: "),
-    "absolute": (question("o3", ["/etc/passwd"]), "no evidence file: .*wikipedia/etc/passwd"),
     "link": (question("o4", ["link.txt"]), "outside of --evidence-folder: wikipedia/link.txt"),
-    "device": (question("o5", ["zero.txt"]), "outside of --evidence-folder: wikipedia/zero.txt"),
-    "circle": (question("o6", ["circle.txt"]), "unreadable evidence file: .*circle.txt"),
     "pipe": (question("o7", ["pipe.txt"]), "evidence that is not a file: .*pipe.txt"),
-    "folder": (question("o8", ["."]), "evidence that is not a file: .*wikipedia"),
-    "NUL": (question("o9", ["a\0b"]), "unreadable evidence file: .*null byte"),
     "huge": (question("o10", ["huge.txt"]), "evidence file of more than 67,108,864 bytes"),
     "empty": (question("b3", ["empty.txt"]), "empty document: wikipedia/empty.txt"),
     "unasked": (question("b4", ["Paris.txt"], Question=" "), "empty question"),
-    "no id": (question(" ", ["Paris.txt"]), "empty id"),
     "unnamed": (question(..., ["Paris.txt"]), "'QuestionId' must be a string, is missing"),
-    "unanswered": (question("b5", ["Paris.txt"], Answer=...), "'Answer' must be a JSON object"),
     "no alias": (question("b6", ["Paris.txt"], answer=()), "there must be one at least"),
     "pages": (question("b7", [], EntityPages="Paris.txt"), "'EntityPages' must be a list"),
-    "page": (question("b8", [], EntityPages=[{"Title": "Paris"}]), "'Filename' must be a string, is missing"),
     "list": (["b9"], "wrong type: the line is a list"),
     "again": (question("g1", ["Paris.txt"]), r'\["g1", "wikipedia/Paris.txt"\]'),
 }
@@ -100,8 +92,6 @@ def bad_release(folder):
     (folder / "evidence-2" / "secret.txt").write_text("Paris")
     for name, target in {
         "link": folder / "evidence-2" / "secret.txt",
-        "zero": "/dev/zero",
-        "circle": "circle.txt",
     }.items():
         (evidence / f"{name}.txt").symlink_to(target)
     os.mkfifo(evidence / "pipe.txt")
@@ -163,14 +153,6 @@ def test_texts_without_tokens_are_refused(texts):
     assert triviaqa.encode(Words(), triviaqa.TriviaqaExample("name", texts, ())).reason.startswith("nothing to encode")
 
 
-def test_progress_counts_a_question_of_several_documents_once(tmp_path):
-    source = write_triviaqa(tmp_path)
-    records = list(triviaqa.read([source], tmp_path / "evidence"))
-    pages = [number for *_, pages in TRIVIAQA_QUESTIONS for number in range(len(pages))]
-    assert {record.progress for record, number in zip(records, pages, strict=True) if number} == {0}
-    assert sum(record.progress for record in records) == source.stat().st_size
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -208,12 +190,6 @@ def test_the_domain_is_the_files_and_no_questions(tmp_path, gpt2_folder, capsys)
         f"(median), up to {max(shortest)}; {sum(size > 30 for size in shortest)} have more than 30, which prediction"
     )
     assert wanted in out
-
-
-def test_an_empty_evidence_folder_stops_the_command(tmp_path, gpt2_folder, capsys):
-    source = write_triviaqa(tmp_path)
-    assert convert(tmp_path / "data", gpt2_folder, tmp_path / "nowhere", "--train", source) == 1
-    assert "nowhere: no files in it; give the folder with wikipedia/ and web/" in capsys.readouterr().err
 
 
 def test_real_files(tmp_path, shared_data):

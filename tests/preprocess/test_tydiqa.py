@@ -108,10 +108,7 @@ MINIMAL = ("annotations", 0, "minimal_answer")
 BAD = [
     (change(["document_plaintext"], "\n \t"), "empty document"),
     (change(["document_plaintext"], "x" * 500 + "\ud800"), "not Unicode: half a character at 500"),
-    (change(["document_plaintext"], DEL), "malformed: 'document_plaintext'"),
     (change(["language"], DEL), "malformed: 'language'"),
-    (change(["question_text"], ""), "empty question"),
-    (change(["passage_answer_candidates"], DEL), "malformed: 'passage_answer_candidates'"),
     (change(["passage_answer_candidates", 1, "plaintext_end_byte"], 10**6), "candidate out of range: number 1"),
     (change(["passage_answer_candidates", 1, "plaintext_start_byte"], 50), "candidates overlap"),
     (
@@ -124,11 +121,7 @@ BAD = [
     ),
     (change(["annotations", 0, "passage_answer", "candidate_index"], 2), "candidate out of range: candidate_index 2"),
     (change(["annotations", 0, "passage_answer", "candidate_index"], -1), "answer without a long answer"),
-    (change(["annotations", 0, "passage_answer", "candidate_index"], 1), "short answer outside the long answer"),
-    (change(["annotations", 0, "passage_answer"], DEL), "malformed: annotations[0].passage_answer"),
-    (change([*MINIMAL, "plaintext_end_byte"], 10**6), "short answer outside the long answer"),
     (change([*MINIMAL, "plaintext_start_byte"], -1), "malformed: annotations[0].minimal_answer"),
-    (change([*MINIMAL], {"plaintext_start_byte": 10, "plaintext_end_byte": 10}), "short answer outside"),
     (change([*MINIMAL], {"plaintext_start_byte": 4, "plaintext_end_byte": 9}), "answer cuts a character"),
 ]
 

@@ -15,8 +15,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 import fairseq_poolingformer
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import wikipedia
-from preprocess.pipeline import documents, parts
-from preprocess.pipeline.records import Example, Record
+from preprocess.pipeline import parts
 from preprocess.pipeline.splits import hash_of
 from tests.preprocess.conftest import contents
 from tests.preprocess.wikitext.pages import page
@@ -174,10 +173,6 @@ def test_split_by_title_whatever_the_order_and_the_workers(convert, tmp_path, mo
     assert 3 <= len((tmp_path / "one" / "valid.id.txt").read_text().splitlines()) <= 25
 
 
-def test_share_of_the_hash():
-    assert 900 < sum(is_valid(str(number), 0.1) for number in range(10_000)) < 1100
-
-
 def is_valid(title, share):
     return hash_of(title.encode()) < share * 2**64
 
@@ -195,26 +190,6 @@ def test_a_small_dump_has_a_valid_article(convert, tmp_path, capsys):
         assert (tmp_path / str(workers) / "valid.id.txt").read_text().splitlines() == [second]
         assert len((tmp_path / str(workers) / "train.id.txt").read_text().splitlines()) == 38
     assert f"valid gets one: {second}" in capsys.readouterr().err
-
-
-def test_no_page_is_parsed_for_the_split_of_a_large_dump(tmp_path):
-    """Until one is found: the first article that the share takes."""
-    records = [Record("f", number, str(number).encode()) for number in range(10_000)]
-    place = next(number for number in range(10_000) if is_valid(str(number), 0.01))
-    seen, parsed = [], []
-
-    def read():
-        for record in records:
-            seen.append(record)
-            yield record
-
-    def parse(record):
-        parsed.append(record)
-        return Example(str(record.line), ("text",))
-
-    assert documents._valid_limit(read, lambda record: record.data, parse, 0.01) == int(0.01 * 2**64)
-    assert len(seen) == place + 1
-    assert len(parsed) < 20
 
 
 def test_inputs_that_are_none(convert, tmp_path, capsys):

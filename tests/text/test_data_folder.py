@@ -10,7 +10,7 @@ from fairseq_poolingformer.cli import predict
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
 from fairseq_poolingformer.tasks.question_answering.data import QuestionAnsweringSplit
 from fairseq_poolingformer.tasks.summarization import PAIRS
-from fairseq_poolingformer.text.data_folder import BYTES, LARGEST_FILE, DataFolder, check_folder, tokenizer_config
+from fairseq_poolingformer.text.data_folder import BYTES, DataFolder, check_folder, tokenizer_config
 from fairseq_poolingformer.text.sequences import SequencesWriter
 
 
@@ -84,40 +84,6 @@ def test_a_damaged_corpus_json_is_named(content, tmp_path):
         DataFolder(tmp_path, PAIRS).corpus()
     (tmp_path / "corpus.json").write_text(json.dumps({"corpus": "facts"}))
     assert DataFolder(tmp_path, PAIRS).corpus() == {"corpus": "facts"}
-
-
-@pytest.mark.parametrize(
-    "content", ["[" * 200_000 + "]" * 200_000, '{"n": 1' + "0" * 5000 + "}", '{"corpus_sha256": 5}']
-)
-def test_a_corpus_json_of_others_is_a_sentence_for_every_reader(content, tmp_path):
-    folder = DataFolder(tmp_path, DOCUMENTS)
-    write_array(folder, "train")
-    (tmp_path / "dict.txt").write_text("a 1\n")
-    folder.corpus_path.write_text(content)
-    for read in (folder.corpus, folder.dictionary, lambda: folder.sequences("train"), lambda: check_folder(tmp_path)):
-        with pytest.raises(ValueError, match=r"corpus\.json: damaged .*preprocess again"):
-            read()
-
-
-def test_a_large_file_without_the_digest_of_its_sample_is_a_sentence(tmp_path):
-    (tmp_path / "dict.txt").write_bytes(bytes(2**20 + 1))
-    (tmp_path / "corpus.json").write_text(json.dumps({"files": {"dict.txt": {"bytes": 2**20 + 1, "sha256": "0"}}}))
-    with pytest.raises(ValueError, match=r"dict\.txt: .*bytes have changed"):
-        DataFolder(tmp_path, DOCUMENTS).dictionary()
-
-
-def test_large_files_are_not_read(tmp_path, monkeypatch):
-    write_tokenizer(tmp_path, "dict.txt")
-    for path, limit, read in (
-        (tmp_path / "corpus.json", LARGEST_FILE, lambda: DataFolder(tmp_path, DOCUMENTS).corpus()),
-        (tmp_path / "dict.txt", LARGEST_FILE, lambda: DataFolder(tmp_path, DOCUMENTS).dictionary()),
-        (tmp_path / "tokenizer" / "encoder.json", LARGEST_FILE, lambda: tokenizer_config(tmp_path)),
-    ):
-        with open(path, "wb") as file:
-            file.truncate(limit + 1)  # a hole, which takes no disk
-        with pytest.raises(ValueError, match=rf"{path.name}: .*67,108,865 bytes, more than"):
-            read()
-        path.unlink()
 
 
 def test_pipes_devices_and_folders_are_not_waited_for(tmp_path):

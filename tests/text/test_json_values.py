@@ -13,7 +13,6 @@ from fairseq_poolingformer.text.json_values import (
     number_of,
     read_object,
     text_of,
-    type_name,
     yes_no_of,
 )
 
@@ -104,9 +103,3 @@ def test_other_lines_say_why_not(line, message):
     with pytest.raises(BadLine) as raised:
         read_object(line)
     assert str(raised.value).startswith(message)
-
-
-def test_types_have_jsons_names():
-    values = [{}, [], "", True, None, 1, 1.5]
-    names = ["an object", "a list", "a string", "true or false", "null", "a number", "a number"]
-    assert [type_name(value) for value in values] == names

@@ -4,12 +4,10 @@ import json
 import random
 import re
 
-import numpy as np
 import pytest
 
-from preprocess import arxiv_pubmed, labelled_text, token_labels
+from preprocess import arxiv_pubmed, labelled_text
 from preprocess.pipeline import findings
-from preprocess.pipeline.records import Example
 
 WORDS = ["the", "theory", "of", "attention", "another", "document", "what", "it", "attends", "to", "more"]
 
@@ -83,11 +81,6 @@ def test_a_finding(kind, report):
     assert remedy in text
 
 
-def test_a_split_without_records(report):
-    status, text = report(clean() | {"valid": []})
-    assert (status, kinds(text)) == (1, ["no records"])
-
-
 def test_documents_that_are_cut(report):
     _, text = report(clean())
     median = re.search(r"^train +60 +(\d+)", text, re.MULTILINE)[1]
@@ -147,15 +140,6 @@ def test_labels(report):
     assert kinds(text) == []
 
 
-def test_labels_of_words(report):
-    splits = {
-        split: [{"tokens": row["document"].split(), "labels": ["O"] * 28 + ["B-X"] * 4} for row in found]
-        for split, found in clean().items()
-    }
-    _, text = report(splits, command=token_labels)
-    assert kinds(text) == []
-
-
 def test_the_report_says_why_a_folder_cannot_be_made(report, tmp_path):
     splits = clean()
     for row in splits["train"][:30]:
@@ -166,33 +150,11 @@ def test_the_report_says_why_a_folder_cannot_be_made(report, tmp_path):
     assert "name what is inside, such as --summary-key summary.text" in text
 
 
-def test_a_name_that_has_no_utf_8(report):
-    splits = clean()
-    splits["train"][3] |= {"id": "no \ud800", "document": "the theory", "summary": "the theory"}
-    assert "such as no ?" in report(splits)[1]
-
-
-def test_another_corpus_removes_the_report(report, tmp_path, command):
-    report(clean())
-    assert command(tmp_path / "data", "--train", tmp_path / "valid.jsonl", "--overwrite") == 0
-    assert not (tmp_path / "data" / "report.txt").exists()
-
-
 def test_a_finished_folder_gets_its_report(report, tmp_path, command):
     report(clean())
     before = (tmp_path / "data" / "report.txt").read_text()
     (tmp_path / "data" / "report.txt").unlink()
     assert report(clean())[1] == before
-
-
-def test_a_hundred_thousand_examples_take_little_memory():
-    seen = findings.SplitLook()
-    for number in range(1000):
-        seen.add(Example(str(number), (f"document {number}", "summary")), 1)
-    bytes_of_each = sum(getattr(seen, name).itemsize for name in ("inputs", "outputs", "sizes", "output_sizes"))
-    assert bytes_of_each == 24
-    assert all(len(names) <= 3 for names in seen.marked.values())
-    assert len(np.unique(np.asarray(seen.inputs))) == 1000
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.sequences import SequencesWriter
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from preprocess import labelled_text, plain_text
+from preprocess import labelled_text
 from preprocess.pipeline import parts
-from preprocess.pipeline.report import Made, length_table, shared_files
+from preprocess.pipeline.report import Made, length_table
 
 
 def test_a_table_by_hand(tmp_path):
@@ -91,21 +91,6 @@ def test_nothing_is_said_of_different_documents(command, release, tmp_path, caps
     assert "same file" not in output.err
 
 
-def test_language_models(gpt2_folder, tmp_path, capsys):
-    (tmp_path / "a.txt").write_text("one\n\ntwo\n\nthree\n")
-    (tmp_path / "b.txt").write_text("four\n\n\ntwo")
-    options = ["--input", "a.txt", "--valid", "b.txt", "--documents", "block", "--output-folder", "out"]
-    argv = [str(tmp_path / option) if "." in option or option == "out" else option for option in options]
-    assert plain_text.main([*argv, "--gpt2-bpe", str(gpt2_folder), "--workers", "1"]) == 0
-    line = "valid: 1 of 2 documents are in train, too, such as b.txt:4 (train: a.txt:3)"
-    assert line in capsys.readouterr().out.splitlines()
-
-
-def test_inputs_of_any_shape():
-    for inputs in (None, [], {"evidence": {"files": 1}}, {"train": [3], "valid": [{"x": 1}]}):
-        assert shared_files(inputs) == []
-
-
 TEXTS = ["the theory\n\nof the\r\nlong\tdocument", "attention\n", "café the"]
 
 
@@ -158,14 +143,6 @@ def test_tokens_of_count_0_are_reported(vocabulary, tmp_path, write_lines, capsy
     assert (int(found[1]), int(found[2])) == (len(unseen), len(tokens))
     assert unseen
     assert "'\\n' 4" in found[3] or "'\\n\\n'" in found[3]
-
-
-def test_documents_keep_their_line_breaks(vocabulary, tmp_path, capsys):
-    """A model that is trained on them learns their symbols."""
-    (tmp_path / "text.txt").write_text("the theory of\nthe document\n", encoding="utf-8")
-    flags = ("--input", tmp_path / "text.txt", "--valid-share", 0, "--min-chars", 1)
-    assert convert(plain_text, tmp_path / "data", vocabulary, *flags) == 0
-    assert "count 0 for them: '\\n' 1" in capsys.readouterr().out
 
 
 def test_a_dictionary_without_counts_reports_unknown_tokens_only(vocabulary, tmp_path, write_lines, capsys):

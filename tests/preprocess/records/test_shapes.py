@@ -341,25 +341,6 @@ def test_labels(shape, tmp_path):
     assert labels == (["0", "1"] if shape == "whole numbers" else ["x", "y"])
 
 
-def test_pairs_of_texts(tmp_path):
-    rows = [{"premise": "a b", "hypothesis": "c", "label": n} for n in (0, 1)]
-    (tmp_path / "x.csv").write_text(table(rows=rows))
-    options = ["--train", tmp_path / "x.csv", "--text-key", "premise", "--pair-key", "hypothesis"]
-    assert [example.texts for example in found(labelled_text, options)[0]] == [("a b", "c")] * 2
-
-
-@pytest.mark.parametrize(
-    ("label", "reason"),
-    [
-        (None, "no label"),
-    ],
-)
-def test_labels_that_the_task_cannot_learn(label, reason, tmp_path):
-    (tmp_path / "x.jsonl").write_text(lines([*LABELLED, {"text": "z", "label": label}]))
-    examples, _ = found(labelled_text, ["--train", tmp_path / "x.jsonl"])
-    assert examples[2].reason.startswith(reason)
-
-
 @pytest.mark.parametrize("content", ["CSV", "JSON"])
 def test_amounts_are_a_regression(content, tmp_path):
     rows = [{"text": "a", "label": value} for value in (0.5, 2, -1e-3)]
@@ -368,12 +349,6 @@ def test_amounts_are_a_regression(content, tmp_path):
     assert corpus.entries["problem_type"] == "regression"
     encoded = [corpus.encode(Letters(), example).arrays["label"] for example in examples_of(corpus)]
     assert np.concatenate(encoded).astype(np.int32).view(np.float32).tolist() == [np.float32(x["label"]) for x in rows]
-
-
-def test_more_numbers_than_labels_may_be_are_amounts(tmp_path):
-    for count, problem in ((1000, None), (1001, "regression")):
-        (tmp_path / "x.jsonl").write_text(lines([{"text": "a", "label": number} for number in range(count)]))
-        assert made(labelled_text, ["--train", tmp_path / "x.jsonl"]).entries.get("problem_type") == problem
 
 
 def test_lists_are_several_labels(tmp_path):
