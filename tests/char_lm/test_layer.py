@@ -17,12 +17,6 @@ def test_a_view_with_a_reach_by_hand():
     assert [zeros.num_keys(positions, 3) for positions in (3, 6, 7, 20)] == [7, 7, 7, 20]
 
 
-def test_a_view_without_a_reach_sees_every_key():
-    view = View(Window.unlimited(causal=True))
-    assert view.num_distances(70) == view.num_keys(70, 3) == 70
-    assert view.window_over(3) == view.window
-
-
 def test_spans_are_added_to_the_scores_of_distances():
     alone = torch.arange(8.0).view(2, 4)
     assert View(Window(3, 0), reach=3).bias(None, 4) is None
@@ -65,8 +59,3 @@ def test_what_is_kept_has_no_gradient_and_is_no_longer_than_asked():
     assert not memory.requires_grad
     assert torch.equal(memory, x[-3:])
     assert module(x, None, positions, View(Window(5, 0), reach=5))[1] is None
-
-
-def test_heads_divide_the_width():
-    with pytest.raises(ValueError, match="multiple of --decoder-attention-heads, got 8 and 3"):
-        CausalAttention(8, 3, dropout=0.0, backend=None)

@@ -81,27 +81,3 @@ def test_the_kept_projection_is_that_of_the_weight_at_hand():
             first, second, fresh = scores(module, length)
             torch.testing.assert_close(first, fresh, atol=1e-12, rtol=0, msg=lambda m, n=number: f"{n}: {m}")
             assert torch.equal(first, second)
-
-
-def test_the_projection_is_computed_once_for_texts_of_about_one_length(monkeypatch):
-    module, made = projected(), []
-    project = module._project
-    monkeypatch.setattr(module, "_project", lambda positions: made.append(len(positions)) or project(positions))
-    query = torch.zeros(1, 2, 1, 4, dtype=torch.float64)
-    with torch.no_grad():
-        for number in (33, 40, 64, 5):
-            assert module(query, number, 1.0, None).by_content.shape == (2, number, 4)
-        assert made == [64]
-        module(query, 65, 1.0, None)
-        assert made == [64, 128]
-        for forget in (module.train, module.eval):
-            forget()
-            module(query, 5, 1.0, None)
-    assert made == [64, 128, 8, 8]
-
-
-def test_biases_can_be_shared():
-    one, other = projected(), projected(seed=1)
-    one.share_biases(other)
-    assert one.content_bias is other.content_bias
-    assert one.position_bias is other.position_bias

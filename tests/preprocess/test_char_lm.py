@@ -18,7 +18,6 @@ from preprocess import char_lm
 from preprocess.char_lm import main, make_folder
 from preprocess.pipeline.records import InputError
 from preprocess.wikitext.text8 import clean
-from tests.text.test_atomic_write import locked_elsewhere
 
 TEXT = bytes(np.random.default_rng(0).integers(0, 256, 1010, dtype=np.uint8))
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -175,11 +174,6 @@ def test_text8_by_hand(wikitext, text):
     assert cleaned(page(wikitext)) == text.encode().rstrip()
 
 
-def test_text8_of_several_pages():
-    dump = page("one, two") + page("#REDIRECT [[x]]") + page("three")
-    assert cleaned(dump) == b" one two three"
-
-
 def test_text8_is_what_mahoneys_program_makes():
     path = SHARED / "enwik8" / "enwik8_prefix.gz"
     if not path.is_file():
@@ -187,12 +181,3 @@ def test_text8_is_what_mahoneys_program_makes():
     with gzip.open(path) as dump:
         digest = hashlib.sha256(b"".join(clean(dump, "enwik8"))).hexdigest()
     assert digest == TEXT8_OF_PREFIX
-
-
-def test_a_folder_that_another_process_writes_to_is_refused(tmp_path, capsys):
-    (tmp_path / "text").write_bytes(TEXT)
-    argv = ["--input", str(tmp_path / "text"), "--output-folder", str(tmp_path / "data")]
-    with locked_elsewhere(tmp_path / "data"):
-        assert main(argv) == 1
-        assert "another preprocessing is running in this folder" in capsys.readouterr().err
-    assert main(argv) == 0

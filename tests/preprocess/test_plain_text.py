@@ -85,16 +85,6 @@ def test_blocks_and_files_beyond_the_bound_are_not_loaded(tmp_path):
     assert [len(record.data) for record in read_whole([path], max_bytes=200)] == [path.stat().st_size]
 
 
-def test_a_document_may_have_the_bound_exactly(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"four\nmore\n")
-    for read in (read_blocks, read_whole):
-        assert [record.data for record in read([path], max_bytes=10)] == [b"four\nmore\n"]
-        assert [record.data for record in read([path], max_bytes=9)] == [None]
-    assert parse(Record("a.txt", 1, " naïve\n".encode()), min_chars=5).texts == ("naïve",)
-    assert parse(Record("a.txt", 1, " naïve\n".encode()), min_chars=6).kind == "fewer than 6 characters"
-
-
 def test_bad_documents_are_named(convert, tmp_path, capsys):
     reason = parse(Record("a.txt", 3, b"\n\xff")).reason
     assert reason == "not UTF-8: byte 1 of the document, in line 4: invalid start byte"
@@ -110,13 +100,6 @@ def test_bad_documents_are_named(convert, tmp_path, capsys):
         (6, "too long: more bytes than --max-line-bytes or --max-document-bytes allows"),
     ]
     assert documents(out, "train") == ["good", "good"]
-
-
-@pytest.mark.parametrize("share", [-0.1, 1])
-def test_shares_that_are_none(convert, tmp_path, capsys, share):
-    (tmp_path / "a.txt").write_text("a")
-    assert convert(tmp_path / "out", "--input", tmp_path / "a.txt", valid_share=share) == 1
-    assert f"--valid-share {share}: must be 0 or more and less than 1" in capsys.readouterr().err
 
 
 def test_a_small_corpus_with_a_document_that_is_too_long_gets_a_valid_split(tmp_path, convert):

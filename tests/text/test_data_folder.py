@@ -6,7 +6,6 @@ import os
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.cli import predict
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
 from fairseq_poolingformer.tasks.question_answering.data import QuestionAnsweringSplit
 from fairseq_poolingformer.tasks.summarization import PAIRS
@@ -132,11 +131,3 @@ def test_tokens_that_the_dictionary_lacks_are_named_where_no_digest_vouches_for_
     (tmp_path / "dict.txt").write_text("a 1\nb 1\n")
     with pytest.raises(ValueError, match=r"train\.bin: has the token 6, and dict\.txt has 6 symbols, so they do not"):
         folder.sequences("train")
-
-
-def test_a_pipe_is_no_data_folder(tmp_path, capsys):
-    os.mkfifo(tmp_path / "corpus.json")
-    assert predict.main([str(tmp_path), "--path", "x.pt", "--output", str(tmp_path / "out")]) == 1
-    assert "not a finished data folder" in capsys.readouterr().err
-    with pytest.raises(FileNotFoundError, match=r"corpus\.json: not a file"):
-        DataFolder(tmp_path, DOCUMENTS).corpus()

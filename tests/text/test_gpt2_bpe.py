@@ -137,12 +137,9 @@ def test_lone_surrogates_become_the_replacement_character(tokenizer):
     "text",
     [
         "a" * 10**6,
-        "7" * 10**6,
-        "!" * 10**6,
         "注意" * 10**5,
         " \t" * 10**5,
         " " * (3 * 10**6) + "x",
-        "x" + "\n" * (3 * 10**6),
         ("x" + "\u3000\n" * 10**6) * 2,
     ],
 )

@@ -36,14 +36,6 @@ def test_a_line_every_half_minute_and_one_at_the_end(total, wait, caplog):
     assert caplog.messages == [f"train: {one}, 1.00MB/s{end}" for one, end in zip(done, left, strict=True)]
 
 
-def test_a_pass_that_becomes_slow_has_its_lines(wait, caplog):
-    with progress.progress("train", None) as advance:
-        for size in [10**6] * 40 + [10**3] * 60:
-            wait(1)
-            advance(size)
-    assert [line.split()[3] for line in caplog.messages] == ["00:30,", "01:00,", "01:30,", "01:40,"]
-
-
 def test_a_bar_on_a_terminal(wait, monkeypatch, capsys, caplog):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with progress.progress("train", 100) as advance:

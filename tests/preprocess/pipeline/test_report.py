@@ -84,13 +84,6 @@ def test_documents_are_compared_as_they_are_used(workers, command, tmp_path, wri
     assert all(expected in line for line in shared)
 
 
-def test_nothing_is_said_of_different_documents(command, release, tmp_path, capsys):
-    assert command(tmp_path / "out", "--input-folder", release) == 0
-    output = capsys.readouterr()
-    assert "too, such as" not in output.out + output.err
-    assert "same file" not in output.err
-
-
 TEXTS = ["the theory\n\nof the\r\nlong\tdocument", "attention\n", "café the"]
 
 
