@@ -18,12 +18,10 @@ from .pipeline import command, task_corpus
 from .pipeline.records import InputError, Record
 from .pipeline.run import Corpus
 from .records import keys, options, reader
-from .records.formats import Reading
-from .records.sources import Source, expand, splits_of
+from .records.sources import expand, splits_of
 
 SAMPLE = 200  # records whose columns are looked at
 SHOWN = 20  # columns in messages
-MOST_FILES = 100  # that are looked at
 
 INSTRUCTION = "instruction"  # before an input, as Alpaca's rows have it
 ARTICLES = (*ARTICLE_KEYS, "report", "dialogue", "source", "input", "content", "prompt", "messages.-2.content")
@@ -78,8 +76,6 @@ def guess(data: str, given: Sequence[str], task: str | None = None, known: Colle
         found = presets.find_sources(task, [data], True) if task in PRESETS else splits_of(data, unnamed=True)
         if "train" not in found:
             raise InputError(f"{data}: only {' and '.join(sorted(found)) or 'nothing'} in it, and nothing to train on")
-        if task not in PRESETS and not reading.each and not _own_options(given):
-            _check_mixture(data, list(itertools.chain.from_iterable(found.values())), options.reading_of(reading))
         if task not in PRESETS and not options.divides(reading) and "train" not in splits_of(data, unnamed=False):
             paths = {split: dict.fromkeys(str(one.path) for one in sources) for split, sources in found.items()}
             named = [word for split in paths for word in (f"--{split}", *paths[split])]  # a folder of any names
@@ -128,25 +124,6 @@ def _reading_parser() -> argparse.ArgumentParser:
     task_corpus.add_inputs(parser, "")
     options.add_options(parser)
     return parser
-
-
-def _check_mixture(data: str, sources: Sequence[Source], reading: Reading) -> None:
-    """Refuse files of which one is for one task, and another one for another."""
-    looks: dict[str, dict[str, str]] = {}
-    for source in sources[:MOST_FILES]:
-        columns, _ = _columns(squad.questions(reader.read([source], reading)))
-        if meant := {found.name: found.text for found in _purposes(columns)}:
-            looks[source.name.removeprefix(data).lstrip("/")] = meant
-    if not looks or set.intersection(*map(set, looks.values())):
-        return
-    files: dict[str, list[str]] = {}  # of what each looks like
-    for name, meant in looks.items():
-        files.setdefault(" or ".join(f"{task} ({text})" for task, text in meant.items()), []).append(name)
-    each = [f"{', '.join(names[:3])}{', …' * (len(names) > 3)} for {meant}" for meant, names in files.items()]
-    raise InputError(
-        f"{data}: its files are for different tasks: {'; '.join(each)}. Name one file as DATA, or leave files of one "
-        "task alone in the folder"
-    )
 
 
 def _columns(records: Iterator[Record]) -> tuple[list[str], list[str]]:

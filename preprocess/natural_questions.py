@@ -29,7 +29,6 @@ from .pipeline.run import Corpus
 from .pipeline.task_corpus import from_object, question_of
 from .questions import MARKERS, AnnotatedAnswer, Candidate, QuestionExample
 
-BYTES_DISAGREE = "bytes of an answer disagree with its tokens"
 _TAG = re.compile(r"<[/!]?[A-Za-z-][^<>]*>")
 _KIND_OF_TAG = {"table": "table", "tr": "table", "ul": "list", "ol": "list", "dl": "list", "li": "list", "dd": "list"}
 
@@ -48,7 +47,7 @@ def parse(fields: dict, html_tokens: str, annotated: bool) -> QuestionExample:
     paragraphs = questions.outermost(itertools.compress(candidates, is_top))
     notes: list[str] = []
     annotations = tuple(
-        _annotation(value, f"annotations[{number}]", candidates, paragraphs, fields.get("document_tokens"), notes)
+        _annotation(value, f"annotations[{number}]", candidates, paragraphs, notes)
         for number, value in enumerate(questions.annotations_of(fields) if annotated else ())
     )
     markers = None
@@ -93,7 +92,6 @@ def _annotation(
     where: str,
     candidates: list[Candidate],
     paragraphs: tuple[Candidate, ...],
-    document_tokens: list[dict] | None,
     notes: list[str],
 ) -> AnnotatedAnswer:
     found = natural_questions_annotation(value, where)
@@ -110,11 +108,6 @@ def _annotation(
             f"long answer contradicts its candidate: {where} has tokens {tokens[0][0]} to {tokens[0][1]}, candidate "
             f"{index} {expected[0]} to {expected[1]}"
         )
-    for span in spans:
-        if document_tokens is not None and span.has_tokens and span.has_bytes:
-            first, last = document_tokens[span.start_token], document_tokens[span.end_token - 1]
-            if (first.get("start_byte"), last.get("end_byte")) != (span.start_byte, span.end_byte):
-                notes.append(BYTES_DISAGREE)
     return answer
 
 

@@ -24,14 +24,9 @@ _FIRST_BYTES = {
     b"\x28\xb5\x2f\xfd": ("a zstd file", "decompress it with zstd -d"),
     b"PK\x03\x04": ("a zip archive", "unpack it with unzip, and name the files in it"),
     b"\xfd7zXZ\x00": ("an xz file", "decompress it with xz -d"),
-    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "unpack it with 7z x, and name the files in it"),
-    b"\x04\x22\x4d\x18": ("an lz4 file", "decompress it with lz4 -d"),
     b"\x1f\x8b\x08": ("a gzip file", "give it a name that ends in .gz, or decompress it with gunzip"),
     b"BZh": ("a bzip2 file", "give it a name that ends in .bz2, or decompress it with bunzip2"),
     b"%PDF-": ("a PDF file", "extract its text first, such as with pdftotext"),
-    b"\x89HDF\r\n": ("an HDF5 file", "write its documents as JSON lines first"),
-    b"SQLite format 3\x00": ("an SQLite database", "write its rows as JSON lines first"),
-    b"\x93NUMPY": ("an array of numpy", "give the text that it was made from"),
     b"version https://git-lfs": ("a Git LFS pointer", "fetch the file itself with git lfs pull"),
 }
 

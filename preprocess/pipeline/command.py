@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.command import natural, positive, run_command, share
+from fairseq_poolingformer.command import positive, run_command, share
 from fairseq_poolingformer.text.atomic_write import disk_errors
 
 from . import run
@@ -62,7 +62,6 @@ def make_parser(
     for split in ("valid", "test"):
         text = f"use only N good {split} examples, chosen at random"
         options.add_argument(f"--limit-{split}", metavar="N", type=positive, help=text)
-    add_number(options, "--limit-seed", 0, "seed of these choices", "S", natural)
     text = "stop with an error where more of a split than this is bad"
     add_number(options, "--max-reject-fraction", 0.01, text, "F", share)
     text = "also look for what is likely to be wrong with the data, and write report.txt"

@@ -3,7 +3,7 @@
 import argparse
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from fairseq_poolingformer.command import finite, natural
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
@@ -44,8 +44,8 @@ def make_corpus(
         whole = splits["train"]
         limit = _valid_limit(whole.records, key, parse, share)
         splits = {
-            "train": _some(whole.chosen(lambda record: hash_of(key(record)) >= limit), "train"),
-            "valid": _some(whole.chosen(lambda record: hash_of(key(record)) < limit), "valid"),
+            "train": whole.chosen(lambda record: hash_of(key(record)) >= limit),
+            "valid": whole.chosen(lambda record: hash_of(key(record)) < limit),
         }
         settings = settings | {"valid_share": share}
     layout = DOCUMENTS_WITH_TEXT if args.write_text else DOCUMENTS
@@ -77,20 +77,3 @@ def _valid_limit(read: ReadAll, key: Callable[[Record], bytes], parse: Parse, va
     if chosen:
         logger.warning("--valid-share %g takes no document of this corpus; valid gets one: %s", valid_share, chosen)
     return least + 1
-
-
-def _some(records: SplitRecords, split: str) -> SplitRecords:
-    """The same records; to read none of them is an error."""
-
-    def read() -> Iterator[Record]:
-        is_empty = True
-        for record in records.records():
-            is_empty = False
-            yield record
-        if is_empty:
-            raise InputError(
-                f"{split}: the input has no document for it. Is it empty, or a single document? A valid split takes "
-                "one document at least, and --valid-share 0 makes none"
-            )
-
-    return SplitRecords(read, records.size, files=records.files if len(records.files) > 1 else ())

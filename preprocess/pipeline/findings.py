@@ -4,7 +4,6 @@ One pass looks at the examples and keeps 24 bytes of each, digests and lengths.
 """
 
 import hashlib
-import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,6 @@ from .records import Example, Reject, parsed
 from .report import Made, overlaps, unseen_tokens
 
 SHOWN = 3  # examples named in a finding
-_JSON = re.compile(r"\s*(?:\[\s*[\[{\"']|\{\s*[\"'])")
 _MOST = 0.5  # of a split, from which on a column is taken for another than it should be
 _SAME_LABEL = 0.95
 _OF_REJECTS = "correct them, name another key or column, or leave them out with a larger --max-reject-fraction"
@@ -62,8 +60,6 @@ class SplitLook:
             digests.append(digest(text))
             sizes.append(min(len(text), 2**32 - 1))
         self.labels.update(labels)
-        if is_json(inputs) or is_json(output):
-            self.mark("json", example.id)
         if " " not in folded[0]:
             self.mark("one word", example.id)
         if outputs:
@@ -89,11 +85,6 @@ def fold(text: str) -> str:
 def digest(text: str) -> int:
     """64 bits of a text."""
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
-
-
-def is_json(text: str) -> bool:
-    """Whether a text looks like a list or an object of JSON or Python, rather than like language."""
-    return _JSON.match(text) is not None and text.rstrip().endswith(("]", "}"))
 
 
 def look(corpus, limit: int | None = None) -> dict[str, SplitLook]:
@@ -197,9 +188,6 @@ def _texts(split: str, seen: SplitLook, has_outputs: bool) -> Iterator[Finding]:
         names = ", ".join(seen.marked[mark])
         return Finding(kind, f"{split}: {_of(seen.counts[mark], total)} {text}, such as {names}", remedy)
 
-    if seen.counts["json"]:
-        remedy = "name a key inside of it, a.b or a.*.b, or take the text out of it first"
-        yield finding("JSON inside text", "json", "have a list or an object as text, not language", remedy)
     if seen.counts["one word"] > _MOST * total:
         yield finding(
             "wrong column", "one word", "are a single word, as ids and links are", "name the key or column of the text"

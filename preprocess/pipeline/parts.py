@@ -34,7 +34,6 @@ logger = logging.getLogger("preprocess")
 PART_BYTES = 4 * 2**20
 PART_RECORDS = 4096
 PART_FORMAT = 3  # raise it when what a part holds changes
-_MOST_LOST = 100  # kinds of what is lost that a part names
 
 Encode = Callable[[Tokenizer, Example], Encoded | Reject]
 
@@ -138,9 +137,7 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
     result = {"places": places, "texts": texts, "sizes": sizes, "digests": digests, "rejects": rejects}
     result["arrays"] = written
     result["skipped"] = dict(sorted(skipped.items()))
-    result["lost"] = dict(lost.most_common(_MOST_LOST))
-    if rest := lost.total() - sum(result["lost"].values()):
-        result["lost"]["others"] = rest
+    result["lost"] = dict(lost.most_common())
     write_lines(part.json, [json.dumps(result, ensure_ascii=False)])
     return result
 

@@ -92,8 +92,7 @@ class Work:
         }
         counts = {split: getattr(args, f"limit_{split}") for split in ("valid", "test")}
         self._chosen = {split: count for split, count in counts.items() if count is not None}
-        seed = args.limit_seed if self._chosen else None
-        self._limits = {"limit": args.limit, "random_limits": self._chosen or None, "limit_seed": seed}
+        self._limits = {"limit": args.limit, "random_limits": self._chosen or None}
 
     def table_of_finished(self) -> str | None:
         """The table of a folder that already holds this very corpus; None where it does not."""
@@ -200,7 +199,7 @@ class Work:
         write_lines(path, (json.dumps(reject, ensure_ascii=False) for reject in rejects))
         total, most_rejected = result.examples + len(rejects), self._args.max_reject_fraction
         if not total:
-            raise InputError(f"{name}: no good example. There are no records in its files")
+            raise InputError(f"{name}: no good example. There are no records in its files, or none of them for it")
         if rejects:
             kinds = _counts(Counter(reject["reason"].split(":")[0] for reject in rejects))
             first = "{file}, line {line}: {reason}".format(**rejects[0])
@@ -214,7 +213,7 @@ class Work:
                 )
             logger.warning("%s", message)
         if name in self._chosen:
-            result.choose(self._chosen[name], self._args.limit_seed)
+            result.choose(self._chosen[name])
         return result
 
 

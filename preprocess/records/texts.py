@@ -11,7 +11,6 @@ from fairseq_poolingformer.text.columns import decoded
 from ..pipeline.records import TOO_LONG, InputError, Record, open_compressed, suffix_of
 
 OTHER_SIDE = {".src": ".tgt", ".source": ".target"}
-_CLEANED = ".cleaned"  # ends the names of Multi-News' sources
 _DOCUMENTS = {"document", "article", "newsarticle", "text", "source", "src", "story", "storie"}  # or with an s
 _SUMMARIES = {"summary", "summarie", "abstract", "highlight", "target", "tgt"}
 _SUMMARY = re.compile(r"(.+)[._-](?:summary|abstract|highlights)$|(.+)$")
@@ -32,14 +31,14 @@ def files_of(folder: Path) -> list[Path]:
 
 def pair_of(path: Path) -> tuple[Path, Path] | None:
     """The two files whose lines belong together, ``train.src`` and ``train.tgt``, given one; None for other names."""
-    suffix = suffix_of(path.name.removesuffix(_CLEANED))
+    suffix = suffix_of(path.name)
     other = (OTHER_SIDE | {target: source for source, target in OTHER_SIDE.items()}).get(suffix)
     if other is None:
         return None
     before, _, after = path.name.rpartition(suffix)
     names = [
         f"{before}{other}{after}",
-        *(f"{before}{other}{end}" for end in ("", ".gz", ".bz2", ".xz", ".zst", _CLEANED)),
+        *(f"{before}{other}{end}" for end in ("", ".gz", ".bz2", ".xz", ".zst")),
     ]
     found = next((path.with_name(name) for name in names if path.with_name(name).is_file()), None)
     if suffix in OTHER_SIDE and found is None:

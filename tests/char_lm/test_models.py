@@ -518,13 +518,6 @@ def test_longformers_windows(size, layers):
     assert [window.head_dilations(8) for window in first] == [(1,) * 6 + (step,) * 2 for step in steps]
 
 
-def test_longformer_without_dilated_heads_has_no_dilation():
-    model = build("longformer_lm_tiny", "--dilated-heads", "0")
-    assert [window.head_dilations(4) for window in model.decoder.windows] == [(1,) * 4] * 2
-    with pytest.raises(ValueError, match="--dilation 1,3 needs --dilated-heads"):
-        build("longformer_lm_tiny", "--dilated-heads", "0", "--dilation", "1,3")
-
-
 def build_paper(arch, *flags):
     args = options.parse_args_and_arch(
         options.get_training_parser(), ["text", "--task", "char_lm", "--arch", arch, "--cpu", *flags]

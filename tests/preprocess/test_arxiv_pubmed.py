@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from preprocess import arxiv_pubmed
 from preprocess.arxiv_pubmed import parse
 from preprocess.pipeline.records import Example, Record, Reject
 
@@ -123,16 +122,6 @@ def test_nested_sections_are_not_lost():
     assert parsed({"report": [{}]}, **keys).reason.startswith("no article: the line lacks report.*.paragraphs")
     flat = {"reports": section("a", ["one."]), "summary": ["s."]}
     assert parsed(flat, article_keys=["reports.paragraphs"]).texts[0] == "one."
-
-
-@pytest.mark.parametrize("key", ["a.*.b", "a.a"])
-def test_depth_is_a_reject_at_most(key, monkeypatch):
-    """How deep a line may be before the json module refuses it depends on the version of Python."""
-    line = {}
-    for _ in range(5000):
-        line = {"a": line}
-    monkeypatch.setattr(arxiv_pubmed, "read_object", lambda data: line)
-    assert parsed(b"", article_keys=[key]) == Reject("nested too deeply")
 
 
 @pytest.mark.parametrize(

@@ -70,27 +70,6 @@ def test_several_meanings_are_listed(tmp_path):
     assert guess(data, ["--summary-key", "summary"]).purpose.corpus == "arxiv_pubmed"
 
 
-def test_files_of_different_tasks_are_named(tmp_path):
-    write(tmp_path / "reports.jsonl", ("article", "abstract"))
-    write(tmp_path / "reviews.jsonl", ("text", "label"))
-    (tmp_path / "LICENSE").write_text("free")
-    answer = {"text": "a", "answer_start": 0}
-    questions = [{"context": "a b", "qas": [{"id": f"{n}", "question": "q", "answers": [answer]}]} for n in range(12)]
-    (tmp_path / "squad.json").write_text(json.dumps({"data": [{"title": "t", "paragraphs": questions}]}))
-    message = (
-        r": its files are for different tasks: reports.jsonl for summarization \(article to abstract\); reviews.jsonl "
-        r"for classification \(text to label\); squad.json for question-answering .* Name one file as DATA"
-    )
-    for task in (None, "classification"):
-        with pytest.raises(InputError, match=message):
-            guess(str(tmp_path), [], task)
-    assert guess(str(tmp_path / "reviews.jsonl"), []).purpose.name == "classification"
-    (tmp_path / "squad.json").unlink()
-    write(tmp_path / "reports.jsonl", ("text", "abstract", "label"))  # may be for both
-    write(tmp_path / "test.jsonl", ("text",))  # without labels
-    assert guess(str(tmp_path), [], "classification").purpose.name == "classification"
-
-
 def test_unknown_columns_are_listed_and_flags_name_them(tmp_path):
     data = write(tmp_path / "data.jsonl", ("foo", "bar"))
     with pytest.raises(InputError, match="columns are foo, bar, which do not tell what to learn") as caught:

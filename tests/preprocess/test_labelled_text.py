@@ -1,6 +1,5 @@
 """Documents with labels in the released formats: IMDB's folders, Hyperpartisan's XML, lines of JSON."""
 
-import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -58,14 +57,6 @@ def test_imdb_is_divided_by_a_hash(tmp_path, gpt2_folder, capsys):
     assert examples(tmp_path / "again", "valid").keys() != found["valid"].keys()
     assert convert(imdb, tmp_path / "share", gpt2_folder, *flags, "--test-share", 0.1) == 1
     assert "aclImdb/test is the test split; give 0" in capsys.readouterr().err
-
-
-def test_what_is_not_a_file_in_the_folder_is_named(tmp_path, gpt2_folder, capsys):
-    """A pipe would be waited for without end."""
-    write_imdb(tmp_path / "aclImdb", 2)
-    os.mkfifo(tmp_path / "aclImdb" / "train" / "neg" / "pipe.txt")
-    assert convert(imdb, tmp_path / "data", gpt2_folder, "--input", tmp_path / "aclImdb") == 1
-    assert "neg/pipe.txt: not a file; remove it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shares", [(-0.1, 0.2), (0.2, -0.1), (0.5, 0.5)])

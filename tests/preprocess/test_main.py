@@ -28,12 +28,6 @@ def test_every_command_has_one_form(name, capsys):
         assert f"usage: poolingformer-preprocess {name} " in capsys.readouterr().out
 
 
-def test_check_has_help(capsys):
-    with pytest.raises(SystemExit):
-        main(["check", "--help"])
-    assert capsys.readouterr().out.startswith("usage: poolingformer-preprocess check ")
-
-
 def test_the_corpora_are_listed(capsys):
     assert main([]) == main(["--help"]) == 0
     assert "natural_questions  questions about" in capsys.readouterr().out
@@ -42,12 +36,6 @@ def test_the_corpora_are_listed(capsys):
     assert error.startswith("poolingformer-preprocess: error: arxiv: no such corpus; did you mean arxiv_pubmed")
     assert main(["xyzzy"]) == 2
     assert "no such corpus; poolingformer-preprocess --help lists them\n" in capsys.readouterr().err
-
-
-def test_options_reach_the_corpus(release, gpt2_folder, tmp_path):
-    options = ["--input-folder", str(release), "--gpt2-bpe", str(gpt2_folder), "--workers", "1"]
-    assert main(["arxiv_pubmed", *options, "--output-folder", str(tmp_path / "data")]) == 0
-    assert (tmp_path / "data" / "corpus.json").is_file()
 
 
 def test_a_clone_has_the_modules_under_the_projects_name_too(tmp_path):

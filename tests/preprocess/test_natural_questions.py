@@ -211,14 +211,6 @@ def test_bad_examples_are_named_and_the_good_ones_go_on(convert, tmp_path, write
     assert check_examples(tmp_path / "out", "train", good[:3]) == 3
 
 
-@pytest.mark.parametrize("edge", ["start_byte", "end_byte"])
-def test_bytes_that_disagree_are_counted(convert, tmp_path, write_lines, edge):
-    example = next(read_json_lines(TRAIN))
-    example["annotations"][0]["short_answers"][1][edge] -= 1
-    assert convert(tmp_path, "--train", write_lines("train.jsonl", [example])) == 0
-    assert "bytes of an answer disagree with its tokens" in read_split(tmp_path, "train")[0]["notes"]
-
-
 def test_answers_of_tags_alone_have_no_text(convert, tmp_path, write_lines):
     """Candidate 1 of the second example is an empty paragraph."""
     long_only, short = (list(read_json_lines(TRAIN))[1] for _ in range(2))
@@ -260,21 +252,3 @@ def test_wrong_arguments_are_explained(convert, tmp_path, gpt2_folder, capsys):
         assert convert(tmp_path / "out", *args, tokenizer=tokenizer) == 1
         assert message in capsys.readouterr().err
     assert convert(tmp_path / "out", "--valid", VALID, "--max-positions", "512", "--doc-stride", "128") == 0
-
-
-@pytest.mark.parametrize("html_tokens", ["markers", "drop", "keep"])
-def test_real_examples(convert, shared_data, tmp_path, html_tokens):
-    folder = shared_data / "nq"
-    train = [folder / "simplified_train_sample.jsonl", folder / "toy_example_original_format.jsonl"]
-    valid = [folder / "simplified_dev_sample.jsonl"]
-    bpe = ["--gpt2-bpe", shared_data / "gpt2_bpe"]
-    args = ["--train", *train, "--valid", *valid, "--html-tokens", html_tokens]
-    assert convert(tmp_path / "gpt2", *args, tokenizer=bpe) == 0
-    tokenizers = ["gpt2"]
-    if html_tokens != "markers":
-        assert convert(tmp_path / "spm", *args, tokenizer=["--sentencepiece-train", "500"]) == 0
-        tokenizers.append("spm")
-    for name in tokenizers:
-        assert check_examples(tmp_path / name, "train", list(read_json_lines(*train))) == 1
-        assert check_examples(tmp_path / name, "valid", list(read_json_lines(*valid))) == 1
-        assert not any(example["notes"].count("not on token edges") for example in read_split(tmp_path / name, "valid"))

@@ -1,6 +1,5 @@
 """OntoNotes: from files in the column format to the arrays of the data folder, and what is refused."""
 
-import gzip
 import json
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from fairseq_poolingformer.tasks.coreference.data import CoreferenceSplit, genre_of, parse_document, split_documents
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import ontonotes
-from tests.preprocess.conftest import contents
 from tests.preprocess.qa_folder import FIXTURES
 
 TRAIN, VALID = (FIXTURES.parent / "ontonotes" / f"{split}.v4_gold_conll" for split in ("train", "valid"))
@@ -51,16 +49,6 @@ def test_words_pieces_speakers_and_mentions_are_those_of_the_file(tokenizer, tmp
         rows = split.mentions(number).tolist()
         clusters = [[(a, b) for a, b, cluster in rows if cluster == entity] for entity in range(1, 20)]
         assert [cluster for cluster in clusters if cluster] == [list(cluster) for cluster in document.clusters]
-
-
-def test_workers_and_compression_change_nothing(gpt2_folder, tmp_path):
-    packed = tmp_path / "train.v4_gold_conll.gz"
-    packed.write_bytes(gzip.compress(TRAIN.read_bytes()))
-    for name, file, workers in (("one", TRAIN, 1), ("two", packed, 2)):
-        assert convert(tmp_path / name, "--gpt2-bpe", gpt2_folder, "--train", file, "--workers", workers) == 0
-    one, two = contents(tmp_path / "one"), contents(tmp_path / "two")
-    assert one.keys() == two.keys()
-    assert [name for name in one if one[name] != two[name]] == ["corpus.json"]  # which names the input
 
 
 BAD = """\

@@ -204,11 +204,11 @@ def test_inputs_that_are_none(convert, tmp_path, capsys):
     cases = [
         ([text], {}, "text.xml: no MediaWiki dump"),
         ([empty], {}, "train: no good example"),
-        ([empty], {"valid_share": 0.1}, "train: the input has no document for it"),
+        ([empty], {"valid_share": 0.1}, "train: no good example"),
         (
             [only_one],
             {"valid_share": 1e-9},
-            "train: the input has no document for it. Is it empty, or a single document? A valid split takes",
+            "train: no good example. There are no records in its files, or none of them for it",
         ),
         ([SMALL], {"valid_share": 1}, "--valid-share 1: must be 0 or more and less than 1"),
         ([SMALL, "--max-page-memory", "1"], {}, "--max-page-memory 1: must be 256 or more"),

@@ -66,14 +66,6 @@ def test_defaults_are_for_keys_that_are_missing():
             read({"key": None, "yes_no_answer": None})
 
 
-@pytest.mark.parametrize(
-    ("value", "word"), [(10**400, "a float can hold"), ("nan", "a number"), (math.nan, "a number")]
-)
-def test_numbers_that_are_none(value, word):
-    with pytest.raises(ValueError, match=f"must be a.* {word.split()[-1]}"):
-        number_of({"key": value}, "key")
-
-
 def test_an_object_is_named_by_its_place_and_long_values_are_cut():
     assert as_object({"a": 1}, "the line") == {"a": 1}
     with pytest.raises(ValueError, match=r"^the line must be a JSON object, is \[1\]$"):

@@ -132,17 +132,10 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("kind", ["sentencepiece", "gpt2"])
 @pytest.mark.parametrize(("text", "answer", "found"), CASES)
-def test_an_answer_comes_back(sentencepiece_tokenizer, text, answer, found):
-    comes_back(sentencepiece_tokenizer, text, answer, found)
-
-
-@pytest.mark.parametrize(("text", "answer", "found"), CASES)
-def test_an_answer_comes_back_from_gpt2(gpt2, text, answer, found):
-    comes_back(gpt2[0], text, answer, found)
-
-
-def comes_back(tokenizer, text, answer, found):
+def test_an_answer_comes_back(kind, sentencepiece_tokenizer, gpt2, text, answer, found):
+    tokenizer = sentencepiece_tokenizer if kind == "sentencepiece" else gpt2[0]
     data, starts, ends = check(tokenizer, text)
     start = data.index(answer.encode())
     end = start + len(answer.encode())

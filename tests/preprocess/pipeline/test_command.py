@@ -212,7 +212,6 @@ def test_wrong_arguments_are_explained(command, release, tmp_path, capsys, args,
     [
         ("--max-reject-fraction", "nan", "a number from 0 to 1"),
         ("--max-line-bytes", "-1", "a whole number, 1 or more"),
-        ("--limit-seed", "-1", "a whole number, 0 or more"),
         ("--workers", "0", "a whole number, 1 or more"),
         ("--valid-share", "nan", "a finite number"),
     ],

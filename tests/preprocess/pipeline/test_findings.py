@@ -61,7 +61,6 @@ FINDINGS = {
     "duplicates": ("train", {"document": rows(1, 1)[0]["document"].replace(" ", "  ")}, "keep one of each"),
     "identical summaries": ("train", {"document": "The theory of it", "summary": "the  Theory of it"}, "remove them"),
     "summaries longer than documents": ("train", {"document": "the it", "summary": "the theory of it"}, "look at them"),
-    "JSON inside text": ("train", {"document": str(["the theory"] * 20)}, "name a key inside of it"),
     "rejected records": ("train", {"summary": " "}, "name another key or column"),
     "tokens never seen": ("train", {"document": "zzz of the theory " * 5}, "another tokenizer"),
 }
@@ -155,21 +154,6 @@ def test_a_finished_folder_gets_its_report(report, tmp_path, command):
     before = (tmp_path / "data" / "report.txt").read_text()
     (tmp_path / "data" / "report.txt").unlink()
     assert report(clean())[1] == before
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("['a', 'b']", True),
-        (' {"a": 1} ', True),
-        ("[[1]]", True),
-        ("[1] shows that [2]", False),
-        ("{x} is a set", False),
-        ("['a' is open", False),
-    ],
-)
-def test_lists_and_objects_are_told_from_language(text, expected):
-    assert findings.is_json(text) == expected
 
 
 def test_line_breaks_that_were_never_seen_have_a_remedy_of_their_own(report, monkeypatch):

@@ -86,20 +86,6 @@ def test_digests_tell_documents_apart_and_not_their_outputs(encoding):
     assert len(set(digests)) == 4
 
 
-def test_digests_tell_a_question_from_its_document():
-    """The same integers, cut in another place."""
-    one, two = np.array([1, 2], np.uint16), np.array([3], np.uint16)
-    cut = [parts._digest(arrays) for arrays in ([one, two], [one[:1], np.append(one[1:], two)], [np.append(one, two)])]
-    assert len(set(cut)) == 3
-    assert all(0 <= digest < 2**64 for digest in cut)
-
-
-def test_only_the_most_frequent_losses_have_names(encoding, monkeypatch):
-    monkeypatch.setattr(parts, "_MOST_LOST", 1)
-    part = encode_part(Part(encoding.folder, "train", 0), [record(1, b"abc|1|2"), record(2, b"d|1|2")], encoding)
-    assert part["lost"] == {"table": 4, "others": 2}
-
-
 @pytest.mark.parametrize("torn", [False, True])
 def test_files_are_encoded_each_by_itself_and_are_the_parts_of_all(encoding, monkeypatch, torn):
     """A file that another machine has finished is not read; of a torn part on, it is."""

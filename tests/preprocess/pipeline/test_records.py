@@ -86,17 +86,11 @@ OTHERS = {
     "data.parquet": (b"PAR1\x15\x04", "is a Parquet file; write its rows as JSON lines first, .*read_parquet"),
     "data.arrow": (b"ARROW1\0\0", "is an Arrow file; write"),
     "data.zip": (b"PK\x03\x04\x14", "is a zip archive; unpack it"),
-    "data.7z": (b"7z\xbc\xaf\x27\x1c\0", "is a 7z archive"),
     "data.jsonl.gz": (gzip.compress(gzip.compress(b"{}")), "is a gzip file; .* decompress it with gunzip"),
     "data.tar.gz": (gzip.compress(b"name".ljust(257, b"\0") + b"ustar\x0000"), "is a tar archive"),
-    "data.parquet.bz2": (bz2.compress(b"PAR1\x15\x04"), "is a Parquet file"),
     "data.pdf": (b"%PDF-1.7\n", "is a PDF file"),
-    "data.db": (b"SQLite format 3\0", "is an SQLite database"),
-    "data.h5": (b"\x89HDF\r\n\x1a\n", "is an HDF5 file"),
-    "data.npy": (b"\x93NUMPY\x01", "is an array of numpy"),
     "pointer.jsonl": (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer; .* git lfs pull"),
     "utf-16.jsonl": ('{"a": 1}\n'.encode("utf-16"), "is text in UTF-16; convert it with iconv"),
-    "utf-16-le.jsonl": ('{"a": 1}\n'.encode("utf-16-le"), "is text in UTF-16"),
 }
 
 

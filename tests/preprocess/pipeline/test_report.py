@@ -76,7 +76,7 @@ def test_documents_are_compared_as_they_are_used(workers, command, tmp_path, wri
         "test: 1 of 2 documents are in train, too, such as e1 (train: t9)",
         "test: 1 of 2 documents are in valid, too, such as e0 (valid: v0)",
     ]
-    assert command(tmp_path / "few", *files, "--limit", "5", "--limit-valid", "1", "--limit-seed", "1") == 0
+    assert command(tmp_path / "few", *files, "--limit", "5", "--limit-valid", "1") == 0
     names = (tmp_path / "few" / "valid.id.txt").read_text().split()
     expected = {"v0": "such as e0", "v1": "", "v2": "such as v2 (train: t3)"}[names[0]]
     shared = [line for line in capsys.readouterr().out.splitlines() if "too, such as" in line]

@@ -104,7 +104,7 @@ def test_limits_of_valid_and_test_choose_at_random(command, release, tmp_path, m
     for name, part, options in (
         ("one", 3, []),
         ("two", 7, ["--workers", "2"]),
-        ("seed", 7, ["--limit-seed", "1", "--limit-test", "1"]),
+        ("few", 7, ["--limit-test", "1"]),
         ("all", 7, ["--limit-valid", "50"]),
     ):
         monkeypatch.setattr(parts, "PART_RECORDS", part)
@@ -115,23 +115,7 @@ def test_limits_of_valid_and_test_choose_at_random(command, release, tmp_path, m
         assert len((tmp_path / name / "valid.rejects.jsonl").read_text().splitlines()) == 1
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     assert list(map(len, chosen.values())) == [20, 20, 20, 40]
-    assert chosen["one"] != chosen["seed"]
-    assert all(5 <= sum(n < 20 for n in chosen[name]) <= 15 for name in ("one", "seed"))
+    assert all(5 <= sum(n < 20 for n in chosen[name]) <= 15 for name in ("one", "two"))
     assert len((tmp_path / "one" / "test.id.txt").read_text().split()) == 2
-    assert len((tmp_path / "seed" / "test.id.txt").read_text().split()) == 1
+    assert len((tmp_path / "few" / "test.id.txt").read_text().split()) == 1
     assert command(tmp_path / "one", *args) == 0
-    assert command(tmp_path / "one", *args, "--limit-seed", "1") == 1
-
-
-def test_real_data_gives_fairseqs_ids(command, shared_data, tmp_path):
-    from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
-
-    bpe = shared_data / "gpt2_bpe"
-    folder = shared_data / "arxiv_pubmed_sample" / "pubmed-dataset"
-    assert command(tmp_path, "--input-folder", folder, tokenizer=["--gpt2-bpe", bpe]) == 0
-    encoder = get_encoder(str(bpe / "encoder.json"), str(bpe / "vocab.bpe"))
-    dictionary = Dictionary.load(str(bpe / "dict.txt"))
-    for number, side in enumerate(("source", "target")):
-        for record, ids in zip(read_lines([folder / "train.txt"]), read_side(tmp_path, "train", side), strict=True):
-            line = " ".join(map(str, encoder.encode(parse(record).texts[number])))
-            assert ids.tolist() == dictionary.encode_line(line, add_if_not_exist=False).tolist()

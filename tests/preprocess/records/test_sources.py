@@ -40,11 +40,6 @@ def test_shards_of_a_split_are_read_together(tmp_path):
     assert found(tmp_path) == {"test": names[2:], "train": names[:2]}
 
 
-def test_files_about_the_data_are_not_data(tmp_path):
-    write(tmp_path, "a.jsonl", "README.md", "LICENSE", ".DS_Store", "readme_texts.jsonl")
-    assert found(tmp_path) == {"train": ["a.jsonl", "readme_texts.jsonl"]}
-
-
 def test_a_file_of_the_very_name_comes_before_others(tmp_path):
     write(tmp_path, "train.txt", "training-notes.txt", "val.txt", "vocabulary")
     assert found(tmp_path) == {"train": ["train.txt"], "valid": ["val.txt"]}
@@ -72,12 +67,6 @@ def test_names_that_tell_nothing(tmp_path):
     assert list(splits_of(str(tmp_path / "d" / "x.jsonl"), unnamed=False)) == ["train"]
     with pytest.raises(InputError, match=r"nowhere\.jsonl: no such file"):
         splits_of(str(tmp_path / "nowhere.jsonl"))
-
-
-def test_what_is_named_twice_is_read_once(tmp_path):
-    write(tmp_path, "b.jsonl", "a.jsonl")
-    paths = [str(tmp_path / name) for name in ("b.jsonl", "?.jsonl", "b.jsonl")]
-    assert [one.path.name for one in expand(paths)] == ["b.jsonl", "a.jsonl"]
 
 
 def test_a_source_is_known_by_its_content(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from preprocess.pipeline.records import InputError, Record
-from preprocess.wikitext.dump import BrokenPage, Site, parse_page, read_pages, read_site, title_of
+from preprocess.wikitext.dump import BrokenPage, Site, parse_page, read_pages, read_site
 from tests.preprocess.wikitext.pages import page
 
 SMALL = Path(__file__).parents[1] / "fixtures" / "wikipedia" / "small.xml"
@@ -68,13 +68,6 @@ def test_old_dumps_tell_namespaces_and_redirects_by_title_and_text(tmp_path):
         assert (found.namespace, found.is_redirect) == (namespace, is_redirect), title
 
 
-def test_prefixes_that_hide_a_link_are_those_of_files_and_categories():
-    """6 and 14 are their keys in every wiki; the English names are known in every wiki, too."""
-    site = Site({0: "", 1: "Diskussion", 6: "Datei", 7: "Datei Diskussion", 14: "Kategorie", 15: "x"})
-    assert site.hidden_prefixes == {"datei", "kategorie", "file", "image", "category"}
-    assert Site({}).hidden_prefixes == {"file", "image", "category"}
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -99,22 +92,13 @@ def test_a_dump_that_says_nothing_about_its_wiki(tmp_path):
         read_site(path)
 
 
-def test_titles(tmp_path):
-    record = Record("f", 1, page("A &amp; B &quot;C&quot;", "x").encode())
-    assert title_of(record) == 'A & B "C"'
-    assert title_of(Record("f", 1, b"<page><title>A")) == ""
-
-
 @pytest.mark.parametrize(
     ("siteinfo", "code"),
     [
         ("<dbname>frwiki</dbname><base>https://fr.wikipedia.org/wiki/Accueil</base>", "fr"),
-        ("<base>http://en.wikipedia.org/wiki/Main_Page</base>", "en"),
         ("<base>https://zh-min-nan.wikipedia.org/wiki/</base>", "zh-min-nan"),
-        ("<dbname>zh_min_nanwiki</dbname>", "zh-min-nan"),
         ("<dbname>frwiktionary</dbname>", ""),
         ("<dbname>frwiki</dbname><base>https://fr.example.org/wiki/</base>", ""),
-        ("<base>https://fr.wiktionary.org/wiki/</base>", ""),
         ("", ""),
     ],
 )
