@@ -7,14 +7,9 @@ import torch
 from fairseq.models.bart import BARTModel
 
 from fairseq_poolingformer.attention import Pooling, Window
-from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
+from tests.models.tiny_bart import SIZES, build, parse
 
 PAD, BOS, EOS = 1, 0, 2
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_data_folder(tmp_path_factory.mktemp("data"))
 
 
 def sentences(lengths, padded_to=None):
@@ -207,20 +202,6 @@ def test_activation_checkpointing_changes_no_gradient(folder, flags):
     assert all(g is not None for g in results[0].values()), "DDP needs a gradient for every parameter"
     for name, grad in results[0].items():
         torch.testing.assert_close(results[1][name], grad, atol=1e-7, rtol=1e-5)
-
-
-def test_only_the_last_layer_is_kept_unless_asked(folder):
-    _, model = build(folder, *SIZES)
-    source = sentences([20])
-    assert model.encoder(source)["encoder_states"] == []
-    assert len(model.encoder(source, return_all_hiddens=True)["encoder_states"]) == 4
-    kept, encode = [], model.encoder.forward
-    model.encoder.forward = lambda *inputs, **named: (
-        kept.append(named["return_all_hiddens"]) or encode(*inputs, **named)
-    )
-    for asked in ({}, {"return_all_hiddens": True}):
-        model(source, None, shifted(sentences([9])), **asked)
-    assert kept == [False, True]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -12,15 +12,10 @@ from fairseq_poolingformer.tasks.shared.base_task import CheckedTask
 from fairseq_poolingformer.tasks.shared.heads import SpanHead, span_losses
 from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
 from tests.attention.sharding.ranks import in_threads
-from tests.models.tiny_roberta import PAD, SIZES, build, sentences, write_dictionary
+from tests.models.tiny_roberta import PAD, SIZES, build, sentences
 
 LEVELS = ("--window-size", "4", "--pooled-window-size", "9", "--pooled-layers", "1-2", "--global-tokens", "1")
 NO_DROPOUT = ("--dropout", "0", "--attention-dropout", "0")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_dictionary(tmp_path_factory.mktemp("data"))
 
 
 def build_encoder(folder, *flags, arch="poolingformer_roberta_tiny"):

@@ -9,7 +9,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq_poolingformer.attention import Pooling, Window
 from fairseq_poolingformer.weights.loading import resize_relative_positions
 from tests.models import tiny_bart
-from tests.models.tiny_roberta import SIZES, build, parse, sentences, write_dictionary
+from tests.models.tiny_roberta import SIZES, build, parse, sentences
 
 DEBERTA = "poolingformer_deberta_tiny"
 SMALL = [*SIZES, "--window-size", "6", "--max-relative-positions", "8", "--global-relative-positions", "5"]
@@ -17,11 +17,6 @@ P = "encoder.sentence_encoder.relative_positions.weight"
 P_G = "encoder.sentence_encoder.global_relative_positions.weight"
 BUCKET = "encoder.sentence_encoder.global_relative_positions.tokens_per_row"
 ABSOLUTE = "encoder.sentence_encoder.embed_positions.weight"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_dictionary(tmp_path_factory.mktemp("data"))
 
 
 def fusion(folder, *flags, seed=0, spread=0.3):

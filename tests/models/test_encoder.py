@@ -9,14 +9,9 @@ from torch.nn.utils import parametrize
 
 from fairseq_poolingformer.training.optimizers import POOLED as POOLS
 from tests.dropped import assert_dropped, zero
-from tests.models.tiny_roberta import PAD, SIZES, build, sentences, write_dictionary
+from tests.models.tiny_roberta import PAD, SIZES, build, sentences
 
 POOLED = ("--window-size", "4", "--pooled-window-size", "9", "--pooled-layers", "1-2")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_dictionary(tmp_path_factory.mktemp("data"))
 
 
 def build_encoder(folder, *flags):

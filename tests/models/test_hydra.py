@@ -3,7 +3,6 @@
 import pytest
 import torch
 from fairseq import options, tasks
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 from torch.nn import functional as F
@@ -29,13 +28,6 @@ SMALL = {  # model -> its task, and settings with which it is small and no defau
 ARCHITECTURES = sorted(
     name for name, model in ARCH_MODEL_REGISTRY.items() if model.__module__.startswith("fairseq_poolingformer.")
 )
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tiny_bart.write_data_folder(tmp_path_factory.mktemp("data"))
-    Dictionary.load(str(folder / "dict.source.txt")).save(str(folder / "dict.txt"))
-    return folder
 
 
 def flags(settings):

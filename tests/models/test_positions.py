@@ -93,14 +93,6 @@ def test_the_flag_moves_the_encoders_rows_in_training_alone(tmp_path, family):
         assert type(model.decoder.embed_positions) is LearnedPositionalEmbedding
 
 
-def test_frozen_positions_have_offsets_too(tmp_path):
-    flags = ("--max-positions", "50", "--freeze-pretrained", "--pretrained-positions", "20", *OFFSETS)
-    _, model = tiny_roberta.build(tiny_roberta.write_dictionary(tmp_path), *tiny_roberta.SIZES, *flags)
-    positions = model.encoder.sentence_encoder.embed_positions
-    assert isinstance(positions, PartlyFrozenPositions)
-    assert positions.random_offsets
-
-
 def test_a_model_without_learned_positions_says_so(tmp_path):
     folder = tiny_roberta.write_dictionary(tmp_path)
     flags = ("--relative-attention", "c2p", "--no-absolute-positions", "--max-relative-positions", "128")

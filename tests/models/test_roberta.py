@@ -13,11 +13,6 @@ from tests.models.tiny_roberta import PAD, SIZES, build, parse, sentences, write
 WIDE = ["--window-size", "64", "--pooled-layers", "none", "--global-tokens", "0"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_dictionary(tmp_path_factory.mktemp("data"))
-
-
 @pytest.mark.parametrize(
     ("arch", "layers", "width", "pooled"),
     [

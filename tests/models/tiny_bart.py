@@ -11,10 +11,11 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 USER_DIR = str(Path(__file__).parents[2] / "fairseq_poolingformer")
-SIZES = [
+ENCODER = [
     *("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-attention-heads", "4"),
-    *("--decoder-attention-heads", "4", "--encoder-layers", "3", "--decoder-layers", "2"),
+    *("--encoder-layers", "3"),
 ]
+SIZES = [*ENCODER, "--decoder-attention-heads", "4", "--decoder-layers", "2"]
 
 
 def write_data_folder(
@@ -37,16 +38,16 @@ def write_data_folder(
     return folder
 
 
-def parse(folder: Path, *flags: str, arch: str = "poolingformer_bart_tiny"):
+def parse(folder: Path, *flags: str, arch: str = "poolingformer_bart_tiny", task: str = "long_summarization"):
     """The parsed training options."""
     parser = options.get_training_parser()
-    arguments = [str(folder), "--user-dir", USER_DIR, "--task", "long_summarization", "--arch", arch, "--cpu", *flags]
+    arguments = [str(folder), "--user-dir", USER_DIR, "--task", task, "--arch", arch, "--cpu", *flags]
     return options.parse_args_and_arch(parser, arguments)
 
 
-def build(folder: Path, *flags: str, arch: str = "poolingformer_bart_tiny", seed: int = 0):
+def build(folder: Path, *flags: str, seed: int = 0, **named: str):
     """``(task, model)``, the model random, in float32 and eval mode."""
-    args = parse(folder, *flags, arch=arch)
+    args = parse(folder, *flags, **named)
     task = tasks.setup_task(args)
     torch.manual_seed(seed)
     model = task.build_model(args)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import torch
-from fairseq import options, tasks
 from fairseq.data import Dictionary
 
-from tests.models.tiny_bart import USER_DIR
+from tests.models import tiny_bart
 
-SIZES = [
-    *("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-attention-heads", "4"),
-    *("--encoder-layers", "3"),
-]
 PAD, BOS, EOS = 1, 0, 2
+SIZES = tiny_bart.ENCODER
+parse = partial(tiny_bart.parse, arch="poolingformer_roberta_tiny", task="masked_lm")
+build = partial(tiny_bart.build, arch="poolingformer_roberta_tiny", task="masked_lm")
 
 
 def write_dictionary(folder: Path, num_words: int = 30) -> Path:
@@ -25,21 +24,6 @@ def write_dictionary(folder: Path, num_words: int = 30) -> Path:
         dictionary.add_symbol(f"w{number}")
     dictionary.save(str(folder / "dict.txt"))
     return folder
-
-
-def parse(folder: Path, *flags: str, arch: str = "poolingformer_roberta_tiny", task: str = "masked_lm"):
-    """The parsed training options."""
-    parser = options.get_training_parser()
-    arguments = [str(folder), "--user-dir", USER_DIR, "--task", task, "--arch", arch, "--cpu", *flags]
-    return options.parse_args_and_arch(parser, arguments)
-
-
-def build(folder: Path, *flags: str, arch: str = "poolingformer_roberta_tiny", seed: int = 0):
-    """``(task, model)``, the model random, in float32 and eval mode."""
-    args = parse(folder, *flags, arch=arch)
-    task = tasks.setup_task(args)
-    torch.manual_seed(seed)
-    return task, task.build_model(args).eval()
 
 
 def sentences(lengths: list[int], padded_to: int = 0, seed: int = 1) -> torch.Tensor:

@@ -20,9 +20,7 @@ from fairseq_poolingformer.attention import (
 from fairseq_poolingformer.attention.backends import reference, self_check
 from fairseq_poolingformer.attention.backends.block import backend as block
 from fairseq_poolingformer.attention.call import Call
-from fairseq_poolingformer.attention.dropout import KeepMask
 from tests.attention.calls import tensors
-from tests.other_device import OtherTensor, other_device
 
 
 def table(*shape, dtype=torch.float32):
@@ -284,40 +282,3 @@ def test_the_caller_notices_nothing(compiled, kind):
         assert BACKENDS["triton"].self_check(call_of(kind)) is None
     assert packed == []
     assert torch.equal(torch.random.get_rng_state(), state)
-
-
-def test_on_another_device(monkeypatch):
-    """Its tensors are made where the call's are."""
-    checked = self_check.difference
-
-    def there(run, call):
-        with other_device():  # which is a mode of one thread
-            return checked(run, call)
-
-    monkeypatch.setattr(self_check, "difference", there)
-    for kind in ("window", "global tokens", "dropout", "biases"):
-        call = call_of(kind)
-        masks = {"key_padding_mask": call.key_padding_mask, "global_mask": call.global_mask}
-        masks = {name: None if mask is None else OtherTensor(mask) for name, mask in masks.items()}
-        terms = [RelativePositionBias(OtherTensor(term.table)) for term in call.score_terms]
-        with other_device():
-            tensors = (OtherTensor(x) for x in (call.query, call.key, call.value))
-            call = Call.of(*tensors, window=call.window, score_terms=terms, dropout_p=call.dropout_p, **masks)
-
-            def run(call):
-                """No draws of the other device."""
-                return reference.run(call) if not call.dropout_p else dropped_by_index(call)
-
-            assert self_check.failure(run, call) is None
-            wrong = lambda call: 1.1 * run(call)  # noqa: E731
-            assert "failed on meta" in self_check.failure(wrong, call)
-
-
-def dropped_by_index(call):
-    """The reference with a mask of its own that needs no random numbers."""
-    keys = call.key.size(2)
-    place = torch.arange(call.query.size(2) * keys, device=call.query.device).view(-1, keys)
-    kept = (place * 7919 % 10 < 7).to(call.query.dtype)
-    one_hot = torch.eye(keys, dtype=call.query.dtype, device=call.query.device).expand(2, call.key.size(1), -1, -1)
-    weights = reference.run(replace(call, value=one_hot, dropout_p=0.0))
-    return (weights * kept / KeepMask(0.3, 0).keep) @ call.value

@@ -160,25 +160,6 @@ def test_bytes_of_bart_larges_windows_do_not_depend_on_the_length(size):
         assert in_threads(size, lambda ranks, rows=rows: run(ranks, rows)) == expected
 
 
-@pytest.mark.parametrize("num_globals", [0, 2])
-def test_a_backward_pass_sends_back_what_came(num_globals):
-    layer = TwoLevelAttention(C, H, window=Window(8), pooled_window=Window(32), pooling=Pooling(5, 4)).double()
-
-    def run(ranks):
-        mask = torch.arange(40)[None] < (num_globals if ranks.rank == 0 else 0)
-        shard = Shard.of(1, 40, ranks=ranks, global_mask=mask)
-        sent, got = ranks.sent, ranks.got
-        out = layer(torch.randn(1, 40, C, dtype=torch.float64, requires_grad=True), shard=shard)
-        forward = ranks.sent - sent, ranks.got - got
-        out.sum().backward()
-        return forward, (ranks.sent - sent - forward[0], ranks.got - got - forward[1])
-
-    sizes = {"window": 8, "pooled_window": 32, "num_globals": num_globals}
-    for rank, (forward, backward) in enumerate(in_threads(3, run)):
-        assert forward[1] == layer_bytes(rank, 3, C, H, **sizes)
-        assert backward == forward[::-1]
-
-
 def test_the_documents_table_of_volumes():
     """BART-large's encoder in bfloat16: the most that one of eight processes gets, in MiB."""
     large = {"channels": 1024, "heads": 16, "window": 128, "num_globals": 1, "itemsize": 2, "wide": 4}
