@@ -174,14 +174,6 @@ class LongMaskedLMConfig(OneDictionaryConfig):
     )
 
 
-def _repeated_names(distances: str, texts: list[bytes]) -> RepeatedNames:
-    """The names that --mask-names chooses."""
-    nearest, _, farthest = distances.partition("-")
-    if not (nearest.isdecimal() and farthest.isdecimal()):
-        raise ValueError(f"--mask-names must be two distances in tokens, such as 129-512; got {distances!r}")
-    return RepeatedNames(texts, int(nearest), int(farthest))
-
-
 @register_task("long_masked_lm", dataclass=LongMaskedLMConfig)
 class LongMaskedLMTask(OneDictionaryTask):
     """Masked language modeling on blocks ``<s> … </s>`` of whole documents (Longformer §5, thesis §3.2).
@@ -210,6 +202,14 @@ class LongMaskedLMTask(OneDictionaryTask):
         self.mask_idx = dictionary.add_symbol("<mask>")
         texts += [b""] * (len(dictionary) - len(texts))
         texts[self.mask_idx] = b""  # some tokenizers have this symbol
+        names = None
+        if cfg.mask_names:
+            nearest, _, farthest = cfg.mask_names.partition("-")
+            if not (nearest.isdecimal() and farthest.isdecimal()):
+                raise ValueError(
+                    f"--mask-names must be two distances in tokens, such as 129-512; got {cfg.mask_names!r}"
+                )
+            names = RepeatedNames(texts, int(nearest), int(farthest))
         self.masking = Masking(
             SymbolTable.of(texts),
             self.mask_idx,
@@ -217,7 +217,7 @@ class LongMaskedLMTask(OneDictionaryTask):
             cfg.leave_unmasked_prob,
             cfg.random_token_prob,
             cfg.mask_whole_words,
-            cfg.mask_names and _repeated_names(cfg.mask_names, texts),
+            names,
             cfg.mask_names_share,
         )
 
@@ -268,7 +268,14 @@ class LongMaskedLMTask(OneDictionaryTask):
             min_tokens=self.cfg.min_block_tokens,
             pack=self.cfg.document_blocks == "pack",
         )
-        self._log_blocks(split, len(documents), blocks)
+        sizes = blocks.sizes
+        logger.info(
+            "%s: %d blocks of %d documents: %d tokens; median %d, %d blocks of the full %d; %d documents cut, "
+            "%d of their last blocks share with the block before; %d documents empty",
+            *(split, len(blocks), len(documents), sizes.sum(), np.median(sizes) if len(sizes) else 0),
+            *((sizes == self.block_tokens).sum(), self.block_tokens),
+            *(blocks.num_cut, blocks.num_evened, blocks.num_empty),
+        )
         self.datasets[split] = MaskedLMDataset(
             documents,
             blocks,
@@ -276,14 +283,4 @@ class LongMaskedLMTask(OneDictionaryTask):
             self.dictionary,
             seed=self.cfg.seed if is_training else VALIDATION_SEED,
             shuffle=is_training,
-        )
-
-    def _log_blocks(self, split: str, num_documents: int, blocks: DocumentBlocks) -> None:
-        sizes = blocks.sizes
-        logger.info(
-            "%s: %d blocks of %d documents: %d tokens; median %d, %d blocks of the full %d; %d documents cut, "
-            "%d of their last blocks share with the block before; %d documents empty",
-            *(split, len(blocks), num_documents, sizes.sum(), np.median(sizes) if len(sizes) else 0),
-            *((sizes == self.block_tokens).sum(), self.block_tokens),
-            *(blocks.num_cut, blocks.num_evened, blocks.num_empty),
         )

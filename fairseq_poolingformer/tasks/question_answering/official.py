@@ -307,11 +307,7 @@ def _check_yes_no(answer: str, spans_name: str, spans: tuple[Span, ...]) -> None
 
 
 def write_predictions(path: str | Path, kind: str, predictions: Iterable[Prediction]) -> int:
-    """Write an official file, one prediction a line in both formats; return their number.
-
-    The file gets its name when it is complete; ``.gz`` at its end compresses it (the official scripts read plain
-    files). A generator of predictions keeps one of them in memory at a time.
-    """
+    """Write an official file, one prediction a line in both formats, as they come; return their number."""
     head, between, tail = {NATURAL_QUESTIONS: ('{"predictions": [\n', ",\n", "\n]}\n"), TYDIQA: ("", "\n", "\n")}[kind]
     count = 0
     with whole_text_file(path) as file:

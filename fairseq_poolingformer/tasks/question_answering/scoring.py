@@ -248,10 +248,7 @@ class PrecisionRecallCurve:
     """Figures at each threshold, that is, at each score that occurs.
 
     Precision is credit over predicted answers, recall is credit over gold answers; each is 0 where it divides by 0.
-    Answers of equal score are given together.
-
-    The order of the outcomes changes the last bit only: credits are added in that order. All attributes are (m,)
-    float64; ``threshold`` descends, and no two are equal.
+    Answers of equal score are given together. All attributes are (m,) float64; ``threshold`` descends.
     """
 
     def __init__(self, outcomes: Outcomes) -> None:

@@ -149,15 +149,9 @@ def rouge_scores(
     return scores
 
 
-def mean_f1(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    *,
-    stemmer: bool = True,
-    sentence_split: str = "rule",
-) -> dict[str, float]:
+def mean_f1(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """The mean F1 × 100 of each ROUGE type without intervals, 0 for no pairs; all else as :func:`rouge_scores`."""
-    scores = rouge_scores(hypotheses, references, stemmer=stemmer, sentence_split=sentence_split)
+    scores = rouge_scores(hypotheses, references)
     return {name: 100 * float(rows[:, 2].mean()) if len(rows) else 0.0 for name, rows in scores.items()}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Optional
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -164,7 +164,6 @@ class RougeScorer(BaseScorer):
     A shard of ``--num-shards`` scores its own examples; ``poolingformer-score shard*.out`` scores all of them.
     """
 
-    settings: ClassVar[dict[str, Any]] = {"stemmer": True, "sentence_split": "rule"}
     without_reference = 0
 
     def reset(self) -> None:
@@ -179,14 +178,14 @@ class RougeScorer(BaseScorer):
 
     def score(self) -> float:
         """Mean F1 × 100 of ROUGE-1, -2 and -Lsum averaged, one number to choose a checkpoint by; 0 without examples."""
-        f1 = mean_f1(self.pred, self.ref, **self.settings)
+        f1 = mean_f1(self.pred, self.ref)
         return (f1["rouge1"] + f1["rouge2"] + f1["rougeLsum"]) / 3
 
     def result_string(self) -> str:
         if not self.pred:
             return "ROUGE of 0 examples: nothing to score"
-        estimates = bootstrap(rouge_scores(self.pred, self.ref, **self.settings))
-        text = describe(estimates, examples=len(self.pred), **self.settings)
+        estimates = bootstrap(rouge_scores(self.pred, self.ref))
+        text = describe(estimates, examples=len(self.pred), stemmer=True, sentence_split="rule")
         missing = f"\n{self.without_reference} documents have no reference and are left out"
         return text + missing * bool(self.without_reference)
 

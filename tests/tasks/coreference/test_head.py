@@ -12,7 +12,6 @@ from fairseq_poolingformer.tasks.coreference.head import (
     CoreferenceHead,
     candidate_spans,
     keep_spans,
-    link_clusters,
     marginal_loss,
 )
 from tests.tasks.coreference import naive_coreference
@@ -31,11 +30,6 @@ def test_spans_are_kept_by_score_unless_they_cross_a_better_one():
             if len(kept) < limit and not any(crosses(spans[number].tolist(), spans[other].tolist()) for other in kept):
                 kept.append(number)
         assert keep_spans(spans, scores, limit).tolist() == sorted(kept)
-
-
-def test_links_make_entities_of_two_and_more():
-    spans = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6)]
-    assert link_clusters(spans, [-1, -1, 0, 1, 2, -1]) == [[(0, 1), (2, 3), (4, 5)], [(1, 2), (3, 4)]]
 
 
 def test_entities_that_share_a_mention_become_one():

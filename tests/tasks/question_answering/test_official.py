@@ -20,9 +20,7 @@ from fairseq_poolingformer.tasks.question_answering.official import (
     read_predictions,
     write_predictions,
 )
-from fairseq_poolingformer.tasks.question_answering.scoring import pair_report, score_tydiqa
 
-REAL = Path(__file__).parents[4] / "shared" / "data"
 NULL = {"start_byte": -1, "end_byte": -1, "start_token": -1, "end_token": -1}
 NATURAL_QUESTIONS = {
     "example_id": 5,
@@ -126,22 +124,6 @@ def test_damaged_files_are_named(tmp_path):
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ValueError, match="damaged gzip file after line"):
         read_gold([path])
-
-
-def test_answers_of_an_annotator_of_real_data():
-    """Of the eleven examples three have two passages or more and three two minimal answers or more."""
-    if not REAL.is_dir():
-        pytest.skip("needs the shared data")
-    gold = read_gold([REAL / "tydiqa" / "tiny_dev.jsonl.gz"])[1]
-    predictions = {}
-    for key, example in gold.items():
-        answers = next((one for one in example.annotations if one.passage_answer_index >= 0), example.annotations[0])
-        predictions[key] = TydiqaPrediction(
-            key, example.language, answers.passage_answer_index, 1.0, answers.minimal_answer, 1.0, answers.yes_no_answer
-        )
-    report = pair_report(score_tydiqa(gold, predictions))
-    assert (report.long.gold, report.long.predicted, report.short.gold, report.short.predicted) == (3, 6, 3, 6)
-    assert (report.long.best.f1, report.short.best.f1) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
 
 
 def test_predictions_that_contradict_themselves():

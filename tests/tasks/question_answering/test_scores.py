@@ -70,13 +70,6 @@ def test_natural_questions(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gold.jsonl.gz", "predictions.json", "report.json"]
 
 
-def test_thresholds_may_be_any_negative_numbers(tmp_path, capsys):
-    files = write_set(tmp_path, [_gold(1), _gold(2)], [_prediction(1, score=-0.5), _prediction(2, score=-2e-4)])
-    for thresholds, recall in ((("-1e-3", "-inf"), (50, 100)), (("-.6", "-2.5e-4"), (100, 50)), ((-0.1, 3), (50, 0))):
-        status, out, _ = run(capsys, "--gold", files[0], "--predictions", files[1], "--thresholds", *thresholds)
-        assert (status, [float(row[12]) for row in _cells(out, "all examples")]) == (0, list(recall))
-
-
 def test_ids_of_two_types_are_explained(tmp_path, capsys):
     files = write_set(tmp_path, [_gold(1)], [{**_prediction(), "example_id": "1"}])
     status, _, err = run(capsys, "--gold", files[0], "--predictions", files[1])

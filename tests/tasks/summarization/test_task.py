@@ -281,14 +281,6 @@ class Namespace5:
     beam, max_len_a, max_len_b, lenpen, nbest = 5, 0, 15, 2.0, 5
 
 
-def test_alignments_are_refused_in_words(folder):
-    task, model = build(folder, *SIZES)
-    options = Namespace5()
-    options.print_alignment = "hard"
-    with pytest.raises(ValueError, match=r"--print-alignment: .* poolingformer-show CHECKPOINT FILE"):
-        task.build_generator([model], options)
-
-
 def test_a_prefix_that_does_not_count_is_refused():
     with pytest.raises(ValueError, match="--ignore-prefix-size does not go with --context-parallel-size"):
         share_targets(SimpleNamespace(ignore_prefix_size=1), None, PAD)
