@@ -18,12 +18,12 @@ TRAINED = {"random_position_offsets": True}
 DROPOUT = {**TRAINED, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.3}
 SUMMARIES = {**TRAINED, "dropout": 0.0, "attention_dropout": 0.3}
 CASES = {  # what model_and_batch takes, settings of a training, and tokens of the batch
-    "masked LM": (("families", "roberta", "ForMaskedLM"), None, 20),
-    "questions": (("modernbert", "modernbert", "ForQuestionAnswering"), {}, 20),
-    "summaries": (("seq2seq", "bart", "ForConditionalGeneration"), SUMMARIES, 20),
-    "dropout": (("families", "roberta", "ForMaskedLM"), DROPOUT, 20),
-    "fewer tokens than ranks": (("families", "bert", "ForMaskedLM"), None, 3),
-    "fewer tokens, rotary": (("modernbert", "modernbert", "ForSequenceClassification"), None, 2),
+    "masked LM": (("roberta", "ForMaskedLM"), None, 20),
+    "questions": (("modernbert", "ForQuestionAnswering"), {}, 20),
+    "summaries": (("bart", "ForConditionalGeneration"), SUMMARIES, 20),
+    "dropout": (("roberta", "ForMaskedLM"), DROPOUT, 20),
+    "fewer tokens than ranks": (("bert", "ForMaskedLM"), None, 3),
+    "fewer tokens, rotary": (("modernbert", "ForSequenceClassification"), None, 2),
 }
 
 

@@ -9,24 +9,11 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGeneration
 from fairseq_poolingformer.weights import files
+from tests.huggingface.tiny_models import LEVELS, WIDE, enlarge
 from tests.models import tiny_huggingface
 from tests.tasks.summarization.test_beams import BEAM, LIMIT, as_fairseq, their_search
 from tests.weights.conftest import run
 from tests.weights.test_bart import assert_agree, fairseq_outputs, load_fairseq
-
-LEVELS = {"window_size": "3", "pooled_window_size": "8", "pooled_layers": "1-2"}
-WIDE = {"window_size": "64", "pooled_layers": "none"}
-# one softmax over the tokens of a narrow window and pools of single tokens, which is full attention, too
-MERGED = {"window_size": "2", "pooled_window_size": "all", "pool_merge": "softmax", "pool_stride": 1}
-
-
-def enlarge(model, part):
-    """Make the parameters of this part large enough to be missed."""
-    torch.manual_seed(5)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if part in name:
-                parameter.add_(torch.randn_like(parameter) * 0.3)
 
 
 def make(path, **settings):
@@ -132,27 +119,6 @@ def test_gradients_of_the_loss_are_fairseqs(pair):
     torch.testing.assert_close(theirs.model.shared.weight.grad[: len(own)], own, rtol=1e-4, atol=1e-6)
 
 
-def test_embeddings_in_place_of_ids(pair):
-    _, theirs = pair
-    source, target = tiny_huggingface.batch(length=40)
-    embedded, inputs = theirs.get_input_embeddings()(source), {"attention_mask": source.ne(1).long()}
-    with torch.no_grad():
-        found = theirs(inputs_embeds=embedded, decoder_input_ids=target, **inputs).logits
-    torch.testing.assert_close(found, outputs(theirs, source, target)[1], rtol=0, atol=1e-6)
-
-
-def test_padding_on_the_left_is_moved(pair):
-    _, theirs = pair
-    source, target = tiny_huggingface.batch(length=40)
-    expected, logits = outputs(theirs, source, target)
-    lengths = source.ne(1).sum(1).tolist()
-    left = torch.stack([row.roll(-n) for row, n in zip(source, lengths, strict=True)])
-    states, same = outputs(theirs, left, target)
-    torch.testing.assert_close(same, logits, rtol=0, atol=1e-6)
-    for row, n in enumerate(lengths):
-        torch.testing.assert_close(states[row, -n:], expected[row, :n], rtol=0, atol=1e-6)
-
-
 def test_global_attention_mask(pair):
     ours, theirs = pair
     source, target = tiny_huggingface.batch(length=40)
@@ -163,11 +129,6 @@ def test_global_attention_mask(pair):
         expected = ours.encoder(source, global_mask=mask)["encoder_out"][0].transpose(0, 1)
     states, _ = outputs(theirs, source, target, global_attention_mask=mask.long())
     torch.testing.assert_close(states[source.ne(1)], expected[source.ne(1)], rtol=0, atol=1e-5)
-    lengths = source.ne(1).sum(1).tolist()
-    left = torch.stack([row.roll(-n) for row, n in zip(source, lengths, strict=True)])
-    moved = torch.stack([row.roll(-n) for row, n in zip(mask, lengths, strict=True)])
-    again, _ = outputs(theirs, left, target, global_attention_mask=moved.long())
-    torch.testing.assert_close(again[0, -lengths[0] :], expected[0, : lengths[0]], rtol=0, atol=1e-5)
 
 
 def test_five_beams_write_what_fairseq_writes(made, pair):

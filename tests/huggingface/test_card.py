@@ -16,7 +16,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaModel,
     card,
 )
-from tests.huggingface.test_bart import LEVELS, WIDE
+from tests.huggingface.tiny_models import LEVELS, WIDE
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
 

@@ -7,8 +7,9 @@ from transformers import AutoModelForMaskedLM
 
 from fairseq_poolingformer.huggingface import PoolingformerRobertaConfig, PoolingformerRobertaForMaskedLM
 from fairseq_poolingformer.weights import files
-from tests.huggingface.test_bart import enlarge, run
+from tests.huggingface.tiny_models import enlarge
 from tests.models import tiny_huggingface
+from tests.weights.conftest import run
 from tests.weights.test_roberta import assert_agree, batch, globals_at, load
 
 LEVELS = {

@@ -11,7 +11,6 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, ModernBertConfig, ModernBertModel, PreTrainedTokenizerFast
 
-from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
     PoolingformerModernBertModel,
@@ -19,7 +18,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaModel,
     embed_passages,
 )
-from tests.huggingface import test_families, test_modernbert
+from tests.huggingface.tiny_models import ours, short
 from tests.models import tiny_huggingface
 
 LEVELS = {"window_size": "3", "pooled_window_size": "8", "pooled_layers": "1-2", "pooled_init": "copy"}
@@ -201,25 +200,22 @@ def test_cross_encoders_and_embedders_open_the_folders(kind, tmp_path):
     """The three lines, from_short and save_pretrained, make folders that sentence-transformers opens at full length."""
     library = pytest.importorskip("sentence_transformers")
     losses = pytest.importorskip("sentence_transformers.cross_encoder.losses")
-    tests = test_modernbert if kind == "modernbert" else test_families
-    short = test_modernbert.short_model() if tests is test_modernbert else test_families.short(kind).float()
-    short.save_pretrained(tmp_path / "short")
+    short(kind).float().save_pretrained(tmp_path / "short")
     words = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", *"abcdefgh"]
     backend = Tokenizer(WordLevel({word: row for row, word in enumerate(words)}, "[UNK]"))
     backend.pre_tokenizer = Whitespace()
     names = {name: f"[{name[:3].upper()}]" for name in ("cls_token", "sep_token", "unk_token", "pad_token")}
     PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=30, **names).save_pretrained(tmp_path / "short")
-    start = f"Poolingformer{'ModernBert' if kind == 'modernbert' else test_families.CONFIGS[kind][2]}"
     settings = {"max_position_embeddings": 300, "window_size": "3", "pooled_window_size": "8"}
     longest = 298 if kind in ("roberta", "mpnet") else 300
 
-    model = getattr(huggingface, f"{start}Model").from_short(tmp_path / "short", **settings)
+    model = ours(kind, "Model").from_short(tmp_path / "short", **settings)
     model.save_pretrained(tmp_path / "long")
     embedder = library.SentenceTransformer(str(tmp_path / "long"), device="cpu")
     assert (embedder.max_seq_length, type(embedder[0].auto_model)) == (longest, type(model))
     assert (embedder.encode("a b " * 140 + "c") != embedder.encode("a b " * 140 + "d")).any()
 
-    classifier = getattr(huggingface, f"{start}ForSequenceClassification")
+    classifier = ours(kind, "ForSequenceClassification")
     classifier.from_short(tmp_path / "short", num_labels=1, **settings).save_pretrained(tmp_path / "classifier")
     encoder = library.CrossEncoder(str(tmp_path / "classifier"), device="cpu")
     assert encoder.max_seq_length == longest

@@ -26,8 +26,10 @@ from fairseq_poolingformer.huggingface import (
 from fairseq_poolingformer.settings import DEFAULTS
 from fairseq_poolingformer.weights.convert import to_fairseq
 from fairseq_poolingformer.weights.files import read_config, read_huggingface_weights
-from tests.huggingface.test_bart import WIDE, outputs, run
+from tests.huggingface.test_bart import outputs
+from tests.huggingface.tiny_models import WIDE
 from tests.models import tiny_huggingface
+from tests.weights.conftest import run
 from tests.weights.test_roberta import batch, globals_at
 
 

@@ -17,21 +17,18 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.modernbert import modeling_modernbert
 
 from fairseq_poolingformer import huggingface
-from fairseq_poolingformer.attention import recorded_weights
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.huggingface import (
     PoolingformerModernBertConfig,
-    PoolingformerModernBertForMaskedLM,
     PoolingformerModernBertForMultipleChoice,
-    PoolingformerModernBertForQuestionAnswering,
     PoolingformerModernBertForSequenceClassification,
     PoolingformerModernBertModel,
 )
 from fairseq_poolingformer.show import look
 from fairseq_poolingformer.show.looks import ONE, TWO
 from tests.attention.test_modules import expected_output
-from tests.huggingface.test_bart import MERGED
 from tests.huggingface.test_tools import Encoder, dynamic
+from tests.huggingface.tiny_models import MERGED
 from tests.weights.conftest import run
 
 ROWS, WINDOW, LENGTHS = 60, 5, (40, 23, 9)
@@ -78,58 +75,6 @@ def doubles(monkeypatch):
         return tuple(x * cos + modeling_modernbert.rotate_half(x) * sin for x in (q, k))
 
     monkeypatch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotated)
-
-
-def gradients(output, model, real):
-    """The gradients of the parameters by their names, q, k and v in one as in ``Wqkv``."""
-    tensors = [x for x in output.values() if isinstance(x, torch.Tensor)]
-    sum((x[real] if x.shape[:2] == real.shape else x).square().mean() for x in tensors).backward()
-    found = {name: p.grad for name, p in model.named_parameters()}
-    for name in [name for name in found if ".q_proj." in name]:
-        parts = [found.pop(name.replace(".q_proj.", f".{letter}_proj.")) for letter in "qkv"]
-        found[name.replace("q_proj", "Wqkv")] = torch.cat(parts)
-    return {name.replace("out_proj", "Wo"): grad for name, grad in found.items()}
-
-
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize(
-    ("changes", "padded"),
-    [
-        ({}, "right"),
-        ({"classifier_pooling": "mean", "attention_bias": True, "mlp_bias": True, "norm_bias": True}, "left"),
-        ({"layer_types": ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]}, "none"),
-    ],
-)
-def test_it_is_modernbert_where_windows_are_wide(head, changes, padded, doubles):
-    """Outputs, the loss and gradients; windows of local layers end inside of these rows."""
-    short = short_model(head, **changes).double()
-    long = own_class(head).from_short(short, max_position_embeddings=200, **WIDE)
-    assert long.config.max_position_embeddings == 200
-    tokens, mask = batch((40, 40, 40) if padded == "none" else LENGTHS, left=padded == "left")
-    inputs = {"input_ids": tokens, "attention_mask": mask}
-    if padded == "left":  # where transformers counts padding too, and has other angles up to float32's rounding
-        inputs["position_ids"] = torch.arange(40).expand_as(tokens)
-    real = mask.bool()
-    labels = {
-        "ForMaskedLM": {"labels": tokens.where(real, -100)},
-        "ForTokenClassification": {"labels": (tokens % 2).where(real, -100)},
-        "ForSequenceClassification": {"labels": tokens[:, -1] % 2},
-        "ForQuestionAnswering": {"start_positions": tokens[:, 0] % 9, "end_positions": tokens[:, 1] % 9},
-        "ForMultipleChoice": {"labels": torch.tensor([2])},
-    }.get(head, {})
-    if (head, padded) == ("ForQuestionAnswering", "left"):
-        labels = {}  # its softmax is over padding too
-    if head == "ForMultipleChoice":
-        inputs = {name: x[None] for name, x in inputs.items()}
-    expected, found = (model(**inputs, **labels) for model in (short, long))
-    for name, value in expected.items():
-        at = real if value.shape[:2] == real.shape else ...
-        torch.testing.assert_close(found[name][at], value[at], rtol=0, atol=1e-12)
-    theirs, ours = gradients(expected, short, real), gradients(found, long, real)
-    assert theirs.keys() == ours.keys()
-    for name, gradient in theirs.items():
-        assert gradient.any() or "Identity" in name
-        torch.testing.assert_close(ours[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
 
 
 @torch.no_grad()
@@ -236,30 +181,6 @@ def test_padding_and_holes_are_as_if_they_were_not_there():
     found = model(wide, attention_mask=wide_mask).last_hidden_state
     torch.testing.assert_close(found[0, places], alone[0], rtol=0, atol=1e-10)
     torch.testing.assert_close(found[1, 6:], alone[0], rtol=0, atol=1e-10)
-
-
-@torch.no_grad()
-def test_backends_agree(doubles):
-    tokens, mask = batch()
-    found = {}
-    for backend in ("block", "reference"):
-        model = two_levels(attention_backend=backend, pool_stride=3).double()
-        found[backend] = model(tokens, attention_mask=mask).last_hidden_state[mask.bool()]
-    torch.testing.assert_close(found["block"], found["reference"], rtol=0, atol=1e-10)
-
-
-@torch.no_grad()
-def test_attentions_are_both_levels_weights():
-    model, (tokens, mask) = two_levels("ForMaskedLM"), batch()
-    output = model(tokens, attention_mask=mask, output_attentions=True, output_hidden_states=True)
-    assert torch.equal(output.logits, model(tokens, attention_mask=mask).logits)
-    assert [weights.level_two is not None for weights in output.attentions] == [True, False, False, True, False]
-    assert len(output.hidden_states) == 6
-    assert output.attentions[0].level_one.to_global.size(3) == 3
-    assert output.attentions[1].level_one.to_global.size(3) == 0
-    with recorded_weights(model) as found:
-        model(tokens, attention_mask=mask)
-    torch.testing.assert_close(tuple(found.values()), output.attentions, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -454,13 +375,3 @@ def test_sentence_transformers_opens_the_folder(tmp_path):
     (found,) = embedder.encode(["word"], convert_to_tensor=True)
     state = AutoModel.from_pretrained(tmp_path).eval()(torch.tensor([[4]])).last_hidden_state
     torch.testing.assert_close(found, state.mean(1)[0], rtol=0, atol=1e-5)
-
-
-def test_every_part_is_built_once(monkeypatch):
-    built, plain = [], modeling_modernbert.ModernBertEmbeddings.__init__
-    monkeypatch.setattr(
-        modeling_modernbert.ModernBertEmbeddings, "__init__", lambda self, *a: (built.append(1), plain(self, *a))[1]
-    )
-    for cls in (PoolingformerModernBertForMaskedLM, PoolingformerModernBertForQuestionAnswering):
-        cls(PoolingformerModernBertConfig(**SIZES))
-    assert len(built) == 2

@@ -14,27 +14,16 @@ import torch
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.huggingface import context_parallel
 from tests.attention.sharding.ranks import in_threads
-from tests.huggingface import parallel_processes, test_families, test_modernbert, test_seq2seq_families
-from tests.huggingface.test_bart import LEVELS
+from tests.huggingface import parallel_processes
+from tests.huggingface.tiny_models import CONFIGS, LEVELS, inputs, ours, short
 
-CASES = [("families", kind, head) for kind in test_families.CONFIGS for head in test_families.HEADS]
-CASES += [("modernbert", "modernbert", head) for head in test_modernbert.HEADS]
-CASES += [("seq2seq", kind, head) for kind, row in test_seq2seq_families.CONFIGS.items() for head in row[3]]
-SOURCES = {"families": test_families, "seq2seq": test_seq2seq_families}
+CASES = [(kind, head) for kind, (_, heads) in CONFIGS.items() if kind != "modernbert-other" for head in heads]
 
 
-def model_and_batch(source, kind, head, left=False, **changes):
+def model_and_batch(kind, head, left=False, **changes):
     """A model with two levels in float64, and a batch with labels and padding."""
-    settings = {**LEVELS, "max_position_embeddings": 62, **changes}
-    if source == "modernbert":
-        model = test_modernbert.own_class(head).from_short(test_modernbert.short_model(head), **settings)
-        given = test_families.inputs("roberta", head, left)
-        given.pop("token_type_ids")
-    else:
-        tests = SOURCES[source]
-        model = tests.ours(kind, head).from_short(tests.short(kind, head), **settings)
-        given = tests.inputs(kind, head, left) if source == "families" else tests.inputs(head)
-    return model.double(), given
+    model = ours(kind, head).from_short(short(kind, head), **{**LEVELS, "max_position_embeddings": 62, **changes})
+    return model.double(), inputs(kind, head, left)
 
 
 def results(model, given, ranks=None, **division):
@@ -79,9 +68,9 @@ def assert_same(expected, found, real):
     assert len(grads) > 20
 
 
-@pytest.mark.parametrize(("source", "kind", "head"), CASES)
-def test_ranks_compute_what_one_process_does(source, kind, head):
-    model, given = model_and_batch(source, kind, head)
+@pytest.mark.parametrize(("kind", "head"), CASES)
+def test_ranks_compute_what_one_process_does(kind, head):
+    model, given = model_and_batch(kind, head)
     real = given["attention_mask"].flatten(0, -2).bool()
     expected = whole(model, given)
     size = 2 if "t5" in kind else 2 + len(kind + head) % 2  # T5's norms are in float32: a third of a loss is rounded
@@ -91,7 +80,7 @@ def test_ranks_compute_what_one_process_does(source, kind, head):
 
 @pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForQuestionAnswering"])
 def test_padding_on_the_left_chosen_global_tokens_and_hidden_states(head):
-    model, given = model_and_batch("families", "bert", head, left=True)
+    model, given = model_and_batch("bert", head, left=True)
     real = given["attention_mask"].bool()
     given["global_attention_mask"] = (torch.arange(20) % 7 == 6).expand(4, -1).long()
     given["output_hidden_states"] = head == "Model"
@@ -111,14 +100,14 @@ def test_rope_types_know_the_whole_length(rope):
     own = {"rope_type": rope, "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 14}
     own |= {"short_factor": [1.0] * 6, "long_factor": [3.0] * 6} if rope == "longrope" else {}
     parameters = {"full_attention": own, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
-    model, given = model_and_batch("modernbert", "modernbert", "ForTokenClassification", rope_parameters=parameters)
+    model, given = model_and_batch("modernbert", "ForTokenClassification", rope_parameters=parameters)
     expected = whole(model, given)
     assert_same(expected, in_threads(2, lambda ranks: results(model, given, ranks)), given["attention_mask"].bool())
 
 
 @torch.no_grad()
 def test_summaries_are_those_of_one_process():
-    model, given = model_and_batch("seq2seq", "bart", "ForConditionalGeneration")
+    model, given = model_and_batch("bart", "ForConditionalGeneration")
     inputs = {name: given[name] for name in ("input_ids", "attention_mask")}
 
     def generate(ranks):
@@ -132,7 +121,7 @@ def test_summaries_are_those_of_one_process():
 
 
 def test_what_cannot_be_divided_is_refused_and_the_model_stays_as_it_was():
-    model, given = model_and_batch("families", "bert", "ForQuestionAnswering")
+    model, given = model_and_batch("bert", "ForQuestionAnswering")
     with pytest.raises(ValueError, match="attention weights are on no rank"), context_parallel(model):
         model(**given, output_attentions=True)
     with pytest.raises(ValueError, match="leave out return_dict=False"), context_parallel(model):
@@ -177,7 +166,7 @@ def test_an_optimizer_step_of_processes_is_that_of_one(folder, name):
 def test_the_documents_recipe():
     text = (Path(__file__).parents[2] / "docs/huggingface.md").read_text(encoding="utf-8")
     (recipe,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "context_parallel" in block)
-    model, batch = model_and_batch("families", "bert", "ForMaskedLM")
+    model, batch = model_and_batch("bert", "ForMaskedLM")
     expected = whole(model, batch)[1]
     exec(recipe, {"huggingface": huggingface, "model": model, "batch": batch, "group": None})
     for name, grad in expected.items():

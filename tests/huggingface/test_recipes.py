@@ -25,9 +25,10 @@ from fairseq_poolingformer.huggingface import (
 )
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.weights import files
-from tests.huggingface.test_bart import make, run
+from tests.huggingface.test_bart import make
 from tests.huggingface.test_tools import bart
 from tests.models import tiny_huggingface
+from tests.weights.conftest import run
 from tests.weights.test_roberta import batch
 
 ROOT = Path(__file__).parents[2]

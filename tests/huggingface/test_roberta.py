@@ -14,13 +14,12 @@ from transformers import (
 
 from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaForMaskedLM,
-    PoolingformerRobertaForQuestionAnswering,
     PoolingformerRobertaForSequenceClassification,
-    PoolingformerRobertaModel,
 )
 from fairseq_poolingformer.weights import files
-from tests.huggingface.test_bart import LEVELS, WIDE, enlarge, run
+from tests.huggingface.tiny_models import LEVELS, enlarge
 from tests.models import tiny_huggingface
+from tests.weights.conftest import run
 from tests.weights.test_roberta import assert_agree, batch, globals_at, load
 
 
@@ -79,42 +78,6 @@ def test_weights_go_to_transformers_and_back_bit_for_bit(made, tmp_path):
     model.double()
     assert own.keys() == state.keys()
     assert all(torch.equal(own[name].float(), state[name]) for name in own)
-
-
-@pytest.mark.parametrize(
-    ("cls", "labels"),
-    [
-        (PoolingformerRobertaModel, {}),
-        (PoolingformerRobertaForMaskedLM, {"labels": batch()}),
-        (
-            PoolingformerRobertaForQuestionAnswering,
-            {"start_positions": torch.tensor([1, 2, 3]), "end_positions": torch.tensor([4, 4, 4])},
-        ),
-        (PoolingformerRobertaForSequenceClassification, {"labels": torch.tensor([0, 1, 1])}),
-    ],
-)
-def test_from_short_computes_what_the_short_model_computes(cls, labels):
-    """From ids and from embeddings, with types and positions of the user's own, and padding on the left."""
-    sizes = {"max_position_embeddings": 24, "type_vocab_size": 2}
-    short = tiny_huggingface.model("roberta", cls.short_classes["roberta"], **sizes)
-    long = cls.from_short(short, max_position_embeddings=60, **WIDE)
-    tokens = batch()
-    mask, places = tokens.ne(1).long(), torch.arange(tokens.size(1)).expand_as(tokens)
-    embedded = short.get_input_embeddings()(tokens)
-    own = {"inputs_embeds": embedded, "token_type_ids": tokens % 2, "position_ids": 23 - places}
-    for inputs in ({"input_ids": tokens}, own):
-        with torch.no_grad():
-            theirs = short(**inputs, attention_mask=mask, **labels)
-            ours = long(**inputs, attention_mask=mask, **labels)
-        for name, value in ours.items():
-            real = tokens.ne(1) if value.shape[:2] == tokens.shape else ...
-            torch.testing.assert_close(value[real], theirs[name][real], rtol=0, atol=1e-5)
-        assert ("loss" in ours) == bool(labels)
-    if cls is PoolingformerRobertaForSequenceClassification:
-        left = {name: torch.stack([row.roll(-int(n), 0) for row, n in zip(x, mask.sum(1), strict=True)])
-                for name, x in {**own, "attention_mask": mask}.items()}  # fmt: skip
-        torch.testing.assert_close(long(**left, **labels).loss, ours.loss, rtol=0, atol=1e-5)
-    assert long.config.max_position_embeddings == 60
 
 
 def test_from_short_makes_a_classifier_as_wide_as_asked(tmp_path):

@@ -17,7 +17,8 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaModel,
 )
-from tests.huggingface.test_bart import LEVELS, outputs
+from tests.huggingface.test_bart import outputs
+from tests.huggingface.tiny_models import LEVELS
 from tests.models import tiny_huggingface
 from tests.weights.test_roberta import batch
 

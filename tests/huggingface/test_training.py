@@ -4,13 +4,17 @@ import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 from transformers.models.bart.modeling_bart import BartDecoder, BartEncoder
+from transformers.models.modernbert.modeling_modernbert import ModernBertEmbeddings
 from transformers.models.roberta.modeling_roberta import RobertaEncoder
 
 from fairseq_poolingformer.huggingface import (
+    PoolingformerBartConfig,
     PoolingformerBartForConditionalGeneration,
+    PoolingformerBartModel,
     PoolingformerMBartForConditionalGeneration,
     PoolingformerModernBertForMaskedLM,
     PoolingformerModernBertForSequenceClassification,
+    PoolingformerRobertaConfig,
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaForQuestionAnswering,
     PoolingformerRobertaForSequenceClassification,
@@ -150,7 +154,11 @@ def test_a_decoder_is_refused(setting):
 
 @pytest.mark.parametrize(
     ("model_class", "parts"),
-    [(PoolingformerBartForConditionalGeneration, (BartEncoder, BartDecoder)), (MODELS[2], (RobertaEncoder,))],
+    [
+        (MODELS[0], (BartEncoder, BartDecoder)),
+        (MODELS[2], (RobertaEncoder,)),
+        *((model_class, (ModernBertEmbeddings,)) for model_class in MODELS[5:]),
+    ],
 )
 def test_every_part_is_built_once(monkeypatch, model_class, parts):
     built = []
@@ -195,3 +203,16 @@ def test_peft_adapts_both_levels_where_nobody_names_modules(model_class, method)
     example = {name: value[None] for name, value in rows(model_class)[1].items()}
     model(**example).loss.backward()
     assert any(p.grad is not None and p.grad.any() for name, p in model.named_parameters() if "pooled_v_proj" in name)
+
+
+def test_every_layer_has_the_dropout_of_its_configuration():
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 8}
+    dropout = {"attention_probs_dropout_prob": 0.3, "hidden_dropout_prob": 0.2}
+    config = PoolingformerRobertaConfig(vocab_size=9, pooled_layers="1", relative_attention="c2p", **sizes, **dropout)
+    for layer in PoolingformerRobertaModel(config).encoder.layer:
+        attention = layer.attention.self
+        assert (attention.dropout, attention.relative_projections.dropout.p) == (0.3, 0.2)
+    sizes = {"d_model": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 8}
+    layers = {"encoder_layers": 2, "decoder_layers": 1, "decoder_ffn_dim": 8, "pooled_layers": "1"}
+    config = PoolingformerBartConfig(vocab_size=9, attention_dropout=0.4, **sizes, **layers)
+    assert [layer.self_attn.dropout for layer in PoolingformerBartModel(config).encoder.layers] == [0.4, 0.4]

@@ -23,7 +23,7 @@ from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.weights import ConversionError, files
 from fairseq_poolingformer.weights.convert import to_fairseq, to_huggingface
 from fairseq_poolingformer.weights.sentencepiece_model import LANGUAGES
-from tests.huggingface.test_bart import enlarge
+from tests.huggingface.tiny_models import enlarge
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
 from tests.weights.test_bart import assert_agree, fairseq_outputs, huggingface_outputs, load_fairseq
