@@ -63,9 +63,7 @@ def test_test_documents_without_a_reference_are_counted(tmp_path):
 
 def test_the_reason_reaches_the_user(tmp_path):
     path = write(tmp_path / "data.jsonl", [{"text": " " * (n < 3) or f"t {n}", "label": n % 2} for n in range(20)])
-    with pytest.raises(
-        ValueError, match=r"3 of 20 records of train cannot be used, first .*line 1: empty document: text"
-    ):
+    with pytest.raises(ValueError, match=r"3 of 20 records of train cannot be used, first .*line 1: empty document"):
         read(path)
     assert sum(map(len, read(path, max_reject_fraction=0.2).splits.values())) == 17
 

@@ -67,12 +67,8 @@ def test_labels(classified, files, roberta, tmp_path):
     other = tmp_path / "other"
     finetune(*reviews(files, roberta, other))
     last = max((folder / "training/short/checkpoints").iterdir(), key=lambda path: int(path.name.partition("-")[2]))
-    for inside in (
-        "training/short/test.predictions.jsonl",
-        "model.safetensors",
-        f"training/short/checkpoints/{last.name}/model.safetensors",
-    ):
-        assert (folder / inside).read_bytes() == (other / inside).read_bytes(), inside
+    for inside in ("test.predictions.jsonl", "model/model.safetensors", f"checkpoints/{last.name}/model.safetensors"):
+        assert (last.parents[1] / inside).read_bytes() == (other / "training/short" / inside).read_bytes(), inside
 
 
 @pytest.mark.slow
@@ -97,12 +93,9 @@ def test_a_finished_job_is_left_as_it_is_and_another_one_refused(classified, fil
     output = finetune(*reviews(files, roberta, folder))
     assert "accuracy" in output
     assert "epoch" not in output
-    assert "learning_rate was 0.001, is 0.5" in finetune(
-        *reviews(files, roberta, folder), "--learning_rate", 0.5, status=1
-    )
-    assert f"was begun with MODEL {roberta}, not with {bart}" in finetune(
-        bart, *reviews(files, roberta, folder)[1:], status=1
-    )
+    words = reviews(files, roberta, folder)
+    assert "learning_rate was 0.001, is 0.5" in finetune(*words, "--learning_rate", 0.5, status=1)
+    assert f"was begun with MODEL {roberta}, not with {bart}" in finetune(bart, *words[1:], status=1)
     before = (files / "reviews.csv").read_text()
     try:
         (files / "reviews.csv").write_text(before + "\nbaban good,pos")
@@ -119,7 +112,7 @@ def test_plain_generation_writes_the_summaries_that_were_scored(files, bart, tmp
         flags = ("--max_steps", 3, "--generation_num_beams", 2, "--generation_max_length", 9, "--length", 64)
         output = finetune(model, files / "pairs.jsonl", "--output-folder", folder, *flags)
         assert "rougeLsum" in output
-        assert re.search(r"first 4 words +100\.00|first 4 words", output)
+        assert "first 4 words" in output
         from fairseq_poolingformer.huggingface import summarize
 
         found = {
@@ -134,24 +127,11 @@ def test_plain_generation_writes_the_summaries_that_were_scored(files, bart, tmp
 @pytest.mark.slow
 def test_systems_in_one_table(files, roberta, tmp_path):
     """Questions, some without an answer, by the model in its own length, one window, and two levels."""
-    output = finetune(
-        roberta,
-        files / "squad.json",
-        "--output-folder",
-        tmp_path / "run",
-        "--max_steps",
-        2,
-        "--compare",
-        "short,window,long",
-    )
+    flags = ("--output-folder", tmp_path / "run", "--max_steps", 2, "--compare", "short,window,long")
+    output = finetune(roberta, files / "squad.json", *flags)
     table = output[output.index("test, 2 examples") :].splitlines()
-    assert [line.split("  ")[0] for line in table[1:6]] == [
-        "short",
-        "window",
-        "long",
-        "never an answer",
-        "TF-IDF, nearest sentence",
-    ]
+    names = [line.split("  ")[0] for line in table[1:6]]
+    assert names == ["short", "window", "long", "never an answer", "TF-IDF, nearest sentence"]
     assert "no answer above a probability of" in output
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert "no_answer_threshold" in config
@@ -160,9 +140,8 @@ def test_systems_in_one_table(files, roberta, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["names", "several", "amounts"])
 def test_labels_of_words_several_labels_and_amounts(files, roberta, tmp_path, name):
-    output = finetune(
-        roberta, files / f"{name}.jsonl", "--output-folder", tmp_path / "run", "--max_steps", 2, "--keep-short"
-    )
+    flags = ("--output-folder", tmp_path / "run", "--max_steps", 2, "--keep-short")
+    output = finetune(roberta, files / f"{name}.jsonl", *flags)
     figure = {"names": "recall", "several": "macro_f1", "amounts": "spearman"}[name]
     assert figure in output
     kind = {"names": "RobertaForTokenClassification"}.get(name, "RobertaForSequenceClassification")
