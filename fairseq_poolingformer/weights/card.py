@@ -42,17 +42,11 @@ LEVEL_TWO = {name: meaning for name, meaning in MEANINGS.items() if name not in 
 
 @dataclass(frozen=True)
 class Training:
-    """The facts of its training that a checkpoint holds; None where it lacks one.
+    """The facts of its training that a checkpoint holds; None where it lacks one."""
 
-    Attributes:
-        updates: number of updates.
-        metric: name of the value by which the best checkpoint is chosen.
-        value: that value on the validation data.
-    """
-
-    updates: int | None = None
-    metric: str | None = None
-    value: float | None = None
+    updates: int | None = None  # their number
+    metric: str | None = None  # name of the value by which the best checkpoint is chosen
+    value: float | None = None  # that value on the validation data
 
     @classmethod
     def of(cls, checkpoint: Mapping[str, Any]) -> Training:

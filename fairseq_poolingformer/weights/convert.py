@@ -41,17 +41,11 @@ LEVEL_TWO = ".self_attn.pooled_"  # in the name of every parameter of the second
 
 @dataclass(frozen=True)
 class Converted:
-    """The result of a conversion.
+    """The result of a conversion."""
 
-    Attributes:
-        settings: fairseq's settings (names and values of its ``args``), or Hugging Face's ``config.json``.
-        state: the parameters under their new names, in their own dtype.
-        notes: sentences that tell a person what was dropped or filled in.
-    """
-
-    settings: Settings
-    state: State
-    notes: list[str]
+    settings: Settings  # fairseq's (names and values of its args), or Hugging Face's config.json
+    state: State  # the parameters under their new names, in their own dtype
+    notes: list[str]  # sentences that tell a person what was dropped or filled in
 
 
 def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_heads: bool = False) -> Converted:

@@ -16,35 +16,23 @@ OWN_ARCHS = ("poolingformer_", "led_", "longformer_")  # the other architectures
 
 @dataclass(frozen=True)
 class SharedSettings:
-    """The settings that mean the same in ``config.json`` and in a fairseq checkpoint, or have one possible value.
+    """The settings that mean the same in ``config.json`` and in a fairseq checkpoint, or have one possible value."""
 
-    Attributes:
-        theirs, ours: what Hugging Face and fairseq call such models, for messages.
-        sizes: Hugging Face's setting -> fairseq's; a ``config.json`` has them all.
-        rates: Hugging Face's setting -> fairseq's, and the value where there is none.
-        lengths: fairseq's setting of a number of positions -> Hugging Face's, how many more that one counts, and its
-            value where there is none; None where a ``config.json`` has it.
-        fixed: fairseq's setting -> the only value that Hugging Face's models can have.
-        their_fixed: Hugging Face's setting -> the only value that fairseq's models can have.
-        forgotten: the same of settings that today's ``config.json`` has no more, or has by default.
-        written: what else a ``config.json`` that is written has.
-        refusals: what these models lack of ``kinds`` -> the sentence that says so, with a place for the value.
-        absent: Hugging Face's setting -> its value where ``config.json`` has none, if that is another than the fixed.
-        absent_here: the same of fairseq's settings.
-    """
-
-    theirs: str
-    ours: str
-    sizes: Mapping[str, str]
-    rates: Mapping[str, tuple[str, float]]
+    theirs: str  # what Hugging Face calls such models, for messages
+    ours: str  # what fairseq calls them
+    sizes: Mapping[str, str]  # Hugging Face's setting -> fairseq's; a config.json has them all
+    rates: Mapping[str, tuple[str, float]]  # Hugging Face's -> fairseq's, and the value where there is none
+    # fairseq's number of positions -> Hugging Face's, how many more that one counts, the value where there is none
     lengths: Mapping[str, tuple[str, int, int | None]]
-    fixed: Settings
-    their_fixed: Settings
-    forgotten: Settings
-    written: Settings
+    fixed: Settings  # fairseq's setting -> the only value that Hugging Face's models can have
+    their_fixed: Settings  # Hugging Face's setting -> the only value that fairseq's models can have
+    forgotten: Settings  # the same of settings that today's config.json has no more, or has by default
+    written: Settings  # what else a config.json that is written has
+    # what these models lack of `kinds` -> the sentence that says so, with a place for the value
     refusals: Mapping[str, str]
+    # Hugging Face's setting -> its value where config.json has none, if that is another than the fixed
     absent: Settings = field(default_factory=dict)
-    absent_here: Settings = field(default_factory=dict)
+    absent_here: Settings = field(default_factory=dict)  # the same of fairseq's settings
 
     def read(self, config: Settings) -> Settings:
         """Return fairseq's settings."""
@@ -96,66 +84,45 @@ class Family:
     """One Hugging Face model family: its names and settings, and what fairseq stores elsewhere.
 
     To add a family, make one of these values, list it in :mod:`.convert`, and its names in :mod:`.names`.
-
-    Attributes:
-        model_type: ``model_type`` of its ``config.json``, and a key of ``NAMES``.
-        architecture: the class that ``config.json`` names on the way back.
-        prefix: the start of the parameters' names in a Hugging Face model with a head, with its dot.
-        shared: the settings that both sides have.
-        huggingface_tied: groups of names of one parameter, the token embedding first; the first name of a group is the
-            one that is written.
-        fairseq_tied: fairseq's names of the token embedding; its checkpoints have all of them.
-        position_tables: fairseq position table -> the setting that says how many positions it has, the encoder's first.
-        arch: fairseq architecture with the same computation, without its ``_base`` or ``_large``.
-        poolingformer_arch: this package's architecture that also takes the weights, likewise; "" where ``arch`` is one.
-        arch_sizes: "base", "large" -> the sizes of these architectures.
-        arch_defaults: other settings of these architectures that may differ between models.
-        pooled_layers: "base", "large" -> the layers with level two in ``poolingformer_arch``.
-        task: the task that checkpoints name.
-        dictionaries: names under which fairseq's tasks look for the dictionary.
-        kinds: what its attention may have beside one level, as :func:`~.names.parameters` takes it.
-        offset_rows: its tables of positions have the rows before position 0, as fairseq's do.
-        read_more: ``config.json``, shared settings -> more; raises ConversionError for what fairseq cannot express.
-        write_more: settings -> more of ``config.json``; raises ConversionError for what the family cannot express.
-        absorb: settings, Hugging Face state -> notes; removes the parameters that only Hugging Face has.
-        complete: settings, Hugging Face state -> notes; adds the parameters that only Hugging Face has.
-        modernize: fairseq state; renames the parameters of older checkpoints in place.
-        buffers: fairseq buffers that Hugging Face lacks, with the value they always have.
-        zero: Hugging Face parameters that fairseq has no place for and that must be zero.
-        heads: first parts of the names of Hugging Face heads that the pretrained model lacks.
-        unprefixed: first parts of the names that Hugging Face writes without ``prefix``.
-        read_vocabulary: token -> row of a GPT-2 BPE tokenizer, to fairseq's names and rows of the special tokens.
-        write_vocabulary: the reverse.
-        special_tokens: fairseq's name -> Hugging Face's of the special tokens that differ.
     """
 
-    model_type: str
-    architecture: str
-    prefix: str
+    model_type: str  # of its config.json, and a key of NAMES
+    architecture: str  # the class that config.json names on the way back
+    prefix: str  # of the parameters' names in a Hugging Face model with a head, with its dot
     shared: SharedSettings
+    # names of one parameter, the token embedding first; the first is written
     huggingface_tied: tuple[tuple[str, ...], ...]
-    fairseq_tied: tuple[str, ...]
+    fairseq_tied: tuple[str, ...]  # fairseq's names of the token embedding; its checkpoints have all of them
+    # fairseq position table -> the setting of its number of positions, the encoder's first
     position_tables: Mapping[str, str]
-    arch: str
-    poolingformer_arch: str
-    arch_sizes: Mapping[str, Mapping[str, int]]
-    arch_defaults: Mapping[str, Any]
-    pooled_layers: Mapping[str, str]
-    task: str
-    dictionaries: tuple[str, ...]
-    kinds: Collection[str] = ()
-    offset_rows: bool = True
+    arch: str  # fairseq architecture with the same computation, without its _base or _large
+    poolingformer_arch: str  # this package's that also takes the weights; empty where `arch` is one
+    arch_sizes: Mapping[str, Mapping[str, int]]  # base, large -> the sizes of these architectures
+    arch_defaults: Mapping[str, Any]  # other settings of these architectures that may differ between models
+    pooled_layers: Mapping[str, str]  # base, large -> the layers with level two in `poolingformer_arch`
+    task: str  # that checkpoints name
+    dictionaries: tuple[str, ...]  # names under which fairseq's tasks look for the dictionary
+    kinds: Collection[str] = ()  # what its attention may have beside one level, as names.parameters takes it
+    offset_rows: bool = True  # its tables of positions have the rows before position 0, as fairseq's do
+    # config.json, shared settings -> more; refuses what fairseq cannot express
     read_more: Callable[[Settings, Settings], Settings] = lambda config, settings: {}
+    # settings -> more of config.json; refuses what the family cannot express
     write_more: Callable[[Settings], Settings] = lambda settings: {}
+    # settings, Hugging Face state -> notes; removes the parameters that only Hugging Face has
     absorb: Callable[[Settings, State], list[str]] = lambda settings, state: []
+    # settings, Hugging Face state -> notes; adds the parameters that only Hugging Face has
     complete: Callable[[Settings, State], list[str]] = lambda settings, state: []
+    # renames the parameters of older fairseq checkpoints in place
     modernize: Callable[[State], None] = lambda state: None
+    # fairseq buffers that Hugging Face lacks, with the value they always have
     buffers: Mapping[str, float] = field(default_factory=dict)
-    zero: tuple[str, ...] = ()
-    heads: tuple[str, ...] = ()
-    unprefixed: tuple[str, ...] = ()
+    zero: tuple[str, ...] = ()  # Hugging Face parameters that fairseq has no place for and that must be zero
+    heads: tuple[str, ...] = ()  # first parts of the names of heads that the pretrained model lacks
+    unprefixed: tuple[str, ...] = ()  # first parts of the names that Hugging Face writes without `prefix`
+    # token -> row, to fairseq's special tokens
     read_vocabulary: Callable[[dict[str, int]], dict[str, int]] = lambda vocab: vocab
-    write_vocabulary: Callable[[dict[str, int]], dict[str, int]] = lambda vocab: vocab
+    write_vocabulary: Callable[[dict[str, int]], dict[str, int]] = lambda vocab: vocab  # the reverse
+    # fairseq's name -> Hugging Face's, where they differ
     special_tokens: Mapping[str, str] = field(default_factory=dict)
 
     @property

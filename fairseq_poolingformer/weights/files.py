@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from fairseq_poolingformer.checkpoints import OPTIMIZER, CheckpointError, load, read, recorded_folder
 from fairseq_poolingformer.text.atomic_write import (
     SUFFIX,
+    atomic_write,
     disk_errors,
     remove_left,
     require_writable,
@@ -111,20 +112,11 @@ def read_json(path: Path) -> Any:
     """Return the contents of a JSON file."""
     text = read_text(path)
     try:
-        return json.loads(text, object_pairs_hook=_without_duplicates)
+        return json.loads(text)
     except RecursionError:
         raise ConversionError(f"{path} is not readable as JSON: it is nested too deeply") from None
     except ValueError as error:
         raise ConversionError(f"{path} is not readable as JSON: {error}") from error
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
-        raise ValueError(f"{twice[:100]!r} is there twice")
-    return found
 
 
 def write_json(path: Path, contents: Any) -> None:
@@ -277,4 +269,5 @@ def write_checkpoint(path: Path, settings: Settings, state: State) -> None:
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}, "val_loss": None},
         "task_state": state_of_task,
     }
-    torch.save(checkpoint, path)
+    with atomic_write(Path(path)) as unfinished:  # a state that was read from this path may lie in its memory
+        torch.save(checkpoint, unfinished)

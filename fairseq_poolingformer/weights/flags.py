@@ -24,18 +24,12 @@ WINDOW = int(DEFAULTS["window_size"])
 
 @dataclass(frozen=True)
 class Recipe:
-    """One of README's ways to train.
+    """One of README's ways to train."""
 
-    Attributes:
-        purpose: the words for it in the line above the command.
-        data: the corpus of poolingformer-preprocess that makes such a data folder.
-        task, training: flags of the command before and after those of the model.
-    """
-
-    purpose: str
-    data: str
-    task: str
-    training: str
+    purpose: str  # the words for it in the line above the command
+    data: str  # the corpus of poolingformer-preprocess that makes such a data folder
+    task: str  # flags of the command before those of the model
+    training: str  # and after them
 
 
 SUMMARIZATION = Recipe(

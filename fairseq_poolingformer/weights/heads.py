@@ -19,21 +19,13 @@ FAMILIES = (OWN_FAMILY, "roberta", "xlm-roberta", "longformer")  # the model_typ
 
 @dataclass(frozen=True)
 class Head:
-    """A task's head.
+    """A task's head."""
 
-    Attributes:
-        task: fairseq's ``--task``; the names of the parameters begin with ``TASK_head.``.
-        end: the end of the name of transformers' class.
-        parts: beginnings of fairseq's names, after ``TASK_head.`` -> those of transformers'.
-        options: options of the task that ``config.json`` keeps, where a checkpoint has them.
-        labels: whether the rows of ``out_proj.weight`` are labels that have names.
-    """
-
-    task: str
-    end: str
-    parts: Mapping[str, str]
-    options: tuple[str, ...] = ()
-    labels: bool = False
+    task: str  # fairseq's --task; the names of the parameters begin with TASK_head.
+    end: str  # the end of the name of transformers' class
+    parts: Mapping[str, str]  # beginnings of fairseq's names, after TASK_head. -> those of transformers'
+    options: tuple[str, ...] = ()  # options of the task that config.json keeps, where a checkpoint has them
+    labels: bool = False  # whether the rows of out_proj.weight are labels that have names
 
     @property
     def prefix(self) -> str:

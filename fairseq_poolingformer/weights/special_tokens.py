@@ -15,7 +15,6 @@ logger = logging.getLogger(__name__)
 NAMES = "mark_names"  # in a state dict: the special tokens of the last rows, in UTF-8, a line each
 TABLES = ("embed_tokens.weight", "lm_head.weight", "lm_head.bias")  # whose last rows are those of special tokens
 MASK = "<mask>"  # of a masked language model, before them
-UNNAMED = MARKS[:7]  # of checkpoints from before there were names
 
 
 def encode_names(tokens: Sequence[str]) -> Tensor:
@@ -37,11 +36,7 @@ def match_special_tokens(own: dict[str, Tensor], state: dict[str, Tensor]) -> No
     tokens = decode_names(own[NAMES]) if NAMES in own else ()
     tables = [name for name in state if name in own and name.endswith(TABLES)]
     words = {name: len(own[name]) - len(tokens) for name in tables}  # rows of other symbols
-    if NAMES in state:
-        trained = decode_names(state.pop(NAMES))
-    else:
-        has_unnamed = tokens and all(len(state[name]) == words[name] + len(UNNAMED) for name in tables)
-        trained = UNNAMED if has_unnamed else ()
+    trained = decode_names(state.pop(NAMES)) if NAMES in state else ()
     if NAMES in own:
         state[NAMES] = own[NAMES].clone()
     same_width = all(own[name].shape[1:] == state[name].shape[1:] for name in tables)

@@ -13,7 +13,7 @@ from tests.huggingface.tiny_models import LEVELS, WIDE, enlarge
 from tests.models import tiny_huggingface
 from tests.tasks.summarization.test_beams import BEAM, LIMIT, as_fairseq, their_search
 from tests.weights.conftest import run
-from tests.weights.test_bart import assert_agree, fairseq_outputs, load_fairseq
+from tests.weights.seq2seq import assert_agree, fairseq_outputs, load_fairseq
 
 
 def make(path, **settings):

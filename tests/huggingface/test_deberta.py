@@ -10,7 +10,7 @@ from fairseq_poolingformer.weights import files
 from tests.huggingface.tiny_models import enlarge
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
-from tests.weights.test_roberta import assert_agree, batch, globals_at, load
+from tests.weights.encoders import assert_agree, batch, globals_at, load
 
 LEVELS = {
     "window_size": "3",

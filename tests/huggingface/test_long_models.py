@@ -30,7 +30,7 @@ from tests.huggingface.test_bart import outputs
 from tests.huggingface.tiny_models import WIDE
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
-from tests.weights.test_roberta import batch, globals_at
+from tests.weights.encoders import batch, globals_at
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ from tests.huggingface.test_bart import make
 from tests.huggingface.test_tools import bart
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
-from tests.weights.test_roberta import batch
+from tests.weights.encoders import batch
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "huggingface.md"

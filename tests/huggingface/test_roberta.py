@@ -20,7 +20,7 @@ from fairseq_poolingformer.weights import files
 from tests.huggingface.tiny_models import LEVELS, enlarge
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
-from tests.weights.test_roberta import assert_agree, batch, globals_at, load
+from tests.weights.encoders import assert_agree, batch, globals_at, load
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from fairseq_poolingformer.huggingface import (
 from tests.huggingface.test_bart import outputs
 from tests.huggingface.tiny_models import LEVELS
 from tests.models import tiny_huggingface
-from tests.weights.test_roberta import batch
+from tests.weights.encoders import batch
 
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "out_proj", *(f"pooled_{letter}_proj" for letter in "qkv")]
 

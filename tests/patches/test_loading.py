@@ -4,7 +4,6 @@ import sys
 
 import pytest
 from fairseq import checkpoint_utils, options
-from fairseq.trainer import Trainer
 
 from tests.patches.helpers import (
     TRANSLATION,
@@ -12,7 +11,6 @@ from tests.patches.helpers import (
     generate,
     parse,
     train,
-    unpatched,
 )
 
 
@@ -48,12 +46,6 @@ def test_missing_checkpoint_stops(corpus, tmp_path, arguments):
     with pytest.raises(FileNotFoundError, match="--restore-file"):
         train(corpus, tmp_path, "--max-update", 1, *arguments)
     assert not (tmp_path / "checkpoint_last.pt").exists()
-
-
-def test_missing_checkpoint_trains_from_scratch_without_the_patch(corpus, tmp_path, monkeypatch):
-    unpatched(monkeypatch, Trainer, "load_checkpoint")
-    state = train(corpus, tmp_path, "--max-update", 1, "--restore-file", "absent.pt")
-    assert state["optimizer_history"][-1]["num_updates"] == 1
 
 
 def test_restore_and_finetune_keep_their_meaning(corpus, tmp_path):

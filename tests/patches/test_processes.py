@@ -74,13 +74,6 @@ def test_torchrun_environment_is_read(started, torchrun):
     assert distributed.device_id == 0
 
 
-@pytest.mark.skipif(torch.cuda.device_count() > 1, reason="fairseq alone sees several GPUs")
-def test_fairseq_alone_trains_once_per_process(started, torchrun):
-    """0.12.2 does look at the environment, but then asks for nccl."""
-    distributed = started(patched=False)
-    assert distributed.distributed_world_size == 1 or distributed.distributed_backend == "nccl"
-
-
 def test_a_world_size_given_as_well_is_no_matter(started, torchrun):
     assert started("--distributed-world-size", "2").distributed_world_size == 2
     assert started("--distributed-world-size", "2", path="a.pt").distributed_world_size == 2
@@ -119,12 +112,6 @@ def test_processes_that_nothing_would_start(started, method):
     """With an init method fairseq alone trains nothing and exits with 0."""
     with pytest.raises(ValueError, match="torchrun"):
         started("--distributed-world-size", "2", *method)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="fairseq alone starts a process per GPU")
-def test_fairseq_alone_trains_nothing_on_a_cpu(started):
-    with pytest.raises(ValueError, match="not enough values"):  # main was never called
-        started("--distributed-world-size", "2", "--distributed-init-method", "tcp://localhost:1", patched=False)
 
 
 def test_processes_started_by_hand(started):

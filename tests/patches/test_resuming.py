@@ -8,19 +8,17 @@ from types import SimpleNamespace
 import fairseq_cli.train
 import numpy as np
 import pytest
-import torch
 from fairseq import options
 from fairseq.data import FairseqDataset
 from fairseq.data.iterators import EpochBatchIterator
 from omegaconf import OmegaConf
 
 import fairseq_poolingformer
-from fairseq_poolingformer import checkpoints as checkpoint_files
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.patches import CheckpointError, interruption
 from fairseq_poolingformer.patches.resuming import check
 from tests.models import tiny_bart
-from tests.patches.helpers import TRAINING, TRANSLATION, assert_same_parameters, parse, train, unpatched
+from tests.patches.helpers import TRAINING, TRANSLATION, assert_same_parameters, parse, train
 
 # ----- place in the epoch
 
@@ -78,15 +76,6 @@ def test_batches_that_do_not_divide_are_read_again_and_counted(caplog):
     rest = read([second, other])
     assert done[:4] + rest == read(iterators(1))
     assert "3 batches of this epoch have been read, of which 1 are read again" in caplog.text
-
-
-def test_fairseq_alone_reads_batches_twice(monkeypatch):
-    unpatched(monkeypatch, EpochBatchIterator, "load_state_dict")
-    first = iterators(2)
-    done = read(first, 3)
-    (second,) = iterators(1)
-    second.load_state_dict(first[0].state_dict())
-    assert len(set(done) & set(read([second]))) == 6
 
 
 def test_checkpoints_of_fairseq_load(caplog):
@@ -159,16 +148,6 @@ def test_patience_ends_a_training_where_it_would_have_ended(documents, tmp_path,
     assert parts["optimizer_history"][-1]["num_updates"] == updates
     assert_same_parameters(whole, parts, rtol=0, atol=0)
     assert "the training is finished: its last 3 validations were no better than" in caplog.text
-
-
-def test_an_older_checkpoint_is_continued(documents, tmp_path):
-    train_on_documents(documents, tmp_path, "--max-epoch", 2, "--patience", 9, *PLATEAU)
-    path = tmp_path / "checkpoint_last.pt"
-    state = checkpoint_files.read(path)
-    for name in ("early_stopping", "num_bad_epochs", "cooldown_counter"):
-        del state["extra_state"][name]
-    torch.save(state, path)
-    train_on_documents(documents, tmp_path, "--max-epoch", 3, "--patience", 9, *PLATEAU)
 
 
 @pytest.mark.parametrize("is_killed", [False, True])

@@ -23,7 +23,7 @@ from fairseq_poolingformer.patches import CheckpointError, saving, table
 from fairseq_poolingformer.patches.saving import replace_damaged, replace_missing, resume_from_newest_whole
 from fairseq_poolingformer.text import atomic_write
 from tests.models import tiny_bart
-from tests.patches.helpers import parse, train, unpatched
+from tests.patches.helpers import parse, train
 from tests.tasks.masked_lm import mlm_folder
 
 # ----- writing and replacing
@@ -57,20 +57,6 @@ def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, full_disk):
         save(path, 2.0, size=2**16)
     assert value(path) == 1.0
     assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
-
-
-def test_a_kill_while_writing_leaves_the_former_checkpoint(tmp_path, monkeypatch):
-    path = save(tmp_path / "x.pt", 1.0)
-
-    def killed(state, unfinished):
-        unfinished.write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(torch, "save", killed)
-    with pytest.raises(KeyboardInterrupt):
-        save(path, 2.0)
-    monkeypatch.undo()
-    assert value(path) == 1.0
 
 
 def test_a_copy_is_a_further_name_of_the_same_file(tmp_path):
@@ -125,19 +111,6 @@ def test_without_any_good_one_the_file_is_named(tmp_path):
     assert path.exists()
 
 
-def test_a_damaged_one_is_replaced_without_hard_links(tmp_path, monkeypatch):
-    def refused(*arguments):
-        raise PermissionError
-
-    save(tmp_path / "checkpoint1.pt", 1.0)
-    last = tmp_path / "checkpoint_last.pt"
-    last.write_bytes(b"PK half")
-    monkeypatch.setattr(os, "link", refused)
-    replace_damaged(last, "damaged")
-    assert value(last) == 1.0
-    assert (tmp_path / "checkpoint_last.pt.damaged").read_bytes() == b"PK half"
-
-
 def test_there_is_a_last_checkpoint_even_if_replacing_it_fails(tmp_path, monkeypatch):
     save(tmp_path / "checkpoint1.pt", 1.0)
     last = tmp_path / "checkpoint_last.pt"
@@ -188,13 +161,6 @@ def resume(folder, restore_file="checkpoint_last.pt", suffix=""):
         return error
 
 
-def test_a_good_one_is_left_alone(tmp_path):
-    save(tmp_path / "checkpoint1.pt", 1.0)
-    save(tmp_path / "checkpoint_last.pt", 2.0)
-    assert resume(tmp_path)["model"]["w"] == 2.0
-    assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "checkpoint_last.pt"]
-
-
 def test_a_training_continues_from_the_newest_good_one(corpus, tmp_path, caplog):
     flags = ["--save-interval-updates", 1, "--no-epoch-checkpoints", "--disable-validation"]
     train(corpus, tmp_path, "--max-update", 3, *flags)
@@ -242,13 +208,6 @@ def test_without_a_whole_one_nothing_begins_anew(tmp_path):
     assert "has other checkpoints" in str(resume(tmp_path, suffix="-shard0"))
 
 
-def test_only_the_last_checkpoint_is_replaced(tmp_path):
-    save(tmp_path / "checkpoint1.pt", 1.0)
-    (tmp_path / "pretrained.pt").write_bytes(b"PK\x03\x04 half")
-    assert "pretrained.pt is damaged" in str(resume(tmp_path, restore_file="pretrained.pt"))
-    assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "pretrained.pt"]
-
-
 def test_no_flipped_bit_of_the_archive_escapes(tmp_path):
     """Each kind of error that zipfile has for a bit of its headers, zlib's and encryption's among them, is a damage."""
     path = save(tmp_path / "x.pt", 1.0)
@@ -257,23 +216,6 @@ def test_no_flipped_bit_of_the_archive_escapes(tmp_path):
         for bit in (1, 8, 32):
             path.write_bytes(data[:position] + bytes([data[position] ^ bit]) + data[position + 1 :])
             assert damage(path) is None or isinstance(damage(path), str)
-
-
-def test_a_file_system_that_flushes_no_folders(tmp_path, monkeypatch):
-    flush = atomic_write._flush
-
-    def refused(path):
-        if path.is_dir():
-            raise OSError(errno.EINVAL, "Invalid argument")
-        flush(path)
-
-    monkeypatch.setattr(atomic_write, "_flush", refused)
-    assert value(save(tmp_path / "x.pt", 1.0)) == 1.0
-
-
-def test_without_a_save_directory_fairseq_decides():
-    cfg = SimpleNamespace(save_dir=None, restore_file="checkpoint_last.pt")
-    assert resume_from_newest_whole(lambda *given: given, cfg, "trainer") == (cfg, "trainer")
 
 
 # ----- state of all workers
@@ -304,17 +246,6 @@ def test_a_worker_that_writes_nothing_is_asked(no_save, asked):
     task = Task()
     save_on_second_worker(task, no_save=no_save)
     assert task.asked == asked
-
-
-def test_fairseq_alone_asks_the_first_worker_only(monkeypatch):
-    unpatched(monkeypatch, checkpoint_utils, "save_checkpoint")
-    task = Task()
-    save_on_second_worker(task)
-    assert task.asked == 0
-
-
-def test_other_tasks_are_left_alone():
-    save_on_second_worker(SimpleNamespace())
 
 
 # ----- dictionary and tokenizer

@@ -14,7 +14,7 @@ from pathlib import Path
 import fairseq
 import pytest
 import torch
-from fairseq import checkpoint_utils, criterions, file_utils, hub_utils, models, options, tasks, utils
+from fairseq import checkpoint_utils, criterions, file_utils, hub_utils, models, options, tasks
 from fairseq.criterions import CRITERION_REGISTRY, build_criterion
 from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
@@ -199,13 +199,6 @@ def test_options_that_do_not_fit_are_one_sentence(tmp_path, good, folder, change
     assert "\n" not in str(caught.value)
 
 
-def test_data_that_is_no_text_is_not_a_folder(tmp_path, good):
-    from fairseq_poolingformer.weights import files
-
-    files.write_checkpoint(tmp_path / "x.pt", {**good[0], "data": True}, good[1])
-    assert "data" not in files.read_training(tmp_path / "x.pt")[0]
-
-
 @pytest.mark.parametrize("sections", [True, False])
 def test_a_loss_that_refuses_a_way_of_training_is_built(good, sections):
     given = {**good[0], "criterion": "adaptive_loss", "ddp_backend": "pytorch_ddp"}
@@ -238,13 +231,6 @@ def test_literals_are_what_python_evaluates(text):
 def test_everything_else_is_refused(text):
     with pytest.raises(ConfigurationError, match=r"not a number, text, list or tuple"):
         literal(text)
-
-
-def test_fairseq_evaluates_literals_only():
-    assert utils.eval_str_list("[1, 2] * 2", type=int) == [1, 2, 1, 2]
-    assert literal([0.5]) == [0.5]
-    with pytest.raises(ConfigurationError):
-        utils.eval_str_list("print('run')")
 
 
 def test_every_eval_of_fairseq_is_replaced():

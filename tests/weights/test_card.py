@@ -10,7 +10,7 @@ from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.weights import card
 from fairseq_poolingformer.weights.card import Training, corpus_of, model_card
-from fairseq_poolingformer.weights.convert import FAMILIES, default_model_type
+from fairseq_poolingformer.weights.convert import FAMILIES
 from tests.models import tiny_huggingface
 
 
@@ -122,10 +122,6 @@ def test_the_first_corpus_that_can_be_read_counts(tmp_path):
             (tmp_path / name / "corpus.json").write_text(text, encoding="utf-8")
     assert corpus_of({"data": ":".join(str(tmp_path / name) for name in folders)}) == {"corpus": "a"}
     assert corpus_of({"data": str(tmp_path / "none")}) == corpus_of({}) == {}
-
-
-def test_the_reader_is_a_bart():
-    assert default_model_type({"arch": "poolingformer_demo", "pooled_layers": "3"}) == "poolingformer-bart"
 
 
 @pytest.mark.parametrize("value", [1e-05, 2.5e-05, -1e16, 0.0, 93.25])

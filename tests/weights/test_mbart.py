@@ -26,31 +26,11 @@ from fairseq_poolingformer.weights.sentencepiece_model import LANGUAGES
 from tests.huggingface.tiny_models import enlarge
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
-from tests.weights.test_bart import assert_agree, fairseq_outputs, huggingface_outputs, load_fairseq
+from tests.weights.seq2seq import assert_agree, fairseq_outputs, huggingface_outputs, load_fairseq
 from tests.weights.test_xlm_roberta import train
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ["The thing", "naïve ½ ﬁne — 東京 🙂\tand\n\nlines ", "  two  spaces", "", "x" * 300]
-
-
-@pytest.mark.parametrize("scaled", [False, True])
-def test_mbart_has_the_outputs_of_hugging_face_both_ways(tmp_path, scaled):
-    source_folder = tiny_huggingface.folder(tmp_path / "hf", "mbart", scale_embedding=scaled)
-    assert run("to-fairseq", source_folder, tmp_path / "fairseq") == 0
-    model, _ = load_fairseq(tmp_path / "fairseq" / "model.pt")
-    source, target = tiny_huggingface.batch()
-    theirs = tiny_huggingface.model("mbart", scale_embedding=scaled)
-    expected = huggingface_outputs(theirs, source, target)
-    assert_agree(fairseq_outputs(model, source, target), expected, source)
-    assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
-    back, info = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back", output_loading_info=True)
-    assert type(back) is MBartForConditionalGeneration
-    assert not any(value for value in info.values())
-    own, again = theirs.state_dict(), back.state_dict()
-    assert own.keys() == again.keys()
-    assert all(torch.equal(own[name], again[name]) for name in own)
-    assert_agree(huggingface_outputs(back.eval(), source, target), expected, source)
-    assert AutoTokenizer.from_pretrained(tmp_path / "back")("the thing")["input_ids"][0] == 0
 
 
 def test_flags_and_old_settings_say_pre_norm(tmp_path):

@@ -13,7 +13,6 @@ from fairseq_poolingformer.weights.convert import to_huggingface
 from fairseq_poolingformer.weights.files import write_checkpoint
 from fairseq_poolingformer.weights.special_tokens import (
     NAMES,
-    UNNAMED,
     decode_names,
     encode_names,
     match_special_tokens,
@@ -57,17 +56,13 @@ def test_sizes_that_marks_do_not_explain_stay_for_the_model_to_refuse():
     match_special_tokens(own, state)
     assert len(state["a.embed_tokens.weight"]) == 5
     assert decode_names(state[NAMES]) == ("[x]",)
-    unnamed = {"a.embed_tokens.weight": torch.zeros(4 + len(UNNAMED), 1)}
-    match_special_tokens({"a.embed_tokens.weight": torch.zeros(4, 1)}, unnamed)  # or words
-    assert len(unnamed["a.embed_tokens.weight"]) == 4 + len(UNNAMED)
 
 
-@pytest.mark.parametrize("has_names", [True, False])
 @pytest.mark.parametrize("before", [False, True])
-def test_a_checkpoint_from_before_a_mark_gives_the_same_logits(folder, tmp_path, monkeypatch, has_names, before):
+def test_a_checkpoint_from_before_a_mark_gives_the_same_logits(folder, tmp_path, monkeypatch, before):
     """In training, in prediction and converted; ``before``: the new mark stands before the others."""
     args, task, model = make(folder, "wikihop", *ENCODERS[0])
-    state = {name: value.clone() for name, value in model.state_dict().items() if has_names or name != NAMES}
+    state = {name: value.clone() for name, value in model.state_dict().items()}
     expected, path = logits(task, model), tmp_path / "model.pt"
     write_checkpoint(path, vars(args), state)
     flags = ["--path", str(path), "--device", "cpu", "--num-workers", "0", "--output"]
@@ -84,11 +79,8 @@ def test_a_checkpoint_from_before_a_mark_gives_the_same_logits(folder, tmp_path,
     converted = to_huggingface(vars(args), weights, drop_heads=True, model_type="longformer")
     assert not any(NAMES in name for name in converted.state)
     found, words = converted.state["longformer.embeddings.word_embeddings.weight"], len(weights[EMBEDDING]) - len(MARKS)
-    assert torch.equal(found, weights[EMBEDDING][:words] if has_names else weights[EMBEDDING])
-    assert (
-        any("left out the embeddings of the task's special tokens: [q], " in note for note in converted.notes)
-        == has_names
-    )
+    assert torch.equal(found, weights[EMBEDDING][:words])
+    assert any("left out the embeddings of the task's special tokens: [q], " in note for note in converted.notes)
 
 
 def test_a_mark_that_the_task_lacks_is_left_out_in_words(folder, monkeypatch, caplog):
