@@ -209,7 +209,7 @@ what it cannot do. The papers start from BART's weights: run_scripts/summarizati
 
 With documents of your own, in JSON, CSV or folders of texts, and any model of transformers, or demo for this one:
 
-  pip install '$root[finetune]'
+  pip install '${root}[finetune]'
   poolingformer finetune demo my-documents --output-folder my-run
   poolingformer summarize --checkpoint my-run paper.txt
 TEXT
