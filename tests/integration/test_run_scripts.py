@@ -202,7 +202,9 @@ def check_results(folder: Path, output: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("experiment", "python"), [("arxiv_4k", sys.executable), ("led_4k", PYTHON)])
+@pytest.mark.parametrize(
+    ("experiment", "python"), [("arxiv_4k", sys.executable), ("led_4k", PYTHON)], ids=["arxiv_4k", "led_4k"]
+)
 def test_every_kind_of_experiment_runs(experiment, python, bart, raw, tmp_path):
     """One with the Python that users have."""
     arguments = [f"python={python}", f"out={tmp_path}", f"raw={raw}", f"bart={bart}", *TINY]
