@@ -62,7 +62,7 @@ read_system() {
     attention+=(--pooled-window-size "$w2" --pool-type "$pool")
     keys="$((2 * w1 + 2 * w2 / 4)) keys"
   fi
-  [[ $more == - ]] || { IFS=, read -ra more <<<"$more" && attention+=("${more[@]}"); }
+  [[ $more == - ]] || { read -ra more <<<"$more" && attention+=("${more[@]}"); }
 }
 demo_windows=$(sed -n 's/.*"window_size": "\(.*\)".*/\1/p' "$demo/config.json")
 for system in "${all_systems[@]}"; do read_system "$system"; done
