@@ -153,10 +153,7 @@ def calls(device: str, dtype: torch.dtype, head_dim: int = HEAD_DIM) -> dict[str
 
 def machine(folder: Path) -> Iterator[str]:
     """The processor and every GPU, or that there is none, the memory, and the disk of a folder."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    yield f"cpu: {next(names, platform.machine())}, {torch.get_num_threads()} threads"
+    yield f"cpu: {processor()}, {torch.get_num_threads()} threads"
     for number in range(torch.cuda.device_count()):
         name, (major, minor) = torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number)
         free, total = torch.cuda.mem_get_info(number)
@@ -173,6 +170,13 @@ def machine(folder: Path) -> Iterator[str]:
         }
         yield f"memory: {kib['MemAvailable'] * 1024 / GIB:.1f} of {kib['MemTotal'] * 1024 / GIB:.1f} GiB free"
     yield f"disk of {folder.resolve()}: {shutil.disk_usage(folder).free / GIB:.1f} GiB free"
+
+
+def processor() -> str:
+    """The processor's name."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def fairseq() -> str:

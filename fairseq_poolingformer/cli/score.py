@@ -37,7 +37,7 @@ examples:
   poolingformer-score gen.out --gold data-bin/arxiv/test.summary.txt
   poolingformer-score --task question_answering predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz
   poolingformer-score --task document_classification predictions.jsonl --gold aclImdb/test
-  poolingformer-score --task squad predictions.json --gold dev-v2.0.json
+  poolingformer-score --task squad predictions.json --gold dev-v2.0.json --na-prob-file na_prob.json
   poolingformer-score --task scrolls/qmsum predictions.json --gold qmsum.zip
   poolingformer-score --task scrolls submission.csv --gold scrolls/*.zip
 """

@@ -14,6 +14,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
 from fairseq_poolingformer.checkpoints import load
+from fairseq_poolingformer.patches import processes
 from tests.models.tiny_bart import USER_DIR
 from tests.patches.helpers import TRAINING, in_processes, parse
 from tests.tasks.masked_lm.mlm_folder import random_texts
@@ -228,7 +229,7 @@ def test_commands_that_divide_nothing_say_so(command):
 
 
 @pytest.mark.parametrize(
-    ("flags", "processes", "message"),
+    ("flags", "world_size", "message"),
     [
         ([], 3, "--context-parallel-size 2 divides 3 processes into no whole number of groups"),
         ([], 1, "--context-parallel-size 2 divides 1 process into no whole number of groups"),
@@ -236,8 +237,8 @@ def test_commands_that_divide_nothing_say_so(command):
         (["--use-bmuf"], 2, "does not go with --use-bmuf"),
     ],
 )
-def test_what_does_not_go_with_divided_documents_is_refused(flags, processes, message):
+def test_what_does_not_go_with_divided_documents_is_refused(flags, world_size, message):
     cfg = parse(options.get_training_parser(), ["data", *TRAINING, *flags])
-    cfg.distributed_training.distributed_world_size = processes
+    cfg.distributed_training.distributed_world_size = world_size
     with pytest.raises(ValueError, match=message):
         processes.check(cfg, 2)

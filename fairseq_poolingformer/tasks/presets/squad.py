@@ -8,25 +8,33 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
-from fairseq_poolingformer.command import add_gold, add_of_examples, given_predictions
+from fairseq_poolingformer.command import add_gold, add_of_examples, finite, given_predictions
 from fairseq_poolingformer.tasks.presets.scores import mismatch, print_figures, read_predictions
 from fairseq_poolingformer.tasks.shared.answers import exact_match, f1, hotpotqa_words
 from fairseq_poolingformer.tasks.shared.estimates import Mean, intervals
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_file import read_json_file
 
+_ANSWERED, _UNANSWERABLE = "HasAns", "NoAns"
+
 Scores = dict[str, float]  # of questions
 
 
 def make_parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog=prog, description="Score answers to SQuAD's questions, v1.1 or v2.0.")
     add_gold(parser, "SQuAD's released files")
     add_of_examples(parser)
+    text = "JSON of question id -> probability that it has no answer, for v2.0"
+    parser.add_argument("--na-prob-file", metavar="FILE", type=Path, help=text)
+    text = "take a question for unanswerable where its probability is higher (default: %(default)s)"
+    parser.add_argument("--na-prob-thresh", metavar="P", type=finite, default=1.0, help=text)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, unrounded")
     return parser
 
 
 def run(args: argparse.Namespace) -> None:
+    """Print the figures and write them to ``--json``."""
     gold, is_v2 = read_gold(args.gold)
     file = given_predictions(args)
     predictions = read_predictions(Path(file))
@@ -34,8 +42,11 @@ def run(args: argparse.Namespace) -> None:
     if args.predicted_only and gold.keys() & predictions.keys():
         gold = {name: texts for name, texts in gold.items() if name in predictions}
     if is_v2:
+        probabilities = None if args.na_prob_file is None else _read_probabilities(args.na_prob_file)
         mismatch(file, gold, predictions, may_have_more=True)
-        figures = score_v2(gold, predictions)
+        figures = score_v2(gold, predictions, probabilities, args.na_prob_thresh)
+    elif args.na_prob_file is not None:
+        raise ValueError(f"--na-prob-file: all questions of {args.gold[0]} have answers; this is for v2.0")
     else:
         if not gold.keys() & predictions.keys():
             mismatch(file, gold, predictions, may_have_more=True)
@@ -71,10 +82,19 @@ def read_gold(paths: Sequence[str | Path]) -> tuple[dict[str, list[str]], bool]:
     return gold, is_v2
 
 
+def _read_probabilities(path: Path) -> dict[str, float]:
+    found = read_json_file(path, unique=True)
+    with json_values.placed(path):
+        return {name: json_values.number_of(found, name) for name in found}
+
+
 def question_scores(
     gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str], is_v2: bool
 ) -> dict[str, Scores]:
-    """What each question adds to exact match and F1, from 0 to 1: nothing where v1.1 has no prediction."""
+    """What each question adds to exact match and F1, from 0 to 1: nothing where v1.1 has no prediction.
+
+    A question may have no right answer, and an empty prediction is no answer; v2.0 needs all predictions.
+    """
     exact, overlap = ("exact", _f1_or_none) if is_v2 else ("exact_match", f1)
     found: dict[str, Scores] = {exact: {}, "f1": {}}
     for name, answers in gold.items():
@@ -94,13 +114,31 @@ def score_v1(gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) 
     }
 
 
-def score_v2(gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float | int]:
+def score_v2(
+    gold: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    probabilities: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+) -> dict[str, float | int]:
     """The figures of v2.0."""
-    scores = question_scores(gold, predictions, is_v2=True)
+    if probabilities is not None and (missing := [name for name in gold if name not in probabilities]):
+        raise ValueError(f"{len(missing)} questions have no probability in --na-prob-file, such as {missing[0]!r}")
+    chances = dict.fromkeys(gold, 0.0) if probabilities is None else probabilities
+    has_answer = {name: bool(texts) for name, texts in gold.items()}
+    raw = question_scores(gold, predictions, is_v2=True)
+    scores = {
+        figure: {
+            name: float(not has_answer[name]) if chances[name] > threshold else value for name, value in values.items()
+        }
+        for figure, values in raw.items()
+    }
     figures: dict[str, float | int] = _means(scores, list(gold))
-    for kind, wanted in (("HasAns", True), ("NoAns", False)):
-        if names := [name for name, texts in gold.items() if bool(texts) == wanted]:
+    for kind, wanted in ((_ANSWERED, True), (_UNANSWERABLE, False)):
+        if names := [name for name in gold if has_answer[name] == wanted]:
             figures |= {f"{kind}_{figure}": value for figure, value in _means(scores, names).items()}
+    for figure, values in raw.items() if probabilities is not None else ():
+        best, place = _best_threshold(predictions, values, probabilities, has_answer)
+        figures |= {f"best_{figure}": best, f"best_{figure}_thresh": place}
     return figures
 
 
@@ -117,3 +155,20 @@ def _means(scores: Mapping[str, Scores], names: Sequence[str]) -> dict[str, floa
         for figure, column in columns.items()
     }
     return means | {"total": len(names)}
+
+
+def _best_threshold(
+    predictions: Mapping[str, str],
+    scores: Scores,
+    probabilities: Mapping[str, float],
+    has_answer: Mapping[str, bool],
+) -> tuple[float, float]:
+    """The best figure that a threshold gives, and the threshold; equal probabilities stay in the order of the file."""
+    score: float = sum(not answered for answered in has_answer.values())
+    best, threshold = score, 0.0
+    for name in sorted(probabilities, key=lambda name: probabilities[name]):
+        if name in scores:
+            score += scores[name] if has_answer[name] else -1 if predictions[name] else 0
+            if score > best:
+                best, threshold = score, probabilities[name]
+    return 100.0 * best / len(scores), threshold
