@@ -134,7 +134,7 @@ MENTIONS = {
     ),
     "encoders": ENCODERS[:3],
     "lr": 2e-3,
-    "updates": 40,
+    "updates": 100,
 }
 CASES = {
     "wikihop": Case("wikihop", wikihop, "accuracy", flags=("--keep-order",)),
