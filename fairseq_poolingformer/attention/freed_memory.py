@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 
@@ -30,9 +29,3 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # musl and macOS have no mallopt, Windows no CDLL(None)
         return False
     return all([set_option(_M_MMAP_MAX, 0), set_option(_M_TRIM_THRESHOLD, -1)])
-
-
-def return_freed_memory() -> None:
-    """Return what this process has freed and glibc keeps, such as a model's memory, to the operating system."""
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # as above
-        ctypes.CDLL(None).malloc_trim(0)
