@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -118,7 +119,7 @@ class Summaries(Task):
 
     batch, lr, epochs = 32, 1e-4, 10
 
-    @property
+    @cached_property
     def target_length(self) -> int:
         """Tokens of the longest summary that is learned."""
         texts = [one.texts[1] for one in self.data.splits["train"][:1000]]

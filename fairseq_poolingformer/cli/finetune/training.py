@@ -228,7 +228,7 @@ class Training:
         """The predictions of examples by the trained model."""
         self.trainer.compute_metrics = None  # which are validation's
         self.arguments.predict_with_generate = self._is_searching
-        features = self._task.features(examples)
+        features = self._features if examples is self._valid else self._task.features(examples)
         outputs = self.trainer.predict(features).predictions
         return self._task.decode(examples, features, outputs)
 
