@@ -36,8 +36,7 @@ def summarize(
         A summary of each text.
     """
     model, tokenizer = _loaded(model, tokenizer, AutoModelForSeq2SeqLM)
-    own = dict((getattr(model.config, "task_specific_params", None) or {}).get("summarization", {}))
-    prefix = own.pop("prefix", getattr(model.config, "prefix", None)) or ""  # such as T5's "summarize: "
+    prefix, own = of_summaries(model.config)
     set_already = {*model.generation_config.to_diff_dict(), *own, *generation}
     lacking = {name: value for name, value in DEFAULTS.items() if name not in set_already}
     if "max_length" in set_already:
@@ -54,6 +53,12 @@ def summarize(
         written = model.generate(**inputs.to(model.device), **{**lacking, **own, **generation})
         found += tokenizer.batch_decode(written, skip_special_tokens=True)
     return found
+
+
+def of_summaries(config: Any) -> tuple[str, dict[str, Any]]:
+    """What a configuration puts before each text, such as T5's "summarize: ", and its arguments of ``generate``."""
+    own = dict((getattr(config, "task_specific_params", None) or {}).get("summarization", {}))
+    return own.pop("prefix", getattr(config, "prefix", None)) or "", own
 
 
 @torch.no_grad()

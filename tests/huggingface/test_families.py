@@ -12,7 +12,6 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch.nn import Linear
 from transformers import AlbertConfig, AlbertModel, GPT2Config, GPT2Model, PreTrainedTokenizerFast
-from transformers.models.modernbert import modeling_modernbert
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from fairseq_poolingformer import huggingface
@@ -49,21 +48,11 @@ from tests.weights.conftest import run
 BIASES = {
     "mpnet": lambda model, x: MPNetEncoder.compute_position_bias(model.encoder, x)
 }  # (B, H, T, T) of transformers
+pytestmark = pytest.mark.usefixtures("doubles")  # for ModernBERT
 EVERY = pytest.mark.parametrize("kind", CONFIGS)
 PAIRS = [(kind, head) for kind, (_, heads) in CONFIGS.items() for head in heads]
 BOTH = pytest.mark.parametrize(("kind", "head"), PAIRS)
 ADAPTED = {"distilbert": ["q_lin", "pooled_q_proj"], "mpnet": ["q", "pooled_q_proj"]}  # PEFT has no names for these
-
-
-@pytest.fixture(autouse=True)
-def doubles(monkeypatch):
-    """transformers rotates ModernBERT's queries and keys in float32, whatever their dtype; here as they are."""
-
-    def rotated(q, k, cos, sin, unsqueeze_dim=1):
-        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
-        return tuple(x * cos + modeling_modernbert.rotate_half(x) * sin for x in (q, k))
-
-    monkeypatch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotated)
 
 
 def assert_equal_outputs(found, expected, real):

@@ -14,7 +14,6 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.models.modernbert import modeling_modernbert
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.attention.patterns import UNLIMITED
@@ -64,17 +63,6 @@ def batch(lengths=LENGTHS, left=False):
     for row, length in zip(tokens, lengths, strict=True):
         row[max(lengths) - length if left else 0 :][:length] = torch.randint(3, ROWS, (length,), generator=generator)
     return tokens, tokens.ne(1).long()
-
-
-@pytest.fixture
-def doubles(monkeypatch):
-    """transformers rotates queries and keys in float32, whatever their dtype; here it rotates them as they are."""
-
-    def rotated(q, k, cos, sin, unsqueeze_dim=1):
-        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
-        return tuple(x * cos + modeling_modernbert.rotate_half(x) * sin for x in (q, k))
-
-    monkeypatch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotated)
 
 
 @torch.no_grad()

@@ -30,7 +30,7 @@ from transformers import (
 
 from fairseq_poolingformer.cli.finetune.base import Base
 from fairseq_poolingformer.cli.finetune.data import Data
-from fairseq_poolingformer.huggingface.in_one_call import best_span
+from fairseq_poolingformer.huggingface.in_one_call import best_span, of_summaries
 from fairseq_poolingformer.preprocess import presets
 from fairseq_poolingformer.tasks.classification import data as of_labels
 from fairseq_poolingformer.tasks.presets import PRESETS, squad
@@ -130,8 +130,7 @@ class Summaries(Task):
         return min(longest + 8, most, MOST_WRITTEN)
 
     def prepare(self, model: nn.Module) -> None:
-        own = dict((getattr(model.config, "task_specific_params", None) or {}).get("summarization", {}))
-        self.prefix = own.get("prefix", getattr(model.config, "prefix", None)) or ""  # such as T5's "summarize: "
+        self.prefix, _ = of_summaries(model.config)
 
     def collator(self, model: nn.Module) -> Callable[[list[dict]], dict]:
         return DataCollatorForSeq2Seq(self.tokenizer, model)
