@@ -13,6 +13,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
     AutoTokenizer,
     BartForQuestionAnswering,
     ModernBertConfig,
@@ -22,6 +23,7 @@ from transformers import (
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
     PoolingformerBartForQuestionAnswering,
+    PoolingformerRobertaForSequenceClassification,
 )
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.weights import files
@@ -93,7 +95,7 @@ def test_the_recipes_do_what_they_say(tmp_path, monkeypatch, capsys):
     lines = [json.dumps({"document": "the thing " * (n + 1), "summary": "thing in " * n}) for n in (1, 3, 7)]
     (tmp_path / "train.jsonl").write_text("\n".join(lines))
     monkeypatch.chdir(tmp_path)
-    summarize, in_one_call, fine_tune, *_ = blocks()
+    _, summarize, in_one_call, fine_tune, *_ = blocks()
     exec(compile(tiny(summarize), "summarize", "exec"), {})
     written = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
     assert written == [summary_of("paper.txt", folder, tmp_path / "made" / "fairseq")]
@@ -116,6 +118,23 @@ def test_the_recipes_do_what_they_say(tmp_path, monkeypatch, capsys):
     own = trained.model.state_dict()
     assert all(torch.equal(own[name], value) for name, value in back.items() if name in own)
     assert len(own.keys() & back.keys()) > 100
+
+
+def test_the_pipeline_recipe_opens_what_was_fine_tuned(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tiny_huggingface.folder(tmp_path / "short", "roberta")
+    short = AutoModelForSequenceClassification.from_pretrained("short", num_labels=3)
+    model = PoolingformerRobertaForSequenceClassification.from_short(short, max_position_embeddings=200)
+    model.save_pretrained("run")
+    AutoTokenizer.from_pretrained("short", model_max_length=198).save_pretrained("run")
+    (tmp_path / "contract.txt").write_text("the thing in the " * 200)
+    exec(compile(blocks()[0], "pipeline", "exec"), given := {})
+    (judged,) = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
+    inputs = given["judge"].tokenizer((tmp_path / "contract.txt").read_text(), truncation=True, return_tensors="pt")
+    assert inputs["input_ids"].shape == (1, 198)
+    with torch.no_grad():
+        score, best = model.eval()(**inputs).logits.softmax(-1)[0].max(-1)
+    assert judged == {"label": f"LABEL_{best}", "score": pytest.approx(score.item(), abs=1e-6)}
 
 
 def test_the_windows_recipe_opens_a_model(tmp_path):

@@ -109,7 +109,7 @@ def test_summarizers_differ_in_the_upper_layers_attention_only():
     # κ and ξ are the defaults
     assert w1["equal_keys_1"] == windows.replace("all", str(32 + reach // DEFAULTS["pool_stride"]))
     own = {"--save-dir", "--log-file", "--seed", "--window-size", "--pooled-layers", "--pooled-window-size"}
-    own |= {"--pool-type", "--pool-mix", "--pooled-init=copy"}
+    own |= {"--pool-type", "--pool-mix", "--pooled-init"}
     same = [{key: value for key, value in flags.items() if key not in own} for flags in found.values()]
     assert same == same[:1] * len(same)
     assert "--max-source-positions" in same[0]
