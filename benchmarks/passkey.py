@@ -7,7 +7,7 @@ positions. A document begins with "What is the pass key? It is" and a masked sym
 key is" with that symbol, one of 100 that no other text has. The filler is prose out of the docstrings of Python's
 library; what is asked about comes from other modules than what is trained on. One start learns from random weights to
 find the key with full attention in documents of at most --start-length tokens. Each system continues from it with its
-own attention in place of the full one, for the same CPU seconds, in documents of at most --length. Eight more words of
+own attention in place of the full one, for --updates updates, in documents of at most --length. Eight more words of
 each document are to be restored meanwhile. What is done in the folder is not done again.
 """
 
@@ -35,15 +35,24 @@ from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 
 KEYS, RESTORED, IGNORED = 100, 8, -100
 TOKENIZER = Path(fairseq_poolingformer.__file__).parent / "demo_model" / "tokenizer" / "sentencepiece.model"
-PAPER = {"window_size": "128", "pooled_window_size": "512"}
-MIX = {"pool_mix": True, "pooled_init": "copy"}
+WINDOW = {"window_size": "256", "pooled_layers": "none"}
+PAPER = {"window_size": "128", "pooled_window_size": "512", "pooled_init": "random"}
+MIX = PAPER | {"pool_mix": True, "pooled_init": "copy"}
+ONE_SOFTMAX = PAPER | {"pool_merge": "softmax", "pool_type": "mean", "pool_kernel_size": 4}
+WIDE = {"pool_kernel_size": 16, "pool_stride": 16}
+EVERYTHING = {"pooled_window_size": "all"}
 SYSTEMS: dict[str, dict[str, Any] | None] = {  # what the layers have that have full attention in the start
-    "windows": {"window_size": "256", "pooled_layers": "none"},  # sees as many keys as paper
+    "window": WINDOW,
+    "dilated": WINDOW | {"dilation": "1,4", "dilated_layers": "0,3"},
     "paper": PAPER,
-    "mix": PAPER | MIX,
-    "mix-all": PAPER | MIX | {"pooled_window_size": "all"},
-    "windows-global": {"window_size": "256", "pooled_layers": "none"},  # where the question's tokens are global
-    "mix-global": PAPER | MIX,
+    "mix": MIX,
+    "one-softmax": ONE_SOFTMAX,
+    "one-softmax-16": ONE_SOFTMAX | WIDE | {"pooled_window_size": "2048"},  # up to here a token sees 512 keys
+    "mix-all": MIX | EVERYTHING,
+    "one-softmax-all": ONE_SOFTMAX | EVERYTHING,
+    "one-softmax-16-all": ONE_SOFTMAX | WIDE | EVERYTHING,
+    "window-global": WINDOW,  # where the question's tokens are global
+    "one-softmax-global": ONE_SOFTMAX,
     "full": None,
 }
 POOLED_RATE = 3  # times the rate of the rest, where level two begins as a copy
@@ -91,15 +100,14 @@ def optimizer_of(model: PreTrainedModel) -> torch.optim.Optimizer:
 
 
 def train(
-    model: PreTrainedModel, documents: Documents, args: argparse.Namespace, longest: int, seconds: float, seed: int
-) -> int:
-    """Train for so many CPU seconds; returns the number of updates."""
+    model: PreTrainedModel, documents: Documents, args: argparse.Namespace, longest: int, updates: int, seed: int
+) -> float:
+    """Train; returns the CPU seconds of an update."""
     rng, limits = np.random.default_rng(seed), (math.log2(args.shortest), math.log2(longest))
-    optimizer = optimizer_of(model.train())
-    updates, begin, said = 0, time.process_time(), 0.0
-    while (share := (time.process_time() - begin) / seconds) < 1:
+    optimizer, begin = optimizer_of(model.train()), time.process_time()
+    for update in range(updates):
         for group in optimizer.param_groups:
-            group["lr"] = args.lr * group["times"] * min(1, updates / 20) * (1 - share)
+            group["lr"] = args.lr * group["times"] * min(1, update / 20) * (1 - update / updates)
         length = int(2 ** rng.uniform(*limits))
         tokens, labels = documents.draw(max(1, args.tokens // length), length, rng, RESTORED)
         at = labels.ne(IGNORED)
@@ -110,11 +118,9 @@ def train(
         (key + args.text_weight * text).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        updates += 1
-        if share >= said:
-            print(f"  {share:4.0%}, update {updates}: key {key:.3f}, text {text:.3f} nats", flush=True)
-            said += 0.2
-    return updates
+        if update % math.ceil(updates / 5) == 0:
+            print(f"  update {update}: key {key:.3f}, text {text:.3f} nats", flush=True)
+    return (time.process_time() - begin) / updates
 
 
 @torch.no_grad()
@@ -147,7 +153,7 @@ def start(documents: Documents, args: argparse.Namespace) -> ModernBertForMasked
             pad_token_id=1,
         )
         model = ModernBertForMaskedLM._from_config(config, attn_implementation="sdpa")
-        train(model, documents, args, args.start_length, args.start_seconds, seed=0)
+        train(model, documents, args, args.start_length, args.start_updates, seed=0)
         model.save_pretrained(folder)
     return ModernBertForMaskedLM.from_pretrained(folder, attn_implementation="band")
 
@@ -161,7 +167,8 @@ def run(name: str, seed: int, documents: Documents, held_out: Documents, args: a
         asking = len(documents.question) if name.endswith("-global") else 0
         settings = {"max_position_embeddings": max(*args.lengths, args.length), "global_tokens": asking, **settings}
         model = PoolingformerModernBertForMaskedLM.from_short(model, **settings)
-    result: dict[str, Any] = {"updates": train(model, documents, args, args.length, args.seconds, seed), "right": {}}
+    seconds = train(model, documents, args, args.length, args.updates, seed)
+    result: dict[str, Any] = {"seconds": seconds, "right": {}}
     for length in args.lengths:
         result["right"][str(length)] = right = found(model, held_out, args, length)
         print(f"  {length} tokens: {sum(right)} of {len(right)}", flush=True)
@@ -175,15 +182,15 @@ def parser() -> argparse.ArgumentParser:
     add("--output-folder", type=Path, required=True)
     add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     add("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    add("--lengths", type=int, nargs="+", default=[256, 1024, 4096, 16384, 32768], help="of the documents asked about")
+    add("--lengths", type=int, nargs="+", default=[1024, 4096, 16384, 65536], help="of the documents asked about")
     add("--documents", type=int, default=40, help="asked about of a length")
     add("--asked-tokens", type=int, default=160_000, help="of a length, so that there are fewer long documents,")
     add("--least", type=int, default=5, help="but at least so many")
     add("--shortest", type=int, default=48, help="tokens of the shortest documents trained on")
     add("--start-length", type=int, default=128, help="and of the longest, in the start")
     add("--length", type=int, default=1024, help="and of the longest, in the systems")
-    add("--start-seconds", type=float, default=45, help="CPU seconds of the start's training")
-    add("--seconds", type=float, default=25, help="and of each system's")
+    add("--start-updates", type=int, default=800, help="of the start's training")
+    add("--updates", type=int, default=200, help="and of each system's")
     add("--tokens", type=int, default=2048, help="of an update")
     add("--text-weight", type=float, default=0.3, help="of the loss of restored words beside the key's")
     add("--lr", type=float, default=3e-3)
@@ -194,7 +201,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table: of each system the per cent of keys found by length, mean and range over the seeds."""
+    """Print the table: of each system the per cent of keys found by length, mean and range over seeds, and its cost."""
     args = parser().parse_args(arguments)
     torch.set_num_threads(args.threads)
     args.output_folder.mkdir(parents=True, exist_ok=True)
@@ -207,14 +214,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if not path.exists():
                 path.write_text(json.dumps(run(name, seed, documents, held_out, args)))
             results[name].append(json.loads(path.read_text()))
-    print(f"\n{'':<16}" + "".join(f"{length:>16,}" for length in args.lengths) + f"{'updates':>10}")
+    print(f"\n{'':<16}" + "".join(f"{length:>16,}" for length in args.lengths) + f"{'CPU ms':>10}")
     for name, of_seeds in results.items():
         print(f"{name:<16}", end="")
         for length in map(str, args.lengths):
             shares = [100 * np.mean(result["right"][length]) for result in of_seeds if length in result["right"]]
             cell = f"{np.mean(shares):.0f} [{min(shares):.0f}, {max(shares):.0f}]" if shares else "-"
             print(f"{cell:>16}", end="")
-        print(f"{np.mean([result['updates'] for result in of_seeds]):>10.0f}")
+        print(f"{1000 * np.mean([result['seconds'] for result in of_seeds]):>10.0f}")
 
 
 if __name__ == "__main__":
