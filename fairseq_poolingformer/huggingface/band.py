@@ -68,7 +68,9 @@ class Distances:
     def __and__(self, other: Distances) -> Distances:
         return Distances(max(self.least, other.least), min(self.greatest, other.greatest))
 
-    def __or__(self, other: Distances) -> Distances:
+    def __or__(self, other: Distances | Tensor) -> Distances:
+        if isinstance(other, Tensor):  # Gemma 3 opens its full layers with a constant
+            other = EVERY if other.item() else NONE
         first, second = sorted((self, other), key=lambda distances: distances.least)
         if first.least > first.greatest:
             return second
@@ -253,7 +255,7 @@ def window_mask(
 ) -> WindowMask | Tensor | None:
     """transformers' mask function: a :class:`WindowMask` for a window that hides keys, and for packed rows.
 
-    For padding in full attention in both directions it is (B, 1, T, S) without numbers of its own; else ``sdpa``'s
+    For full attention in both directions with padding it is (B, 1, T, S) without numbers of its own; else ``sdpa``'s
     mask, None or (B, 1, T, S): for full causal attention, a single query, and patterns that are not windows.
     """
     sizes: dict[str, Any] = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "device": device}
@@ -279,7 +281,8 @@ def window_mask(
             return dense()
         sees_first = window.left >= offset + q_length - 1
         sees_last = window.right >= kv_length - 1 - offset
-        if documents is None and sees_first and (window.right == 0 or (sees_last and attention_mask is None)):
+        can_skip = attention_mask is None and kwargs.get("allow_is_bidirectional_skip", False)
+        if documents is None and sees_first and (window.right == 0 or (sees_last and can_skip)):
             return dense()
     is_token = torch.ones(batch_size, kv_length, dtype=torch.bool, device=device)
     if attention_mask is not None:  # the keys' part of it: a cache holds the last ones of a window only
