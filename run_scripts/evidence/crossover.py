@@ -22,7 +22,13 @@ from fairseq_poolingformer.text.table import aligned
 from run_scripts.evidence.report import cell, finished, read_classes
 from run_scripts.evidence.systems import System, read_systems
 
-COLOURS = {"full attention": "black", "one window": "tab:orange", "two levels": "tab:blue"}
+STYLES = {
+    "full attention": ("black", "--^"),
+    "one window": ("tab:orange", "-o"),
+    "dilated heads": ("tab:red", "D"),
+    "two levels": ("tab:blue", "s"),
+    "one softmax": ("tab:green", "v"),
+}
 
 
 def beyond(classes: Sequence[dict], distance: int) -> float:
@@ -70,14 +76,14 @@ class Results:
 
 
 def differences(results: Results) -> str:
-    """For each two-level system beside one window of as many keys: bits saved (-) or lost (+) by class of distance."""
+    """For each system beside one window of as many keys: bits saved (-) or lost (+) by class of distance."""
     windows = {results.keys(name): name for name in results.of_kind("one window")}
     rows: list[list[str]] = []
-    for name in results.of_kind("two levels"):
+    for name in (name for kind in ("dilated heads", "two levels", "one softmax") for name in results.of_kind(kind)):
         window = windows.get(results.keys(name))
         if window is None:
             continue
-        rows = rows or [["keys", "two levels - one window", *(found["distance"] for found in results.classes[name][0])]]
+        rows = rows or [["keys", "difference", *(found["distance"] for found in results.classes[name][0])]]
         cells = []
         for found in results.classes[name][0]:
             ours, theirs = (
@@ -86,7 +92,7 @@ def differences(results: Results) -> str:
             )
             cells.append(cell([a - b for a, b in zip(ours, theirs, strict=False)], "+"))
         rows.append([str(results.keys(name)), f"{name} - {window}", *cells])
-    return aligned(rows, left=2) if rows else "no two-level system has as many keys as one window"
+    return aligned(rows, left=2) if rows else "no system has as many keys as one window"
 
 
 def plot(results: Results, cost: dict[str, dict[str, float]], path: Path) -> None:
@@ -105,7 +111,7 @@ def plot(results: Results, cost: dict[str, dict[str, float]], path: Path) -> Non
             axes.set(xlabel=label, ylabel=f"bits per token of {what}")
             if places is None:
                 axes.set_xscale("log", base=2)
-            for kind in COLOURS:
+            for kind in STYLES:
                 draw(axes, results, kind, places, far)
     grid[0][0].legend(fontsize="small")
     with atomic_write(path) as unfinished:
@@ -124,13 +130,15 @@ def draw(axes: Any, results: Results, kind: str, seconds: dict[str, float] | Non
     for name in filter(drawn.__contains__, results.of_kind(kind)):
         for beside in filter(drawn.__contains__, results.of_kind("one window")) if full else [name]:
             bits = results.seeds(name, results.keys(beside) // 2 if far else 0)
-            label = name if kind == "two levels" else str(results.keys(beside))
+            label = str(results.keys(beside)) if kind in ("full attention", "one window") else name
             points.append((results.keys(beside) if seconds is None else seconds[name], bits, label))
     means = [statistics.mean(seeds) for _, seeds, _ in points]
     low = [mean - min(seeds) for mean, (_, seeds, _) in zip(means, points, strict=True)]
     high = [max(seeds) - mean for mean, (_, seeds, _) in zip(means, points, strict=True)]
-    style = {"full attention": "--^", "one window": "-o", "two levels": "s"}[kind]
-    axes.errorbar([x for x, _, _ in points], means, [low, high], fmt=style, color=COLOURS[kind], label=kind, capsize=2)
+    if not points:
+        return
+    colour, style = STYLES[kind]
+    axes.errorbar([x for x, _, _ in points], means, [low, high], fmt=style, color=colour, label=kind, capsize=2)
     for (x, _, label), mean in zip(points, means, strict=True):
         axes.annotate(label, (x, mean), xytext=(4, 4), textcoords="offset points", fontsize="x-small")
 

@@ -129,7 +129,7 @@ attention_flags() {
   read_system "$1"
   printf '%s\n' --window-size "$lower,$w1,$w1" --pooled-layers "$level2"
   [[ $level2 == none ]] || printf '%s\n' --pooled-window-size "$w2" --pool-type "$pool"
-  [[ $flags == - ]] || { IFS=, read -ra more <<<"$flags" && printf '%s\n' "${more[@]}"; }
+  [[ $flags == - ]] || { read -ra more <<<"$flags" && printf '%s\n' "${more[@]}"; }
 }
 
 train_systems() {

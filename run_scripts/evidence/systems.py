@@ -19,7 +19,7 @@ class System:
         w1, w2: tokens on each side, or ``all``; ``-`` where there is no level two.
         level2: the layers with level two, or ``none``.
         pool: the pooling.
-        flags: more flags of fairseq-train, separated by commas; ``-`` for none.
+        flags: more flags of fairseq-train; ``-`` for none.
     """
 
     name: str
@@ -32,9 +32,11 @@ class System:
 
     @property
     def kind(self) -> str:
-        """``full attention``, ``one window`` or ``two levels``."""
+        """What crossover.py draws in one colour."""
         if self.level2 != "none":
-            return "two levels"
+            return "one softmax" if "--pool-merge=softmax" in self.flags else "two levels"
+        if "--dilation=" in self.flags:
+            return "dilated heads"
         return "full attention" if self.w1 == "all" else "one window"
 
     def keys(self, context: int) -> int:
@@ -52,6 +54,6 @@ def _both_sides(window: str, context: int) -> int:
 
 def read_systems(path: Path = TABLE) -> dict[str, System]:
     """The systems by name, in the order of the file."""
-    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line.split(maxsplit=6) for line in path.read_text(encoding="utf-8").splitlines()]
     rows = [words for words in lines if words and words[0] != "name" and not words[0].startswith("#")]
     return {words[0]: System(*words) for words in rows}
