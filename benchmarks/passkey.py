@@ -175,6 +175,29 @@ def run(name: str, seed: int, documents: Documents, held_out: Documents, args: a
     return result
 
 
+def plot(results: dict[str, list[dict[str, Any]]], lengths: Sequence[int], path: Path) -> None:
+    """Draw the keys found against the length, and those of all lengths against the cost; bars span the seeds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    by_length, by_cost = figure.subplots(1, 2)
+    by_length.set(xlabel="tokens of a document", ylabel="keys found, %", xscale="log", xticks=lengths)
+    by_length.set_xticklabels([f"{length:,}" for length in lengths])
+    by_cost.set(xlabel="CPU milliseconds of an update", ylabel="keys found, %, mean over the lengths")
+    for number, (name, of_seeds) in enumerate(results.items()):
+        shares = [[100 * np.mean(result["right"][str(length)]) for length in lengths] for result in of_seeds]
+        for axes, places, values in (
+            (by_length, lengths, np.array(shares)),
+            (by_cost, [1000 * np.mean([result["seconds"] for result in of_seeds])], np.mean(shares, 1, keepdims=True)),
+        ):
+            mean = values.mean(0)
+            bars = np.abs(np.stack([values.min(0), values.max(0)]) - mean)
+            style = {"color": f"C{number % 10}", "marker": "os^"[number // 10], "capsize": 2}
+            axes.errorbar(places, mean, bars, label=name, **style)
+    by_length.legend(fontsize="x-small")
+    figure.savefig(path, dpi=130)
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -197,6 +220,7 @@ def parser() -> argparse.ArgumentParser:
     add("--width", type=int, default=64)
     add("--layers", type=int, default=6)
     add("--threads", type=int, default=1)
+    add("--figure", type=Path, metavar="FILE", help="draw the table, too")
     return parser
 
 
@@ -222,6 +246,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             cell = f"{np.mean(shares):.0f} [{min(shares):.0f}, {max(shares):.0f}]" if shares else "-"
             print(f"{cell:>16}", end="")
         print(f"{1000 * np.mean([result['seconds'] for result in of_seeds]):>10.0f}")
+    if args.figure:
+        plot(results, args.lengths, args.figure)
 
 
 if __name__ == "__main__":

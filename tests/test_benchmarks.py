@@ -194,7 +194,10 @@ def test_passkey(tmp_path):
     *_, one_softmax, window, full = output.splitlines()
     for line, name in ((one_softmax, "one-softmax-global"), (window, "window"), (full, "full")):
         assert re.fullmatch(name + r"( +\d+ \[\d+, \d+\]){2} +\d+", line)
-    assert run(*arguments, "--systems", "full").splitlines()[-1] == full, "nothing is trained again"
+    figure = tmp_path / "figure.png"
+    again = run(*arguments, "--systems", "full", "--figure", figure)
+    assert again.splitlines()[-1] == full, "nothing is trained again"
+    assert figure.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
