@@ -21,14 +21,16 @@ from .records import keys, options, reader
 from .records.sources import expand, splits_of
 
 SAMPLE = 200  # records whose columns are looked at
-SHOWN = 20  # columns in messages
+SHOWN, SHOWN_CHARS = 8, 20  # columns in messages, and of each
 
 INSTRUCTION = "instruction"  # before an input, as Alpaca's rows have it
-ARTICLES = (*ARTICLE_KEYS, "report", "dialogue", "source", "input", "content", "prompt", "messages.-2.content")
-SUMMARIES = (*SUMMARY_KEYS, "highlights", "target", "output", "completion", "response", "messages.-1.content")
-TEXTS = ("text", "document", "article", "content", "body", "review", "sentence")
+ARTICLES = (*ARTICLE_KEYS, "report", "dialogue", "source", "input", "content", "prompt")
+ARTICLES += ("messages.-2.content", "conversations.-2.value")
+SUMMARIES = (*SUMMARY_KEYS, "highlights", "target", "output", "completion", "response")
+SUMMARIES += ("messages.-1.content", "conversations.-1.value")
+TEXTS = ("text", "document", "article", "content", "body", "review", "sentence", "comment", "tweet")
 PAIRS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2"), ("question1", "question2"))
-LABELS = ("label", "labels", "class", "category", "sentiment", "score", "rating")
+LABELS = ("label", "labels", "class", "category", "sentiment", "score", "rating", "stars", "topic", "intent")
 WORDS, TAGS = ("tokens", "words"), ("labels", "tags", "ner_tags", "ner")
 NOT_HERE = {"--max-positions", "--report", "--task"}  # options of preprocessing that are for data folders alone
 
@@ -89,8 +91,10 @@ def guess(data: str, given: Sequence[str], task: str | None = None, known: Colle
         often, columns = _columns(squad.questions(reader.each(records, reading.each) if reading.each else records))
         first = next(iter(reader.read(found["train"], options.reading_of(reading))), None)
         if not columns and first and first.data is None:
-            remedy = "; convert it with iconv -f LATIN1 -t UTF-8" if first.problem.startswith("not UTF-8") else ""
-            raise InputError(f"{first.file}, line {first.line}: {first.problem}{remedy}")
+            raise InputError(f"{first.file}, line {first.line}: {first.problem}")
+        split = next((column for column in often if column.casefold() == "split"), None)
+        if split and reading.data and set(found) == {"train"} and not options.divides(reading):
+            return guess(data, [*given, "--split-key", split], task, known)
         purpose = _purpose(data, often, given, task)
     parser = purpose.command().make_parser()
     refused = NOT_HERE | set(command.make_parser(purpose.corpus, "-")._option_string_actions)
@@ -101,8 +105,8 @@ def guess(data: str, given: Sequence[str], task: str | None = None, known: Colle
     if others:
         similar = did_you_mean(others[0].partition("=")[0], {*known, *parser._option_string_actions} - refused)
         raise InputError(f"{others[0]}: there is no such option{similar}")
-    used = set.union(*(set(_parts(key)) for key in _keys(args)))
-    left_out = [column for column in columns if column not in used]
+    used = set.union(*(set(_parts(key)) for key in _keys(args))) - {""}
+    left_out = [column for column in columns if column and column not in used]
     return Guess(purpose, purpose.command().make_corpus(args), [name for name in columns if name in used], left_out)
 
 
@@ -111,7 +115,7 @@ def _keys(args: argparse.Namespace) -> Iterator[str]:
     yield from ("id", "title", "question", "context", "answers") if not hasattr(args, "id_key") else ()
     usual = {"article_key": ARTICLE_KEYS, "summary_key": SUMMARY_KEYS, "id_key": ID_KEYS}
     for name, value in vars(args).items():
-        if name.endswith("_key") and name not in ("split_key", "records_key"):
+        if name.endswith("_key") and name != "records_key":
             yield from [value] if isinstance(value, str) else value or usual.get(name, ())
 
 
@@ -135,7 +139,8 @@ def _columns(records: Iterator[Record]) -> tuple[list[str], list[str]]:
 
 
 def _shown(columns: Sequence[str]) -> str:
-    return ", ".join([*columns[:SHOWN], "…"] if len(columns) > SHOWN else columns) or "none"
+    shown = [column if len(column) <= SHOWN_CHARS else f"{column[:SHOWN_CHARS]}…" for column in columns[:SHOWN]]
+    return ", ".join(shown + ["…"] * (len(columns) > SHOWN)) or "none"
 
 
 def _own_options(given: Sequence[str]) -> list[str]:
@@ -164,8 +169,8 @@ def _purpose(data: str, columns: Sequence[str], given: Sequence[str], task: str 
         raise InputError(f"{data}: no records with columns or keys in it to train on")
     asked_for = f" for --task {task}" if task else ""
     raise InputError(
-        f"{data}: its columns are {shown}, which do not tell what to learn{asked_for}; name them: --article-key and "
-        "--summary-key, --text-key and --label-key, or --tokens-key and --labels-key"
+        f"{data}: its columns are {shown}, which do not tell what to learn{asked_for}; give --text-key and "
+        "--label-key, --article-key and --summary-key, or --tokens-key and --labels-key"
     )
 
 

@@ -112,7 +112,6 @@ def _of_text(name: str, suffix: str, open_content: Open, reading: Reading) -> Fo
     if b"\t" in first:
         return Format.TSV
     raise InputError(
-        f"{name}: neither JSON nor a table; let the name of a table end in .csv or .tsv, those of line pairs in "
-        ".src and .tgt; a folder of texts needs a folder for each label, or summaries: A.txt with A.summary.txt, or "
-        "documents/A.txt with summaries/A.txt"
+        f"{name}: neither JSON nor a table; tables end in .csv or .tsv, line pairs in .src and .tgt; texts need a "
+        "folder for each label, or A.txt with A.summary.txt"
     )

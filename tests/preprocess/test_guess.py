@@ -97,7 +97,9 @@ def test_splits_are_those_of_the_files(tmp_path):
 
 def test_why_nothing_can_be_read(tmp_path):
     (tmp_path / "data.csv").write_bytes(b"text,label\n" + "caf\xe9,1\n".encode("latin-1") * 12)
-    with pytest.raises(InputError, match=r"data.csv, line 2: not UTF-8.*; convert it with iconv -f LATIN1 -t UTF-8"):
+    with pytest.raises(
+        InputError, match=r"data.csv, line 2: not UTF-8.*; convert Latin-1 with iconv -f LATIN1 -t UTF-8"
+    ):
         guess(str(tmp_path / "data.csv"), [])
 
 
@@ -124,3 +126,15 @@ def test_keys_inside_are_not_columns(tmp_path):
     path.write_text("\n".join(json.dumps({"rows": [{"article": f"a {n}", "tldr": "b"}]}) for n in range(12)))
     found = guess(str(path), ["--each", "rows", "--article-key", "article", "--summary-key", "tldr"])
     assert found.purpose.corpus == "arxiv_pubmed"
+
+
+def test_a_column_that_names_splits_divides(tmp_path):
+    rows = [{"text": f"a b {n}", "label": n % 2, "Split": ("train", "dev", "test")[n % 3]} for n in range(12)]
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = guess(str(tmp_path / "data.jsonl"), [])
+    assert {split: len(list(records.records())) for split, records in found.corpus.splits.items()} == {
+        "train": 4,
+        "valid": 4,
+        "test": 4,
+    }
+    assert found.used == ["text", "label", "Split"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import importlib
 import json
 import os
@@ -14,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.cli.finetune.stopping import Stopping
 from fairseq_poolingformer.command import UsageError, natural, positive, run_command, share
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.presets import PRESETS
@@ -45,8 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = make_parser()
     if len(arguments) > 1 and any(argument.startswith("-") for argument in arguments[:2]):
         parser.error("give MODEL and DATA first: poolingformer finetune MODEL DATA --output-folder run …")
-    with Stopping.listening() as stopping:
-        return run_command(parser, functools.partial(run, stopping=stopping), arguments)
+    return run_command(parser, run, arguments)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -90,7 +87,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(args: argparse.Namespace, stopping: Stopping) -> None:
+def run(args: argparse.Namespace) -> None:
     """Do all that is not done yet."""
     output, folder = args.output_folder, args.output_folder / "training"
     _check_place(output, args.data)
@@ -109,24 +106,17 @@ def run(args: argparse.Namespace, stopping: Stopping) -> None:
         transformers.utils.logging.disable_progress_bar()
         given, reading = _training_options(args.further)
         found = data.Data.read(args, reading, make_parser()._option_string_actions)
-        stopping.check()
         settings = {name: value for name, value in vars(args).items() if name not in ("output_folder", "further")}
-        request = {
-            "MODEL": base.fingerprint(args.model),
-            "DATA": json.loads(json.dumps(found.found.corpus.inputs)),
-            **{name: json.loads(json.dumps(value, default=str)) for name, value in (settings | given).items()},
-            "reading": reading,
-        }
+        settings |= {**given, "reading": reading}
+        settings |= {"the model": base.fingerprint(args.model), "the data": found.found.corpus.inputs}
         if process.is_main_process:
-            _claim(output, folder, request)
+            _claim(output, folder, json.loads(json.dumps(settings, default=str)))
         process.wait_for_everyone()
         if (result := results.read_whole(output)) is None:
             print(found.report())
             with process.main_process_first():
                 model = base.find(args.model, found.task, folder / "start")
-            result, facts = job.train_all(found, model, args, given, folder, stopping)
-            if process.is_main_process:
-                results.leave(output, folder / result["system"] / "model", result, facts, model)
+            result = job.train_all(found, model, args, given, folder)
         print(f"\n{results.as_table(result)}")
         print(f"{output} has the model, {results.SCORES} and a card, README.md; training/ in it may be deleted")
 
@@ -135,9 +125,6 @@ def _training_options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The options that TrainingArguments has, and the others."""
     from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 
-    for word in (word.partition("=")[0] for word in words):
-        if word.lstrip("-").replace("-", "_") in DECIDED:
-            raise UsageError(f"{word}: the command decides that itself; leave it out")
     parser = HfArgumentParser(Seq2SeqTrainingArguments, add_help=False, allow_abbrev=False)
     for action in parser._actions:
         action.default = argparse.SUPPRESS
@@ -148,6 +135,8 @@ def _training_options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
     parser.error = refuse
     given, others = parser.parse_known_args(list(words))
+    if decided := DECIDED & vars(given).keys():
+        raise UsageError(f"--{min(decided)}: the command decides that itself; leave it out")
     return vars(given), others
 
 
@@ -159,38 +148,34 @@ def _check_place(output: Path, data: str) -> None:
         raise ValueError(f"{output}: lies in DATA, which would be read with it; name an --output-folder elsewhere")
 
 
-def _claim(output: Path, folder: Path, request: Mapping[str, Any]) -> None:
+def _claim(output: Path, folder: Path, settings: Mapping[str, Any]) -> None:
     """Take a folder for this job alone, and refuse one that holds something else, or was begun otherwise."""
-    if output.exists() and not folder.is_dir() and (not output.is_dir() or any(output.iterdir())):
+    file = folder / BEGUN
+    if not file.is_file() and output.exists() and (not output.is_dir() or {*output.iterdir()} - {folder}):
         raise ValueError(f"{output}: is there, and not of this command; name a new folder, or move this one away first")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         lock_folder(folder)
     except BlockingIOError:
         raise ValueError(f"{output}: another finetune is running there; wait for it, or stop it") from None
-    file = folder / BEGUN
     if not file.is_file():
-        if left := [path for path in output.iterdir() if path != folder]:
-            raise ValueError(f"{left[0]}: is not of this command; name a new --output-folder")
         for path in folder.iterdir():  # of a run that was killed before it knew what it does
             if path.is_dir():
                 shutil.rmtree(path)
-        write_lines(file, [json.dumps(request, indent=1)])
+        write_lines(file, [json.dumps(settings, indent=1)])
         return
-    before = read_json_file(file)
-    named = "give the same to go on, or another --output-folder"
-    if before["model"] != request["model"] or before["MODEL"] != request["MODEL"]:
-        what = f"MODEL {before['model']}" if before["model"] != request["model"] else f"a former {request['model']}"
-        raise ValueError(f"{output}: was begun with {what}, not with {request['model']} as it is now; {named}")
-    if before["DATA"] != request["DATA"]:
-        raise ValueError(f"{output}: was begun with other data: {request['data']} has changed; {named}")
-    if changed := [name for name in {**before, **request} if before.get(name) != request.get(name)]:
-        listed = "; ".join(f"{n} was {_shown(before.get(n))}, is {_shown(request.get(n))}" for n in changed)
-        raise ValueError(f"{output}: was begun with other arguments ({listed}); {named}")
-
-
-def _shown(value: object) -> str:
-    return "not given" if value in (None, [], False) else " ".join(value) if isinstance(value, list) else str(value)
+    before, changes = read_json_file(file), []
+    for name in {**before, **settings}:
+        was, now = before.get(name), settings.get(name)
+        if was != now and name.startswith("the "):
+            changes.append(f"{name} has changed")
+        elif was != now:
+            changes.append(f"{name} was {was or 'not given'}, is {now or 'not given'}")
+    if changes:
+        listed = "; ".join(changes)
+        raise ValueError(
+            f"{output}: was begun otherwise ({listed}); give the same to go on, or another --output-folder"
+        )
 
 
 if __name__ == "__main__":

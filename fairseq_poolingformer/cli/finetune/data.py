@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from textwrap import shorten
 from typing import Any
 
 from fairseq_poolingformer.preprocess.guess import Guess, guess
@@ -78,45 +79,45 @@ class Data:
                 kept.append(example)
         rejected = seen.rejected.total()
         if rejected > most_rejected * (rejected + len(kept)):
+            first = shorten(next(iter(seen.rejects.values())).removeprefix(f"{self.name}, "), 60, placeholder=" …")
             raise ValueError(
-                f"{self.name}: {rejected:,} of {rejected + len(kept):,} records of {split} cannot be used, first "
-                f"{next(iter(seen.rejects.values()))}; correct them, or leave out more with --max-reject-fraction"
+                f"{self.name}: {rejected:,} of {rejected + len(kept):,} records of {split} cannot be used, such as "
+                f"{first}; correct them, or raise --max-reject-fraction"
             )
         if without:
             self.notes.append(f"{split}: {without:,} documents have no reference and are left out")
         self.splits[split], self.looks[split] = kept, seen
 
     def _divide(self, shares: dict[str, float], seed: int) -> None:
-        """Take splits that are not there out of train, groups of equal text one after the other, by their hashes."""
-        total, groups = len(self.splits["train"]), {}
-        if total < FEWEST:
-            raise ValueError(
-                f"{self.name}: {total} examples, too few to divide; name files with --valid and --test, or give "
-                f"{FEWEST} or more"
-            )
-        for example in self.splits["train"]:
-            groups.setdefault(_text(example), []).append(example)
-        order = sorted(groups, key=lambda text: hash_of(b"%d " % seed + text.encode("utf-8", "replace")))
-        taken = [split for split in shares if split not in self.splits and shares[split]]
-        for split in taken:
-            self.splits[split] = []
-            while order and len(self.splits[split]) < shares[split] * total:
-                self.splits[split] += groups[order.pop()]
-        self.splits["train"] = [example for text in order for example in groups[text]]
-        if not order or "valid" not in taken:
-            raise ValueError(f"{self.name}: too few different texts to divide; name files with --valid and --test")
-        percent = " and ".join(f"{100 * shares[split]:g} % as {split}" for split in taken)
+        """Take splits that are not there out of train: texts with all their examples, by the order of their hashes."""
+        taken = {split: share for split, share in shares.items() if split not in self.splits and share}
+        texts = [_text(example) for example in self.splits["train"]]
+        order = sorted(set(texts), key=lambda text: hash_of(b"%d " % seed + text.encode("utf-8", "replace")))
+        split_of = dict.fromkeys(order, "train")
+        for split, share in taken.items():
+            count = max(1, round(share * len(split_of)))
+            split_of |= dict.fromkeys(order[:count], split)
+            order = order[count:]
+        if len(texts) < FEWEST or not order or "valid" not in taken:
+            few = f"{len(texts)} examples of {len(split_of)} different texts are too few to divide"
+            raise ValueError(f"{self.name}: {few}; name files with --valid and --test, or give {FEWEST} or more")
+        train, self.is_divided = self.splits["train"], True
+        for split in ("train", *taken):
+            self.splits[split] = [one for one, text in zip(train, texts, strict=True) if split_of[text] == split]
+        percent = " and ".join(f"{100 * share:g} % as {split}" for split, share in taken.items())
         self.notes.append(f"no file says {' or '.join(taken)}: by a hash of the texts, {percent}")
-        self.is_divided = True
+
+    def columns(self) -> str:
+        """Which columns are read, and which are not."""
+        found = self.found
+        used = f"columns used: {', '.join(found.used) or found.purpose.text}"
+        return used + (f"; left out: {', '.join(found.left_out)}" if found.left_out else "")
 
     def report(self) -> str:
         """What was read and what is suspicious in it, for people."""
-        found = self.found
-        columns = f"columns used: {', '.join(found.used) or found.purpose.text}"
-        columns += f"; left out: {', '.join(found.left_out)}" if found.left_out else ""
         counts = ", ".join(f"{len(examples):,} {split}" for split, examples in self.splits.items())
-        looked = as_text(self.name, findings(found.corpus, self.looks))
-        return "\n".join([f"{self.task}, {columns}", f"examples: {counts}", *self.notes, *looked])
+        looked = as_text(self.name, findings(self.found.corpus, self.looks))
+        return "\n".join([f"{self.task}, {self.columns()}", f"examples: {counts}", *self.notes, *looked])
 
 
 def _text(example: Any) -> str:

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import json
 import statistics
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.dummy import DummyClassifier
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.preprocessing import MultiLabelBinarizer
 from torch import nn
 from transformers import (
     BatchEncoding,
     DataCollatorForSeq2Seq,
     DataCollatorForTokenClassification,
     DataCollatorWithPadding,
+    GenerationConfig,
 )
 
 from fairseq_poolingformer.cli.finetune.base import Base
@@ -38,13 +36,12 @@ from fairseq_poolingformer.tasks.presets.metrics import METRICS
 from fairseq_poolingformer.tasks.shared.estimates import intervals
 from fairseq_poolingformer.tasks.summarization.rouge import lead_baseline, split_sentences
 from fairseq_poolingformer.tasks.token_labels import data as of_words
-from fairseq_poolingformer.text.labels import AMOUNT, SEVERAL
+from fairseq_poolingformer.text.labels import AMOUNT, ONE, SEVERAL
 
 IGNORED = -100  # a label that has no part in a loss
-MOST_WRITTEN = 1024  # tokens of a summary
+BEAMS, MOST_WRITTEN = 4, 1024  # of a summary; tokens
 MOST_STRIDE = 128  # tokens that two segments of a document share
 QUESTION_WORDS, ANSWER_TOKENS = 64, 30  # the most that are read of a question, and found as an answer
-LINEAR = "TF-IDF, linear"  # a baseline
 
 Figures = dict[str, dict[str, float]]  # name -> mean, low, high
 
@@ -66,26 +63,27 @@ class Task:
     base: Base
     length: int  # tokens of an input
     batch: ClassVar[int] = 16
-    lr: ClassVar[float] = 3e-5
+    lr: ClassVar[float] = 5e-5
     epochs: ClassVar[int] = 10
     best: ClassVar[str] = "loss"
-    cut: ClassVar[str] = "is cut off"
-    label_names: ClassVar[list[str]] = ["labels"]
-    key: ClassVar[str] = "prediction"  # in a file of predictions
-    names: list[str] = field(init=False, default_factory=list)  # of the labels, in the model's order
+    cut: ClassVar[str] = "is read in segments"
+    collator: ClassVar[type] = DataCollatorWithPadding
 
-    @property
-    def tokenizer(self) -> Any:
-        """The model's."""
-        return self.base.tokenizer
+    def __post_init__(self) -> None:
+        self.tokenizer, self.names = self.base.tokenizer, self.data.labels  # in the model's order, once there is one
 
-    def prepare(self, model: nn.Module) -> None:
-        """Take from a model, or give it, what this task needs."""
+    def start(self, system: str, given: Mapping[str, Any]) -> nn.Module:
+        """The model before its training."""
+        model = self.base.build(system, self.length, self.data.labels, self.data.problem)
         self.names = list(model.config.id2label.values())
+        return model
 
-    def collator(self, model: nn.Module) -> Callable[[list[dict]], dict]:
+    def collate(self, model: nn.Module) -> Callable[[list[dict]], dict]:
         """What makes a batch of features."""
-        return DataCollatorWithPadding(self.tokenizer)
+        return self.collator(self.tokenizer, **({"model": model} if isinstance(self, Summaries) else {}))
+
+    def tune(self, model: nn.Module, predict: Callable[[str], list]) -> None:
+        """Choose after the training what else is chosen on validation."""
 
     def smaller(self, logits: Any, labels: Any) -> Any:
         """What of a batch's outputs :meth:`decode` needs."""
@@ -110,14 +108,15 @@ class Task:
         }
 
     def lines(self, examples: Sequence[Any], predictions: list) -> list[str]:
-        """The lines of a file of predictions."""
-        return [json.dumps({"id": one.id, self.key: found}) for one, found in zip(examples, predictions, strict=True)]
+        """The lines of a file of predictions, as poolingformer score reads it."""
+        key = "prediction" if isinstance(self, Summaries) else "label"
+        return [json.dumps({"id": one.id, key: found}) for one, found in zip(examples, predictions, strict=True)]
 
 
 class Summaries(Task):
     """Texts for texts."""
 
-    batch, lr, epochs = 32, 1e-4, 10
+    batch, lr, cut, collator = 32, 1e-4, "is cut off", DataCollatorForSeq2Seq
 
     @cached_property
     def target_length(self) -> int:
@@ -129,20 +128,22 @@ class Summaries(Task):
         most = next((value for name in names if (value := getattr(config, name, None))), MOST_WRITTEN)
         return min(longest + 8, most, MOST_WRITTEN)
 
-    def prepare(self, model: nn.Module) -> None:
-        self.prefix, _ = of_summaries(model.config)
-
-    def collator(self, model: nn.Module) -> Callable[[list[dict]], dict]:
-        return DataCollatorForSeq2Seq(self.tokenizer, model)
+    def start(self, system: str, given: Mapping[str, Any]) -> nn.Module:
+        model = super().start(system, given)
+        ids = {name: one for name, one in model.generation_config.to_diff_dict().items() if name.endswith("token_id")}
+        beams = given.get("generation_num_beams") or BEAMS
+        most = given.get("generation_max_length") or self.target_length
+        model.generation_config = GenerationConfig(**ids, num_beams=beams, max_length=most, early_stopping=beams > 1)
+        return model
 
     def features(self, examples: Sequence[Any]) -> list[dict]:
-        most = self.target_length
+        prefix, _ = of_summaries(self.base.config)
+        cut = {"truncation": True, "max_length": self.length, "return_token_type_ids": False}
+        written = {"truncation": True, "max_length": self.target_length}
         return [
             {
-                **self.tokenizer(
-                    self.prefix + one.texts[0], truncation=True, max_length=self.length, return_token_type_ids=False
-                ),
-                "labels": self.tokenizer(text_target=one.texts[1], truncation=True, max_length=most)["input_ids"],
+                **self.tokenizer(prefix + one.texts[0], **cut),
+                "labels": self.tokenizer(text_target=one.texts[1], **written)["input_ids"],
             }
             for one in examples
         ]
@@ -170,25 +171,23 @@ class Summaries(Task):
 class Labels(Task):
     """A label, several, or an amount for a text or two."""
 
-    batch, lr, epochs, key = 16, 5e-5, 10, "label"
+    cut = "is cut off"
 
     @property
     def best(self) -> str:
         """The figure that chooses the checkpoint."""
         return {AMOUNT: "loss", SEVERAL: "f1"}.get(self.data.problem, "accuracy")
 
+    def _wanted(self, one: Any) -> float | list[float] | int:
+        if self.data.problem == AMOUNT:
+            return float(one.label)
+        if self.data.problem == SEVERAL:
+            return [float(name in _names(one.label)) for name in self.names]
+        return self.names.index(one.label) if one.label in self.names else IGNORED  # of validation alone
+
     def features(self, examples: Sequence[Any]) -> list[dict]:
-        found = []
-        for one in examples:
-            labels = _names(one.label)
-            if self.data.problem == AMOUNT:
-                wanted: Any = float(labels[0])
-            elif self.data.problem == SEVERAL:
-                wanted = [float(name in labels) for name in self.names]
-            else:
-                wanted = self.names.index(labels[0]) if labels[0] in self.names else IGNORED  # of validation alone
-            found.append({**self.tokenizer(*one.texts, truncation=True, max_length=self.length), "labels": wanted})
-        return found
+        cut = {"truncation": True, "max_length": self.length}
+        return [{**self.tokenizer(*one.texts, **cut), "labels": self._wanted(one)} for one in examples]
 
     def decode(self, examples: Sequence[Any], features: list[dict], outputs: Any) -> list:
         if self.data.problem == AMOUNT:
@@ -198,39 +197,33 @@ class Labels(Task):
         return [self.names[int(place)] for place in np.argmax(outputs, -1)]
 
     def figures(self, examples: Sequence[Any], predictions: list) -> dict[str, float]:
-        is_amount = self.data.problem == AMOUNT
-        gold = [float(_names(one.label)[0]) if is_amount else one.label for one in examples]
-        return _scored(of_labels, self.lines(examples, gold), self.lines(examples, predictions))
+        of = {AMOUNT: float, SEVERAL: _names}.get(self.data.problem, str)
+        found = {one.id: of(label) for one, label in zip(examples, predictions, strict=True)}
+        return of_labels.figures({one.id: of(one.label) for one in examples}, found)
 
     def baselines(self, examples: Sequence[Any]) -> dict[str, list]:
+        linear = LogisticRegression(max_iter=1000, C=10)
+        models = {
+            ONE: {"most frequent label": DummyClassifier(), "TF-IDF, linear": linear},
+            SEVERAL: {"labels of most texts": DummyClassifier(), "TF-IDF, linear": OneVsRestClassifier(linear)},
+            AMOUNT: {"mean": DummyRegressor(), "TF-IDF, linear": Ridge()},
+        }[self.data.problem]
         train, tfidf = self.data.splits["train"], TfidfVectorizer(sublinear_tf=True)
-        texts = tfidf.fit_transform([" ".join(one.texts) for one in train])
-        others = tfidf.transform([" ".join(one.texts) for one in examples])
-        labels = [_names(one.label) for one in train]
-        usual: Any = list(Counter(map(tuple, map(sorted, labels))).most_common(1)[0][0])
-        if self.data.problem == AMOUNT:
-            amounts = [float(one[0]) for one in labels]
-            name, usual = "mean", statistics.fmean(amounts)
-            found = Ridge().fit(texts, amounts).predict(others).tolist()
-        elif self.data.problem == SEVERAL:
-            name, binarizer = "most frequent labels", MultiLabelBinarizer()
-            linear = OneVsRestClassifier(LogisticRegression(max_iter=1000)).fit(texts, binarizer.fit_transform(labels))
-            found = list(map(list, binarizer.inverse_transform(linear.predict(others))))
-        else:
-            usual, classes = usual[0], [one[0] for one in labels]
-            linear = LogisticRegression(max_iter=1000, C=10) if len(set(classes)) > 1 else DummyClassifier()
-            name, found = f"always {usual}", linear.fit(texts, classes).predict(others).tolist()
-        return {name: [usual] * len(examples), LINEAR: found}
+        seen = tfidf.fit_transform(" ".join(one.texts) for one in train)
+        unseen = tfidf.transform(" ".join(one.texts) for one in examples)
+        found = {}
+        for name, model in models.items():
+            outputs = model.fit(seen, np.array([self._wanted(one) for one in train])).predict(unseen)
+            if self.data.problem != AMOUNT:
+                outputs = np.eye(len(self.names))[outputs] if self.data.problem == ONE else outputs - 0.5
+            found[name] = self.decode(examples, [], outputs)
+        return found
 
 
 class Words(Task):
     """A label for each word of a document."""
 
-    batch, lr, epochs, best = 16, 5e-5, 10, "f1"
-    cut = "is read in segments"
-
-    def collator(self, model: nn.Module) -> Callable[[list[dict]], dict]:
-        return DataCollatorForTokenClassification(self.tokenizer)
+    best, collator = "f1", DataCollatorForTokenClassification
 
     def features(self, examples: Sequence[Any]) -> list[dict]:
         found, numbers = [], {name: place for place, name in enumerate(self.names)}
@@ -246,22 +239,21 @@ class Words(Task):
         return super().smaller(logits, labels).argmax(-1)
 
     def decode(self, examples: Sequence[Any], features: list[dict], outputs: Any) -> list[list[str]]:
-        usual = self._usual()
         found = [[""] * len(one.texts) for one in examples]
         for feature, row in zip(features, outputs, strict=True):
             number, places = feature["places"]
             for place, label in zip(places, row, strict=False):
                 if place is not None:
                     found[number][place] = found[number][place] or self.names[int(label)]
-        return [[label or usual for label in labels] for labels in found]  # of words without a token
+        return [[label or self._usual for label in labels] for labels in found]  # of words without a token
 
+    @cached_property
     def _usual(self) -> str:
-        counts = Counter(label for one in self.data.splits["train"] for label in one.label)
-        return counts.most_common(1)[0][0]
+        return Counter(label for one in self.data.splits["train"] for label in one.label).most_common(1)[0][0]
 
     def figures(self, examples: Sequence[Any], predictions: list) -> dict[str, float]:
-        gold = self.lines(examples, [one.label for one in examples])
-        return _scored(of_words, gold, self.lines(examples, predictions))
+        there = {one.id: of_words.LabelledWords(one.texts, one.label, one.sentences) for one in examples}
+        return of_words.figures(there, dict(zip(there, predictions, strict=True)))
 
     def lines(self, examples: Sequence[Any], predictions: list) -> list[str]:
         return [
@@ -270,27 +262,32 @@ class Words(Task):
         ]
 
     def baselines(self, examples: Sequence[Any]) -> dict[str, list]:
-        usual, of_word = self._usual(), {}
+        of_word: dict[str, Counter] = {}
         for one in self.data.splits["train"]:
             for word, label in zip(one.texts, one.label, strict=True):
                 of_word.setdefault(word, Counter())[label] += 1
         most = {word: counts.most_common(1)[0][0] for word, counts in of_word.items()}
         return {
-            f"always {usual}": [[usual] * len(one.texts) for one in examples],
-            "each word's most frequent label": [[most.get(word, usual) for word in one.texts] for one in examples],
+            f"always {self._usual}": [[self._usual] * len(one.texts) for one in examples],
+            "each word's most frequent label": [[most.get(w, self._usual) for w in one.texts] for one in examples],
         }
 
 
 class Answers(Task):
     """Words of a text that answer a question; a prediction is the text and the probability that there is none."""
 
-    batch, lr, epochs, best = 16, 3e-5, 3, "f1"
-    cut = "is read in segments"
-    label_names: ClassVar[list[str]] = ["start_positions", "end_positions"]
+    lr, epochs, best = 3e-5, 3, "f1"
     threshold = 0.5  # the probability above which there is no answer
 
-    def prepare(self, model: nn.Module) -> None:
-        pass
+    def collate(self, model: nn.Module) -> Callable[[list[dict]], dict]:
+        """What makes a batch of features."""
+        return self.collator(self.tokenizer, **({"model": model} if isinstance(self, Summaries) else {}))
+
+    def tune(self, model: nn.Module, predict: Callable[[str], list]) -> None:
+        if self.has_unanswerable:
+            self.threshold = self.figures(self.data.splits["valid"], predict("valid"))["best_f1_thresh"]
+            model.config.no_answer_threshold = self.threshold
+            print(f"  no answer above a probability of {self.threshold:.3f}, the best of validation")
 
     @property
     def has_unanswerable(self) -> bool:
@@ -338,7 +335,7 @@ class Answers(Task):
 
     def baselines(self, examples: Sequence[Any]) -> dict[str, list]:
         none = {"never an answer": [("", 1.0)] * len(examples)} if self.has_unanswerable else {}
-        tfidf = TfidfVectorizer().fit([one.texts[1] for one in self.data.splits["train"]])
+        tfidf = TfidfVectorizer().fit(one.texts[1] for one in self.data.splits["train"])
         found = []
         for one in examples:
             sentences = split_sentences(one.texts[1])
@@ -364,14 +361,5 @@ def _tokens_of(answers: Sequence[tuple[int, int]], places: list) -> tuple[int, i
     return 0, 0
 
 
-def _names(label: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (label,) if isinstance(label, str) else label
-
-
-def _scored(scores: Any, gold: list[str], predicted: list[str]) -> dict[str, float]:
-    """The official figures, by files as the scorer reads them."""
-    with tempfile.TemporaryDirectory() as folder:
-        right, found = Path(folder, "gold.jsonl"), Path(folder, "predictions.jsonl")
-        right.write_text("\n".join(gold), encoding="utf-8")
-        found.write_text("\n".join(predicted), encoding="utf-8")
-        return scores.score([right], found)
+def _names(label: str | Sequence[str]) -> tuple[str, ...]:
+    return (label,) if isinstance(label, str) else tuple(label)

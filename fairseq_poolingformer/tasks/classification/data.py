@@ -103,10 +103,16 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     Only documents with a prediction count, since a split may be a share of a released file.
     """
     there, found = compared(gold, predictions, read_gold, read_gold)
+    with placed(predictions):
+        return figures(there, found)
+
+
+def figures(there: Mapping[str, Label], found: Mapping[str, Label]) -> dict[str, float | int]:
+    """The figures of predictions by id, given the right labels."""
     pairs = [(there[name], label) for name, label in found.items()]
     counts = {"examples": len(pairs), "without_prediction": len(there) - len(pairs)}
     if any(isinstance(label, float) or (isinstance(right, float) and not right.is_integer()) for right, label in pairs):
-        return _figures_of_amounts(predictions, pairs) | counts
+        return _figures_of_amounts(pairs) | counts
     return _figures_of_labels([(_as_set(right), _as_set(label)) for right, label in pairs], there, found) | counts
 
 
@@ -137,13 +143,13 @@ def _macro_f1(counts: np.ndarray) -> float:
     return float(np.mean(200 * hits / np.maximum(found + there, 1)))
 
 
-def _figures_of_amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]]) -> dict[str, float | int]:
+def _figures_of_amounts(pairs: Sequence[tuple[Label, Label]]) -> dict[str, float | int]:
     from scipy.stats import pearsonr, spearmanr  # here, since it takes a second
 
     try:
         right, found = np.array(pairs, np.float64).T
     except (ValueError, TypeError):
-        raise ValueError(f"{predictions}: amounts, and a label is not a number; are the gold files others?") from None
+        raise ValueError("amounts, and a label is not a number; are the gold files others?") from None
     correlations = {
         name: Statistic.of(np.stack([right, found], 1), partial(_correlation, of))
         for name, of in (("pearson", pearsonr), ("spearman", spearmanr))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -181,13 +181,18 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
         for number, (word, right) in enumerate(words, 1):
             if word != right:
                 raise ValueError(f"{predictions}, {name}: word {number} is {word!r}, and the gold files have {right!r}")
-    pairs = [(document.labels, there[name]) for name, document in found.items()]
+    return figures(there, {name: document.labels for name, document in found.items()})
+
+
+def figures(there: Mapping[str, LabelledWords], found: Mapping[str, Sequence[str]]) -> dict[str, float | int]:
+    """The figures of predicted labels by id, given the documents with the right ones."""
+    pairs = [(labels, there[name]) for name, labels in found.items()]
     each = [(entities(own, right.sentences), entities(right.labels, right.sentences)) for own, right in pairs]
     counts = EntityCounts.of(each)
     same = [[one == other for one, other in zip(own, right.labels, strict=True)] for own, right in pairs]
     words = np.array([[sum(one), len(one)] for one in same], float).reshape(-1, 2)
-    figures: dict[str, float | int] = {"accuracy": Statistic.of(words, _share_of_words)}
-    figures |= statistics_of_shares(np.array([[len(a & b), len(a), len(b)] for a, b in each], int).reshape(-1, 3))
+    values: dict[str, float | int] = {"accuracy": Statistic.of(words, _share_of_words)}
+    values |= statistics_of_shares(np.array([[len(a & b), len(a), len(b)] for a, b in each], int).reshape(-1, 3))
     for kind in sorted({*counts.found, *counts.there}):
-        figures |= {f"{name}_{kind}": value for name, value in counts.figures(kind).items()}
-    return figures | {"examples": len(found), "without_prediction": len(there) - len(found)}
+        values |= {f"{name}_{kind}": value for name, value in counts.figures(kind).items()}
+    return values | {"examples": len(found), "without_prediction": len(there) - len(found)}

@@ -44,34 +44,35 @@ def test_places_of_an_output(tmp_path):
     command._check_place(tmp_path / "run", str(tmp_path / "data"))
 
 
-REQUEST = {"model": "m", "MODEL": "digest", "data": "d", "DATA": {"train": [1]}, "learning_rate": 1.0, "reading": []}
+SETTINGS = {"model": "m", "the model": "digest", "the data": {"train": [1]}, "learning_rate": 1.0, "reading": []}
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model": "n"}, "was begun with MODEL m, not with n"),
-        ({"MODEL": "other"}, "was begun with a former m, not with m as it is now"),
-        ({"DATA": {"train": [2]}}, "was begun with other data: d has changed"),
-        ({"learning_rate": 2.0}, r"other arguments \(learning_rate was 1.0, is 2.0\)"),
-        ({"reading": ["--text-key", "x"]}, r"\(reading was not given, is --text-key x\)"),
-        ({"seed": 3}, r"\(seed was not given, is 3\)"),
+        ({"model": "n"}, "model was m, is n"),
+        ({"the model": "other"}, "the model has changed"),
+        ({"the data": {"train": [2]}}, "the data has changed"),
+        ({"learning_rate": 2.0, "seed": 3}, "learning_rate was 1.0, is 2.0; seed was not given, is 3"),
+        ({"reading": ["--text-key", "x"]}, r"reading was not given, is \['--text-key', 'x'\]"),
     ],
 )
 def test_a_folder_is_of_one_model_data_and_settings(tmp_path, changed, message):
     run = tmp_path / "run"
-    command._claim(run, run / "training", REQUEST)
-    command._claim(run, run / "training", REQUEST)
-    with pytest.raises(ValueError, match=f"{message}.*give the same to go on, or another --output-folder"):
-        command._claim(run, run / "training", REQUEST | changed)
-    assert json.loads((run / "training" / command.BEGUN).read_text()) == REQUEST
+    command._claim(run, run / "training", SETTINGS)
+    command._claim(run, run / "training", SETTINGS)
+    with pytest.raises(
+        ValueError, match=rf"begun otherwise \({message}\); give the same to go on, or another --output"
+    ):
+        command._claim(run, run / "training", SETTINGS | changed)
+    assert json.loads((run / "training" / command.BEGUN).read_text()) == SETTINGS
 
 
 def test_a_run_that_was_killed_in_its_first_moments_begins_anew(tmp_path):
     run = tmp_path / "run"
     (run / "training" / "start").mkdir(parents=True)
     (run / "training" / "start" / "config.json").write_text("of another model")
-    command._claim(run, run / "training", REQUEST)
+    command._claim(run, run / "training", SETTINGS)
     assert not (run / "training" / "start").exists()
 
 
@@ -83,6 +84,6 @@ def test_what_is_not_its_own_is_left_alone(tmp_path, place):
     (tmp_path / "begun" / "notes.txt").touch()
     taken = tmp_path / place
     with pytest.raises(ValueError, match="not of this command"):
-        command._claim(taken, taken / "training", REQUEST)
+        command._claim(taken, taken / "training", SETTINGS)
     assert (tmp_path / "thesis" / "notes.txt").exists()
     assert (tmp_path / "begun" / "notes.txt").exists()

@@ -13,9 +13,7 @@ from tests.cli.finetune.conftest import read
 
 def make(path, place, length=46):
     data = read(path)
-    task = TASKS[data.task](data, Base("me", place, data.task), length)
-    task.names = data.labels
-    return task, data.splits["train"]
+    return TASKS[data.task](data, Base("me", place, data.task), length), data.splits["train"]
 
 
 def perfect(task, examples):
@@ -96,7 +94,7 @@ def test_answers_are_found_where_they_lie_and_none_is_an_answer(files, roberta):
     assert len(features) > 4, "documents are longer than the model"
     outputs = [[], []]
     for one in features:
-        for side, name in enumerate(task.label_names):
+        for side, name in enumerate(("start_positions", "end_positions")):
             outputs[side].append(np.where(np.arange(len(one["input_ids"])) == one[name], 20.0, 0.0))
     (text, none), (_, chance) = task.decode(examples, features, outputs)
     first, end = examples[0].answers[0]
@@ -119,7 +117,6 @@ def test_a_threshold_decides_between_no_answer_and_a_wrong_one(files, roberta):
 
 def test_summaries_are_cut_to_what_is_learned(files, bart):
     task, train = make(files / "pairs.jsonl", bart, 40)
-    task.prepare(task.base.build("short", 40, [], ""))
     features = task.features(train)
     assert max(len(one["input_ids"]) for one in features) == 40
     tokens = np.array([[*features[0]["labels"], IGNORED, IGNORED]])

@@ -5,11 +5,12 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from fairseq_poolingformer.cli.finetune.base import Base
-from fairseq_poolingformer.cli.finetune.stopping import Stopping
+from fairseq_poolingformer.cli.finetune.job import _explained
 from fairseq_poolingformer.cli.finetune.tasks import TASKS
-from fairseq_poolingformer.cli.finetune.training import ByLength, Watch, _last_whole, arguments
+from fairseq_poolingformer.cli.finetune.training import ByLength, Stopping, _last_whole, arguments, expect
 from tests.cli.finetune.conftest import read
 
 
@@ -29,13 +30,15 @@ def test_the_user_decides_before_the_data_do(files, roberta, tmp_path):
 
 def test_the_order_of_an_epoch_follows_from_seed_and_epoch():
     sampler = ByLength(4, lengths=list(range(40)))
+    sampler.set_epoch(0)
     first = list(sampler)
+    sampler.set_epoch(0)
     assert list(sampler) == first
     assert sorted(first) == list(range(40))
     sampler.set_epoch(1)
     assert list(sampler) != first
-    sampler.set_epoch(0)
     sampler.seed = 1
+    sampler.set_epoch(0)
     assert list(sampler) != first
 
 
@@ -49,29 +52,47 @@ def test_half_checkpoints_are_removed(tmp_path):
     assert _last_whole(tmp_path / "nothing") is None
 
 
-@pytest.mark.parametrize("name", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_asks_a_training_for_a_checkpoint_and_ends_everything_else(name, capsys):
-    with Stopping.listening() as stopping:
-        stopping.is_training = True
-        os.kill(os.getpid(), name)
-        assert stopping.is_asked
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), name)
-        with pytest.raises(KeyboardInterrupt):
-            stopping.check()
-    assert "with a checkpoint" in capsys.readouterr().out
-    with Stopping.listening(), pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), name)
-
-
-@pytest.mark.parametrize(("epoch", "saves", "evaluates"), [(1.5, True, False), (2.0, False, True)])
-def test_a_stop_within_an_epoch_saves_at_once_and_one_at_its_end_evaluates_first(epoch, saves, evaluates):
+@pytest.mark.parametrize(("epoch", "saves"), [(1.5, True), (2.0, False)])
+def test_a_signal_ends_a_training_with_a_checkpoint_and_a_second_one_at_once(epoch, saves, capsys):
+    """At the end of an epoch Trainer evaluates before it saves."""
     stopping, args = Stopping(), SimpleNamespace(world_size=1)
-    stopping.is_asked = True
-    watch, state = Watch(stopping, "loss"), SimpleNamespace(epoch=epoch)
-    control = SimpleNamespace(should_save=False, should_training_stop=False, should_evaluate=True)
-    watch.on_step_end(args, state, control)
-    assert (control.should_training_stop, control.should_save) == (True, saves)
-    control.should_save = True  # as Trainer's own callback has it
-    watch.on_epoch_end(args, state, control)
-    assert (control.should_evaluate, control.should_save) == (evaluates, evaluates)
+    state, control = SimpleNamespace(epoch=epoch), SimpleNamespace(should_save=False)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which may be ignored where tests run
+    try:
+        stopping.on_train_begin(args, state, control)
+        stopping.on_step_end(args, state, control)
+        stopping.on_save(args, state, control)
+        assert not control.should_save
+        os.kill(os.getpid(), signal.SIGINT)
+        assert "with a checkpoint" in capsys.readouterr().out
+        stopping.on_step_end(args, state, control)
+        assert control.should_save == saves
+        with pytest.raises(KeyboardInterrupt):
+            stopping.on_save(args, state, control)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_what_memory_does_not_hold_halves_the_batch(files, roberta):
+    task = TASKS["classification"](read(files / "reviews.csv"), Base("me", roberta, "classification"), 46)
+    model = task.start("short", {})
+    train, small = task.features(task.data.splits["train"]), model.forward
+
+    def forward(input_ids, **inputs):
+        if len(input_ids) > most:
+            raise torch.OutOfMemoryError
+        return small(input_ids, **inputs)
+
+    model.forward, most = forward, 2
+    chosen = {"use_cpu": True, "num_train_epochs": 1, "gradient_accumulation_steps": 1}
+    chosen |= {"per_device_train_batch_size": 8, "per_device_eval_batch_size": 8}
+    assert expect(task, model, train, chosen) > 0
+    assert (chosen["per_device_train_batch_size"], chosen["gradient_accumulation_steps"]) == (2, 4)
+    most = 0
+    with (
+        pytest.raises(ValueError, match=r"no memory for 46 tokens; give .*a smaller --length"),
+        _explained(task, files),
+    ):
+        expect(task, model, train, chosen)

@@ -172,7 +172,7 @@ def test_an_encrypted_archive_and_one_inside_another(tmp_path):
 
 def test_what_is_neither_is_said(tmp_path):
     (tmp_path / "x.txt").write_text("A story.\nIt goes on.\n")
-    with pytest.raises(InputError, match=r"x\.txt: neither JSON nor a table; let the name of a table end in \.csv"):
+    with pytest.raises(InputError, match=r"x\.txt: neither JSON nor a table; tables end in \.csv"):
         fields(tmp_path / "x.txt")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty: no files in it"):
