@@ -211,5 +211,5 @@ With documents of your own, in JSON, CSV or folders of texts, and any model of t
 
   pip install '${root}[finetune]'
   poolingformer finetune demo my-documents --output-folder my-run
-  poolingformer summarize --checkpoint my-run paper.txt
+  poolingformer summarize --model my-run paper.txt
 TEXT

@@ -31,10 +31,10 @@ published evaluation is --memory-length 2100 --same-length --clamp-distances 820
 --skip-newlines.
 
 examples:
-  poolingformer-eval-lm data-bin/enwik8 --path run/checkpoint_best.pt --subset test --batch-size 8 --precision bf16
+  poolingformer-eval-lm data-bin/enwik8 --model run/checkpoint_best.pt --subset test --batch-size 8 --precision bf16
 
 on two GPUs:
-  for i in 0 1; do CUDA_VISIBLE_DEVICES=$i poolingformer-eval-lm data-bin/enwik8 --path run/checkpoint_best.pt \\
+  for i in 0 1; do CUDA_VISIBLE_DEVICES=$i poolingformer-eval-lm data-bin/enwik8 --model run/checkpoint_best.pt \\
       --num-shards 2 --shard-id $i --output shard$i.json & done; wait
   poolingformer-eval-lm data-bin/enwik8 --join shard0.json shard1.json --output test.json
 """
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(args: argparse.Namespace) -> None:
     """Print the result of an evaluation, or of its joined shards, and write it to the output file."""
     if (args.path is None) == (args.join is None):
-        raise UsageError("give --path to evaluate, or --join to join the results of shards")
+        raise UsageError("give --model to evaluate, or --join to join the results of shards")
     check_shard(args)
     if args.no_memory and args.memory_length is not None:
         raise UsageError("--no-memory and --memory-length: give one of the two")
@@ -78,7 +78,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("data", type=Path, help="data folder of poolingformer-preprocess char_lm")
-    add("--path", help="checkpoint of task char_lm")
+    add("--model", "--path", dest="path", metavar="MODEL", help="checkpoint of task char_lm")
     add("--join", nargs="+", type=Path, metavar="FILE", help="results of all shards, to be joined into one")
     add("--subset", default="test", help="split to evaluate (default: %(default)s)")
     add(

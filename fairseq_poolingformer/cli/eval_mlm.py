@@ -33,7 +33,7 @@ not repeated, and punctuation. Masks and blocks are those of validation in train
 models with the same data folder, block length and masks can be compared.
 
 example:
-  poolingformer-eval-mlm data-bin/wiki --path level_one/checkpoint_best.pt two_levels/checkpoint_best.pt \\
+  poolingformer-eval-mlm data-bin/wiki --model level_one/checkpoint_best.pt two_levels/checkpoint_best.pt \\
       --distances 128 512 --output bits.json --plot bits.png
 """
 _ROWS = 512  # tokens whose logits are in memory at a time
@@ -53,7 +53,15 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("data", type=Path, help="data folder of poolingformer-preprocess wikipedia or plain_text")
-    add("--path", nargs="+", required=True, metavar="FILE", help="checkpoints of task long_masked_lm, one row each")
+    add(
+        "--model",
+        "--path",
+        dest="path",
+        nargs="+",
+        required=True,
+        metavar="MODEL",
+        help="checkpoints of task long_masked_lm, one row each",
+    )
     add("--subset", default="valid", help="split to evaluate (default: %(default)s)")
     add(
         "--distances",

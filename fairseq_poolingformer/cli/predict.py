@@ -21,7 +21,7 @@ from fairseq_poolingformer.text.atomic_write import require_writable
 
 _EPILOG = """\
 examples:
-  poolingformer-predict data-bin/imdb --path run/checkpoint_best.pt --subset test --output predictions.jsonl
+  poolingformer-predict data-bin/imdb --model run/checkpoint_best.pt --subset test --output predictions.jsonl
   poolingformer-score predictions.jsonl --task document_classification --gold aclImdb/test
 
 The data folder says which task it is. A task may have options of its own, as question answering has:
@@ -57,7 +57,7 @@ def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("data", type=Path, help="data folder")
-    add("--path", help="checkpoint of the folder's task, or a folder of poolingformer finetune")
+    add("--model", "--path", dest="path", metavar="MODEL", help="checkpoint of the folder's task")
     add("--subset", default="valid", help="split to predict (default: %(default)s)")
     add("--output", type=Path, required=True, help="file of the predictions")
     add("--max-positions", type=positive, metavar="N", help="tokens of a segment, at least 8 (default: as in training)")
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace, own: ModuleType | None = None) -> None:
     if own is not None:
         return own.run(args, load_models, read_batches)
     if args.path is None:
-        raise UsageError("give --path, the checkpoint to predict with")
+        raise UsageError("give --model, the checkpoint to predict with")
     if not args.data.is_dir():
         raise FileNotFoundError(f"{args.data}: no such folder")
     found = _task_of(args.data)

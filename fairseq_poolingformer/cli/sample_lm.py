@@ -59,11 +59,11 @@ def make_parser() -> argparse.ArgumentParser:
         prog="poolingformer-sample-lm",
         description="Continue a text, byte by byte. A model with memory or windows takes the same time for each byte; "
         "a model that sees everything and has no memory reads the last --context bytes again for each byte.",
-        epilog='example:\n  poolingformer-sample-lm --path run/checkpoint_best.pt --prompt "In the year " --length 500',
+        epilog='example:\n  poolingformer-sample-lm --model run/checkpoint_best.pt --prompt "In the year " --length 99',
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--path", required=True, help="checkpoint of task char_lm")
+    add("--model", "--path", dest="path", metavar="MODEL", required=True, help="checkpoint of task char_lm")
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", default="", help="the text to continue (default: none)")
     prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="a file with the prompt")

@@ -38,10 +38,10 @@ GENERATION = {  # options of a search -> fairseq's default, and the name that tr
 }
 _EPILOG = """\
 examples:
-  poolingformer-summarize --checkpoint run/checkpoint_best.pt paper.txt report.txt
-  pdftotext paper.pdf - | poolingformer-summarize --checkpoint run/checkpoint_best.pt -
+  poolingformer-summarize --model run/checkpoint_best.pt paper.txt report.txt
+  pdftotext paper.pdf - | poolingformer-summarize --model run/checkpoint_best.pt -
   poolingformer-summarize --demo papers.txt
-  torchrun --nproc_per_node=4 --no-python poolingformer-summarize --checkpoint run/checkpoint_best.pt book.txt
+  torchrun --nproc_per_node=4 --no-python poolingformer-summarize --model run/checkpoint_best.pt book.txt
                                                  # each process holds a part of the document
 """
 
@@ -55,11 +55,11 @@ def run(args: argparse.Namespace) -> None:
     """Write a summary of each document to standard output."""
     if args.checkpoint is None and not args.demo:
         raise UsageError(
-            "name a trained model with --checkpoint, or give --demo for the small one that comes with the package, "
+            "name a trained model with --model, or give --demo for the small one that comes with the package, "
             "which summarizes made documents only"
         )
     if args.demo and args.data_folder is not None:
-        raise UsageError("--data-folder goes with --checkpoint; --demo's model has its own tokenizer")
+        raise UsageError("--data-folder goes with --model; --demo's model has its own tokenizer")
     if args.checkpoint is not None and is_of_transformers(args.checkpoint):
         _summarize_by_transformers(args)
         return
@@ -152,7 +152,7 @@ def make_parser() -> argparse.ArgumentParser:
     model = parser.add_mutually_exclusive_group()
     text = "a folder of poolingformer finetune or of transformers, a name on the Hub, or a checkpoint of task "
     text += "long_summarization"
-    model.add_argument("--checkpoint", type=Path, metavar="MODEL", help=text)
+    model.add_argument("--model", "--checkpoint", dest="checkpoint", type=Path, metavar="MODEL", help=text)
     model.add_argument(
         "--demo",
         action="store_true",
@@ -210,13 +210,13 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
     settings = (saved.get("cfg") or {}).get("task") or saved.get("args")
     trained = entry(settings, "_name") or entry(settings, "task")
     if trained in FAIRSEQS_TASKS:
-        remedy = f"poolingformer convert to-huggingface {checkpoint} FOLDER, and summarize with --checkpoint FOLDER"
+        remedy = f"poolingformer convert to-huggingface {checkpoint} FOLDER, and summarize with --model FOLDER"
         raise ValueError(f"{path}: a model of fairseq's own --task {trained}; {remedy}")
     known = registry.tasks().get(trained)
     if known is not None and (known.is_predicted or trained in OTHER_COMMANDS):
         command = OTHER_COMMANDS.get(trained, "predict DATA-FOLDER --output FILE")
         raise ValueError(
-            f"{path}: a model of --task {trained}, which writes no summaries; poolingformer {command} --path {path} "
+            f"{path}: a model of --task {trained}, which writes no summaries; poolingformer {command} --model {path} "
             "serves it"
         )
     folder = data_folder or find_data_folder(checkpoint)

@@ -167,5 +167,9 @@ def _loaded(model: Any, tokenizer: Any, auto: Any) -> tuple[PreTrainedModel, Any
     """Return a model in eval mode and its tokenizer; one that is loaded here goes to the GPU where there is one."""
     place = model if isinstance(model, str | Path) else model.name_or_path
     if isinstance(model, str | Path):
+        if Path(model).is_file():
+            raise ValueError(
+                f"{model}: a file; of a checkpoint of fairseq poolingformer convert makes a folder to give"
+            )
         model = auto.from_pretrained(model).to("cuda" if torch.cuda.is_available() else "cpu")
     return model.eval(), AutoTokenizer.from_pretrained(place) if tokenizer is None else tokenizer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
@@ -54,7 +53,7 @@ class Training:
         history = checkpoint.get("optimizer_history") or [{}]
         updates = history[-1].get("num_updates") or None
         value = (checkpoint.get("extra_state") or {}).get("val_loss") if updates else None
-        value = value if isinstance(value, int | float) and math.isfinite(value) else None  # the Hub takes no inf
+        value = value if isinstance(value, int | float) and math.isfinite(value) else None
         options = (checkpoint.get("cfg") or {}).get("checkpoint") or {}
         metric = options.get("best_checkpoint_metric") if isinstance(options, Mapping) and value is not None else None
         return cls(
@@ -114,7 +113,6 @@ def model_card(
         head(
             {"library_name": library, "pipeline_tag": task},
             tags[_levels(family, settings, library)],
-            _results(name, task, training, corpus),
         ),
         MARK,
         f"# {name}\n\n{_introduction(family)}",
@@ -144,28 +142,10 @@ def task_of(architecture: str) -> tuple[str, str | None]:
     return next(found for end, found in TASKS.items() if architecture.endswith(end))
 
 
-def head(facts: Mapping[str, str], tags: Iterable[str], more: Iterable[str] = ()) -> str:
-    """Return the YAML that the Hub reads: facts by name, tags, and further lines; JSON strings are YAML strings."""
+def head(facts: Mapping[str, str], tags: Iterable[str]) -> str:
+    """Return the YAML that the Hub reads: facts by name, and tags; JSON strings are YAML strings."""
     lines = [f"{key}: {json.dumps(value)}" for key, value in facts.items()]
-    return "\n".join(["---", *lines, "tags:", *(f"- {tag}" for tag in tags), *more, "---"])
-
-
-def _results(name: str, task: str, training: Training, corpus: Settings) -> list[str]:
-    """Return the lines of the head that give the validation's result, where the training tells it."""
-    if training.value is None or "corpus" not in corpus:
-        return []
-    return model_index(name, task, corpus["corpus"], "validation", {training.metric: training.value})
-
-
-def model_index(name: str, task: str, data: str, split: str, figures: Mapping[str, Any]) -> list[str]:
-    """Return the lines of the head that give the figures of a model on a split of data, as the Hub reads them."""
-    values = {kind: re.sub(r"^(-?\d+)e", r"\1.0e", str(value)) for kind, value in figures.items()}  # 1e-05 is a text
-    metrics = ((f"    - type: {json.dumps(kind)}", f"      value: {value}") for kind, value in values.items())
-    return [
-        *("model-index:", f"- name: {json.dumps(name)}", "  results:", "  - task:", f"      type: {task}"),
-        *("    dataset:", f"      type: {json.dumps(data)}", f"      name: {json.dumps(data)}"),
-        *(f"      split: {split}", "    metrics:", *itertools.chain.from_iterable(metrics)),
-    ]
+    return "\n".join(["---", *lines, "tags:", *(f"- {tag}" for tag in tags), "---"])
 
 
 def _introduction(family: Family) -> str:

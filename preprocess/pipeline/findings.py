@@ -87,13 +87,13 @@ def digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
-def look(corpus, limit: int | None = None) -> dict[str, SplitLook]:
-    """Look at every example of a corpus."""
+def look(corpus, limit: int | None = None, kept: dict[str, list[Example]] | None = None) -> dict[str, SplitLook]:
+    """Look at every example of a corpus, and keep those of each split, with what is to be learned, if asked for."""
     outputs, has_classes = len(corpus.layout.outputs), corpus.entries.get("problem_type") != AMOUNT
     found = {}
     for split, records in corpus.splits.items():
         seen = found[split] = SplitLook()
-        parse = records.parse or corpus.parse
+        parse = (records.parse if kept is None else None) or corpus.parse  # a test split's leaves out the answers
         with progress(f"{split}, report", records.size) as advance:
             for record in records.records():
                 advance(record.progress)
@@ -102,6 +102,8 @@ def look(corpus, limit: int | None = None) -> dict[str, SplitLook]:
                     seen.reject(example.reason, f"{record.file}, line {record.line}")
                 elif isinstance(example, Example):
                     seen.add(example, outputs, has_classes)
+                    if kept is not None:
+                        kept.setdefault(split, []).append(example)
                     if split == "train" and len(seen.inputs) == limit:
                         break
     return found

@@ -30,4 +30,4 @@ def test_a_checkpoint_must_be_named(tmp_path, capsys):
     (tmp_path / "corpus.json").write_text('{"kind": "wikihop"}')
     with pytest.raises(SystemExit):
         predict.main([str(tmp_path), "--output", str(tmp_path / "p.json")])
-    assert "give --path, the checkpoint to predict with" in capsys.readouterr().err
+    assert "give --model, the checkpoint to predict with" in capsys.readouterr().err

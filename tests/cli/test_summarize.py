@@ -114,8 +114,8 @@ def test_one_gpu_is_not_for_several_processes(monkeypatch):
 @pytest.mark.parametrize(
     ("task", "command"),
     [
-        ("document_classification", "poolingformer predict DATA-FOLDER --output FILE --path"),
-        ("long_masked_lm", "poolingformer eval-mlm DATA-FOLDER --path"),
+        ("document_classification", "poolingformer predict DATA-FOLDER --output FILE --model"),
+        ("long_masked_lm", "poolingformer eval-mlm DATA-FOLDER --model"),
     ],
 )
 def test_a_model_of_another_task_is_named_with_the_command_that_serves_it(tmp_path, files, capsys, task, command):

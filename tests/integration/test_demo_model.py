@@ -174,8 +174,8 @@ def test_the_pointer_s_loss_is_the_cross_entropy_of_its_attention(script):
 
 def test_summarize_asks_for_a_checkpoint_or_the_demo(tmp_path, capsys):
     for arguments, message in (
-        ([], "name a trained model with --checkpoint, or give --demo"),
-        (["--demo", "--data-folder", "x"], "--data-folder goes with --checkpoint"),
+        ([], "name a trained model with --model, or give --demo"),
+        (["--demo", "--data-folder", "x"], "--data-folder goes with --model"),
         (["--demo", "--checkpoint", "x"], "not allowed with"),
     ):
         with pytest.raises(SystemExit, match="2"):

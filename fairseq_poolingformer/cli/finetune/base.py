@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,6 @@ class Base:
     name: str  # as the user named it
     place: str  # what transformers opens: a folder, or a name on the Hub
     task: str  # a key of ENDS
-    notes: list[str] = field(default_factory=list)  # sentences for people
 
     def __post_init__(self) -> None:
         writes = self.task == "summarization"
@@ -126,23 +125,23 @@ def _config(name: str, place: str) -> Any:
 
 def find(name: str, task: str, scratch: Path) -> Base:
     """Find the model that a folder, a checkpoint of fairseq, or a name on the Hub is; conversions go to ``scratch``."""
-    path, notes = Path(name), []
+    path = Path(name)
     if name == DEMO and not path.exists():
         place = scratch / DEMO
         if not place.exists():
             _write_demo(place)
-        notes.append("the demo model comes with the package; it knows made documents alone")
+        print("the demo model comes with the package; it knows made documents alone")
     elif path.is_file() or ((path / "model.pt").is_file() and not (path / "config.json").is_file()):
         checkpoint, place = path if path.is_file() else path / "model.pt", scratch / "converted"
         if not place.exists():
             args = convert.make_parser().parse_args(["to-huggingface", str(checkpoint), str(place)])
             args.convert(args)
-        notes.append(f"{name} is a checkpoint of fairseq, and is converted first: poolingformer convert to-huggingface")
+        print(f"{name} is a checkpoint of fairseq, and is converted first: poolingformer convert to-huggingface")
     elif path.is_dir() and not (path / "config.json").is_file():
         raise ValueError(f"{name}: a folder without config.json; name a folder that transformers or fairseq saved")
     else:
         place = path if path.exists() else name
-    return Base(name, str(place), task, notes)
+    return Base(name, str(place), task)
 
 
 def _write_demo(folder: Path) -> None:

@@ -94,17 +94,19 @@ def run(args: argparse.Namespace) -> None:
     with needing("finetune"), contextlib.ExitStack() as stack:
         for library in ("nltk", "pyarrow", "rouge_score", "scipy", "sklearn"):  # whose lack is noticed before any work
             importlib.import_module(library)
+        import torch
         import transformers
         from accelerate import PartialState
 
         from fairseq_poolingformer.cli.finetune import base, data, job, results
 
-        process = PartialState()
+        given, reading = _training_options(args.further)
+        on_cpu = given.get("use_cpu", not torch.accelerator.is_available())
+        process = PartialState(cpu=on_cpu)  # several, too
         if not process.is_main_process:
             stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
         transformers.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
-        given, reading = _training_options(args.further)
         found = data.Data.read(args, reading, make_parser()._option_string_actions)
         settings = {name: value for name, value in vars(args).items() if name not in ("output_folder", "further")}
         settings |= {**given, "reading": reading}
@@ -116,7 +118,7 @@ def run(args: argparse.Namespace) -> None:
             print(found.report())
             with process.main_process_first():
                 model = base.find(args.model, found.task, folder / "start")
-            result = job.train_all(found, model, args, given, folder)
+            result = job.train_all(found, model, args, {**given, "use_cpu": on_cpu}, folder)
         print(f"\n{results.as_table(result)}")
         print(f"{output} has the model, {results.SCORES} and a card, README.md; training/ in it may be deleted")
 

@@ -9,10 +9,9 @@ from textwrap import shorten
 from typing import Any
 
 from fairseq_poolingformer.preprocess.guess import Guess, guess
-from fairseq_poolingformer.preprocess.pipeline.findings import SplitLook, as_text, findings, fold
-from fairseq_poolingformer.preprocess.pipeline.records import Example, Reject, parsed
+from fairseq_poolingformer.preprocess.pipeline.findings import SplitLook, as_text, findings, fold, look
 from fairseq_poolingformer.preprocess.pipeline.splits import hash_of
-from fairseq_poolingformer.text.labels import AMOUNT, ONE
+from fairseq_poolingformer.text.labels import ONE
 
 FEWEST = 10  # examples to divide
 WITHOUT_REFERENCE = ("no summary", "empty summary", "no label", "no answers")  # reasons, which are no fault in test
@@ -29,27 +28,18 @@ class Data:
     notes: list[str] = field(default_factory=list)  # sentences for people
     is_divided: bool = False  # whether a split was taken out of the training examples
 
-    @property
-    def task(self) -> str:
-        """A key of ``PURPOSES``."""
-        return self.found.purpose.name
-
-    @property
-    def labels(self) -> list[str]:
-        """The names of the labels; empty where there are none."""
-        return list(self.found.corpus.entries.get("labels", ()))
-
-    @property
-    def problem(self) -> str:
-        """One of ``PROBLEM_TYPES``."""
-        return self.found.corpus.entries.get("problem_type", ONE)
+    def __post_init__(self) -> None:
+        entries = self.found.corpus.entries
+        self.task = self.found.purpose.name  # a key of PURPOSES
+        self.labels, self.problem = list(entries.get("labels", ())), entries.get("problem_type", ONE)
 
     @classmethod
     def read(cls, args: argparse.Namespace, flags: Sequence[str], known: Collection[str]) -> Data:
         """Read all examples; ``flags`` say how, ``known`` are the command's own ones."""
         data = cls(args.data, guess(args.data, flags, args.task, known))
-        for split in data.found.corpus.splits:
-            data._read(split, args.max_reject_fraction)
+        data.looks = look(data.found.corpus, kept=data.splits)
+        for split, seen in data.looks.items():
+            data._check(split, seen, args.max_reject_fraction)
         if "valid" not in data.splits:
             data._divide({split: vars(args)[f"{split}_share"] for split in ("test", "valid")}, args.split_seed)
         for split in ("train", "valid"):
@@ -61,32 +51,24 @@ class Data:
                 data.notes.append(f"{split}: {without:,} of {len(examples):,} questions have no answer")
         return data
 
-    def _read(self, split: str, most_rejected: float) -> None:
-        corpus, seen, kept = self.found.corpus, SplitLook(), []
-        ids: set[str] = set()
-        outputs, has_classes, without = len(corpus.layout.outputs), self.problem != AMOUNT, 0
-        for record in corpus.splits[split].records():
-            example = parsed(record, corpus.parse)
-            if isinstance(example, Example) and corpus.unique_ids and example.id in ids:
-                example = Reject(f"id that was there before: {example.id[:60]}")
-            if isinstance(example, Reject) and split == "test" and example.reason.startswith(WITHOUT_REFERENCE):
-                without += 1
-            elif isinstance(example, Reject):
-                seen.reject(example.reason, f"{record.file}, line {record.line}")
-            elif isinstance(example, Example):
-                ids.add(example.id)
-                seen.add(example, outputs, has_classes)
-                kept.append(example)
-        rejected = seen.rejected.total()
-        if rejected > most_rejected * (rejected + len(kept)):
-            first = shorten(next(iter(seen.rejects.values())).removeprefix(f"{self.name}, "), 60, placeholder=" …")
-            raise ValueError(
-                f"{self.name}: {rejected:,} of {rejected + len(kept):,} records of {split} cannot be used, such as "
-                f"{first}; correct them, or raise --max-reject-fraction"
-            )
-        if without:
+    def _check(self, split: str, seen: SplitLook, most_rejected: float) -> None:
+        examples, reasons = self.splits.get(split, []), seen.rejected
+        if self.found.corpus.unique_ids:
+            own: dict[str, Any] = {}
+            for one in examples:
+                if own.setdefault(one.id, one) is not one:
+                    seen.reject(f"id that was there before: {one.id[:60]}", split)
+            self.splits[split] = list(own.values())
+        lacking = [reason for reason in reasons if split == "test" and reason.startswith(WITHOUT_REFERENCE)]
+        if without := sum(reasons.pop(reason) for reason in lacking):
             self.notes.append(f"{split}: {without:,} documents have no reference and are left out")
-        self.splits[split], self.looks[split] = kept, seen
+        rejected, total = reasons.total(), reasons.total() + len(self.splits.get(split, []))
+        if rejected > most_rejected * total:
+            place = seen.rejects[next(iter(reasons))].removeprefix(f"{self.name}, ")
+            raise ValueError(
+                f"{self.name}: {rejected:,} of {total:,} records of {split} cannot be used, such as "
+                f"{shorten(place, 60, placeholder=' …')}; correct them, or raise --max-reject-fraction"
+            )
 
     def _divide(self, shares: dict[str, float], seed: int) -> None:
         """Take splits that are not there out of train: texts with all their examples, by the order of their hashes."""

@@ -42,11 +42,11 @@ from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
 
 EPILOG = """\
 examples:
-  poolingformer-predict data-bin/nq --path run/checkpoint_best.pt --subset valid --output predictions.json
-  poolingformer-predict data-bin/nq --path a/checkpoint_best.pt:b/checkpoint_best.pt --output ensemble.json
+  poolingformer-predict data-bin/nq --model run/checkpoint_best.pt --subset valid --output predictions.json
+  poolingformer-predict data-bin/nq --model a/checkpoint_best.pt:b/checkpoint_best.pt --output ensemble.json
 
 on two GPUs:
-  for i in 0 1; do CUDA_VISIBLE_DEVICES=$i poolingformer-predict data-bin/nq --path run/checkpoint_best.pt \\
+  for i in 0 1; do CUDA_VISIBLE_DEVICES=$i poolingformer-predict data-bin/nq --model run/checkpoint_best.pt \\
       --num-shards 2 --shard-id $i --output shard$i.json & done; wait
   poolingformer-predict data-bin/nq --join shard0.json shard1.json --output predictions.json
 """
@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, load_models: Callable, read_batches: Callable) -> None:
     """Write the predictions of a split, or join those of its shards; the functions are those of ``cli.models``."""
     if (args.path is None) == (args.join is None):
-        raise UsageError("give --path to predict, or --join to join the predictions of shards")
+        raise UsageError("give --model to predict, or --join to join the predictions of shards")
     if args.join and args.readable:
         raise UsageError("--readable goes with --path; files of shards are joined with cat")
     check_shard(args)
