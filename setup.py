@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 TEXT = [  # tokenizers, data folders, preprocessing, conversion
     "mwparserfromhell>=0.7",
     "numpy>=1.26",
+    "protobuf",  # reads sentencepiece's models, for transformers as for the conversion
     "safetensors",
     "sentencepiece>=0.2.2",  # older ones do not say in bytes where a token lies
     "tiktoken>=0.13",  # older ones are half as fast, and take a special token in text for one
@@ -80,9 +81,8 @@ setup(
         "text": TEXT,
         "scoring": SCORING,
         "fairseq": [*TEXT, *SCORING],
-        # Trainer needs accelerate, and protobuf reads the tokenizer of a folder that has sentencepiece.bpe.model alone
-        "huggingface": [*TEXT, "accelerate>=1.1", "protobuf", TRANSFORMERS],
-        "finetune": [*TEXT, *SCORING, *DATA, "accelerate>=1.1", "protobuf", "scikit-learn>=1.3", TRANSFORMERS],
+        "huggingface": [*TEXT, "accelerate>=1.1", TRANSFORMERS],  # the first for Trainer
+        "finetune": [*TEXT, *SCORING, *DATA, "accelerate>=1.1", "scikit-learn>=1.3", TRANSFORMERS],
         "cluster": [*TEXT, "datatrove>=0.5"],  # preprocessing on many machines
         "completion": ["shtab"],
         "data": DATA,
@@ -98,7 +98,6 @@ setup(
             "matplotlib",
             "mypy",
             "peft",
-            "protobuf",
             "pyarrow",
             "pytest",
             "pytest-xdist",

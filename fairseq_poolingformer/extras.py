@@ -3,15 +3,15 @@
 import contextlib
 from collections.abc import Iterator
 
-_TEXT = ("mwparserfromhell", "numpy", "safetensors", "sentencepiece", "tiktoken", "tqdm")
+_TEXT = ("mwparserfromhell", "numpy", "protobuf", "safetensors", "sentencepiece", "tiktoken", "tqdm")
 _SCORING = ("nltk", "numpy", "rouge_score", "scipy")
 _DATA = ("pyarrow", "zstandard")
 EXTRAS = {  # of setup.py -> what it brings, by the names that are imported
     "text": _TEXT,
     "scoring": _SCORING,
     "fairseq": (*_TEXT, *_SCORING),
-    "huggingface": (*_TEXT, "accelerate", "protobuf", "transformers"),
-    "finetune": (*_TEXT, *_SCORING, *_DATA, "accelerate", "protobuf", "sklearn", "transformers"),
+    "huggingface": (*_TEXT, "accelerate", "transformers"),
+    "finetune": (*_TEXT, *_SCORING, *_DATA, "accelerate", "sklearn", "transformers"),
     "cluster": (*_TEXT, "datatrove"),
     "completion": ("shtab",),
     "data": _DATA,

@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sentencepiece import SentencePieceProcessor
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
@@ -139,19 +139,10 @@ def _read(model: Path, rows: int, languages: Sequence[str]) -> SentencePieceToke
     return tokenizer
 
 
-# a tokenizer.json of a sentencepiece model, and the model, a protocol buffer of few fields, from it
-
-# fields and types of sentencepiece_model.proto
-PIECES, TRAINER, NORMALIZER = 1, 2, 3
-PIECE, SCORE, TYPE = 1, 2, 3
-NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
-BYTE_FALLBACK = 35
-UNIGRAM = 1  # of sentencepiece's enumeration of model types
-CHARSMAP, DUMMY_PREFIX, REMOVE_SPACES, ESCAPE_SPACES = 2, 3, 4, 5
 LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z]{2}")
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 SPACE, SPACES = "\u2581", {"Regex": " {2,}"}
-FIRST = (("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL))  # the first pieces of every model that XLM-R can use
+PLAIN, BYTE = ModelProto.SentencePiece.NORMAL, ModelProto.SentencePiece.BYTE  # types of pieces
 
 
 def is_unigram(tokenizer: Mapping[str, Any]) -> bool:
@@ -161,32 +152,28 @@ def is_unigram(tokenizer: Mapping[str, Any]) -> bool:
 
 def has_bytes(path: Path) -> bool:
     """Return whether a sentencepiece model writes characters without a piece as bytes."""
-    return any(
-        number == PIECES and dict(fields(value)).get(TYPE) == BYTE for number, value in fields(path.read_bytes())
-    )
+    return any(piece.type == BYTE for piece in ModelProto.FromString(path.read_bytes()).pieces)
 
 
 def tokenizer_json(path: Path, languages: Sequence[str], mask: bool) -> dict[str, Any]:
     """Return the contents of a ``tokenizer.json`` that gives the ids of fairseq's dictionary."""
-    proto = path.read_bytes()
-    message = [(number, value) for number, value in fields(proto)]
-    normalizer = dict(fields(next((value for number, value in message if number == NORMALIZER), b"")))
-    pieces = [dict(fields(value)) for number, value in message if number == PIECES][len(FIRST) :]
-    odd = sorted({piece.get(TYPE, NORMAL) for piece in pieces}.difference((NORMAL, BYTE)))
-    spaces = [normalizer.get(number, 1) for number in (DUMMY_PREFIX, REMOVE_SPACES, ESCAPE_SPACES)]
-    if not has_unigrams(proto) or odd or not all(spaces):
+    model = ModelProto.FromString(path.read_bytes())
+    normalizer, pieces = model.normalizer_spec, model.pieces[OWN_PIECES:]
+    spaces = (normalizer.add_dummy_prefix, normalizer.remove_extra_whitespaces, normalizer.escape_whitespaces)
+    is_unigram = model.trainer_spec.model_type == TrainerSpec.UNIGRAM
+    if not is_unigram or {piece.type for piece in pieces} - {PLAIN, BYTE} or not all(spaces):
         raise ConversionError(
             f"{path}: only unigram models of plain pieces and bytes, with sentencepiece's default treatment of spaces, "
             "become a tokenizer for transformers"
         )
-    vocab = [[piece[PIECE].decode(), struct.unpack("<f", piece.get(SCORE, bytes(4)))[0]] for piece in pieces]
+    vocab = [[piece.piece, piece.score] for piece in pieces]
     bos, _, eos, _ = SPECIAL_SYMBOLS
     ends = [{"SpecialToken": {"id": token, "type_id": 0}} for token in (bos, eos)]
     added = {token: row for row, token in enumerate(SPECIAL_SYMBOLS)}
     last = [*languages, *[MASK] * mask]
     added |= {token: row for row, token in enumerate(last, len(SPECIAL_SYMBOLS) + len(vocab))}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    table = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(normalizer.get(CHARSMAP, b"")).decode()}
+    table = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(normalizer.precompiled_charsmap).decode()}
     strip = {"type": "Strip", "strip_left": True, "strip_right": True}
     return {
         "version": "1.0",
@@ -196,7 +183,7 @@ def tokenizer_json(path: Path, languages: Sequence[str], mask: bool) -> dict[str
         "normalizer": {
             "type": "Sequence",
             "normalizers": [
-                *([table] if normalizer.get(CHARSMAP) else []),
+                *([table] if normalizer.precompiled_charsmap else []),
                 {"type": "Replace", "pattern": SPACES, "content": " "},
                 strip,
             ],
@@ -223,7 +210,7 @@ def tokenizer_json(path: Path, languages: Sequence[str], mask: bool) -> dict[str
             "type": "Unigram",
             "unk_id": added["<unk>"],
             "vocab": [*([token, 0.0] for token in SPECIAL_SYMBOLS), *vocab],
-            "byte_fallback": any(piece.get(TYPE) == BYTE for piece in pieces),
+            "byte_fallback": any(piece.type == BYTE for piece in pieces),
         },
     }
 
@@ -244,13 +231,14 @@ def sentencepiece_model(path: Path, tokenizer: Mapping[str, Any]) -> bytes:
     while pieces and LANGUAGE.fullmatch(pieces[-1][0]):  # mBART's, which its sentencepiece model lacks
         pieces.pop()
     bytes_too = bool(model.get("byte_fallback"))
-    fields_of_pieces = [_message(PIECES, _piece(piece, 0.0, kind)) for piece, kind in FIRST]
+    proto = ModelProto()
+    for piece, kind in zip(("<unk>", "<s>", "</s>"), ("UNKNOWN", "CONTROL", "CONTROL"), strict=True):
+        proto.pieces.add(piece=piece, score=0.0, type=kind)
     for piece, score in pieces:
-        kind = BYTE if bytes_too and BYTE_PIECE.fullmatch(piece) else NORMAL
-        fields_of_pieces.append(_message(PIECES, _piece(piece, score, kind)))
-    trainer = _message(TRAINER, _varint(BYTE_FALLBACK << 3) + _varint(1)) if bytes_too else b""
-    normalizer = _message(NORMALIZER, _message(CHARSMAP, _charsmap(path, tokenizer.get("normalizer"))))
-    return b"".join([*fields_of_pieces, trainer, normalizer])
+        proto.pieces.add(piece=piece, score=score, type=BYTE if bytes_too and BYTE_PIECE.fullmatch(piece) else PLAIN)
+    proto.trainer_spec.byte_fallback = bytes_too
+    proto.normalizer_spec.precompiled_charsmap = _charsmap(path, tokenizer.get("normalizer"))
+    return proto.SerializeToString()
 
 
 def _charsmap(path: Path, normalizer: Mapping[str, Any] | None) -> bytes:
@@ -267,53 +255,3 @@ def _charsmap(path: Path, normalizer: Mapping[str, Any] | None) -> bytes:
         return base64.b64decode(tables[0], validate=True)
     except binascii.Error as error:
         raise ConversionError(f"{path}: precompiled_charsmap is no base64 ({error})") from error
-
-
-def _piece(text: str, score: float, kind: int) -> bytes:
-    score_field = _varint(SCORE << 3 | 5) + struct.pack("<f", score)
-    return _message(PIECE, text.encode()) + score_field + _varint(TYPE << 3) + _varint(kind)
-
-
-def _message(field: int, content: bytes) -> bytes:
-    """Return a field of bytes: its number and wire type 2, the length, the content."""
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(number: int) -> bytes:
-    """Return a number in groups of seven bits, the lowest first, each but the last with its high bit set."""
-    groups = bytearray()
-    while number > 0x7F:
-        groups.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*groups, number])
-
-
-def has_unigrams(proto: bytes) -> bool:
-    """Whether a serialized sentencepiece model is a unigram model; protobuf is not needed to tell."""
-    trainer = next((value for number, value in fields(proto) if number == 2 and isinstance(value, bytes)), b"")
-    return next((value for number, value in fields(trainer) if number == 3), UNIGRAM) == UNIGRAM
-
-
-def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a protobuf message: numbers and values."""
-    position = 0
-
-    def varint() -> int:
-        nonlocal position
-        value, shift = 0, 0
-        while True:
-            byte = message[position]
-            position += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while position < len(message):
-        number, kind = divmod(varint(), 8)
-        if kind == 0:
-            yield number, varint()
-        else:
-            size = {1: 8, 5: 4}.get(kind) or varint()
-            yield number, message[position : position + size]
-            position += size

@@ -10,7 +10,8 @@ from transformers import XLMRobertaTokenizer
 
 from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
-from fairseq_poolingformer.weights.sentencepiece_model import has_unigrams
+from fairseq_poolingformer.weights import ConversionError
+from fairseq_poolingformer.weights.sentencepiece_model import tokenizer_json
 from tests.text.tiny_gpt2 import train_sentencepiece
 
 LINES = [
@@ -114,4 +115,9 @@ def models(tmp_path_factory):
 
 def test_only_unigram_models_are_converted(tmp_path):
     for kind in ("unigram", "bpe", "char", "word"):
-        assert has_unigrams(train(tmp_path / kind, model_type=kind).read_bytes()) == (kind == "unigram")
+        model = train(tmp_path / kind, model_type=kind)
+        if kind == "unigram":
+            assert tokenizer_json(model, (), True)["model"]["type"] == "Unigram"
+        else:
+            with pytest.raises(ConversionError, match="only unigram models"):
+                tokenizer_json(model, (), True)
