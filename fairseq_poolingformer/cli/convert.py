@@ -93,7 +93,7 @@ def to_huggingface(options: argparse.Namespace) -> None:
     """Convert a fairseq checkpoint to ``config.json``, ``model.safetensors`` and tokenizer files."""
     source, output = options.source, options.output
     load_fairseq()  # whose classes the checkpoint may hold
-    settings, state, training = files.read_training(source)
+    settings, state, updates = files.read_training(source)
     require_finite(source, state)
     if options.model_type is None and "arch" in settings:
         conversion.default_model_type(settings)  # refuses other architectures before it asks for their tokenizer
@@ -136,7 +136,7 @@ def to_huggingface(options: argparse.Namespace) -> None:
             settings,
             converted.state,
             architecture=config["architectures"][0],
-            training=training,
+            updates=updates,
             notes=converted.notes,
         )
         card.write_card(folder, text, source.parent)

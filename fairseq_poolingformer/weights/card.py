@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,28 +34,6 @@ TASKS = {  # the end of a class's name -> the Hub's name of what it does, and tr
 MEANINGS = {name: setting.metadata["card"] for name, setting in TABLE.items() if "card" in setting.metadata}
 VARIANTS = {name: meaning for name, meaning in MEANINGS.items() if DEFAULTS[name] is False}
 LEVEL_TWO = {name: meaning for name, meaning in MEANINGS.items() if name not in VARIANTS}
-
-
-@dataclass(frozen=True)
-class Training:
-    """The facts of its training that a checkpoint holds; None where it lacks one."""
-
-    updates: int | None = None  # their number
-    metric: str | None = None  # name of the value by which the best checkpoint is chosen
-    value: float | None = None  # that value on the validation data
-
-    @classmethod
-    def of(cls, checkpoint: Mapping[str, Any]) -> Training:
-        """Read it from a checkpoint of fairseq-train; one of poolingformer-convert has none."""
-        history = checkpoint.get("optimizer_history") or [{}]
-        updates = history[-1].get("num_updates") or None
-        value = (checkpoint.get("extra_state") or {}).get("val_loss") if updates else None
-        value = value if isinstance(value, int | float) and math.isfinite(value) else None
-        options = (checkpoint.get("cfg") or {}).get("checkpoint") or {}
-        metric = options.get("best_checkpoint_metric") if isinstance(options, Mapping) and value is not None else None
-        return cls(
-            updates, metric if isinstance(metric, str) and re.fullmatch(r"[\w.-]{1,64}", metric) else None, value
-        )
 
 
 def corpus_of(settings: Settings) -> Settings:
@@ -100,13 +75,12 @@ def model_card(
     *,
     library: str = "transformers",
     architecture: str = "",
-    training: Training | None = None,
+    updates: int | None = None,
     notes: Iterable[str] = (),
     use: str = "",
 ) -> str:
     """Return the text of a model card."""
-    training, architecture = training or Training(), architecture or family.architecture
-    corpus = corpus_of(settings)
+    architecture = architecture or family.architecture
     tags = [["full-attention"], ["long-documents"], ["long-documents", "poolingformer"]]
     task, _ = task_of(architecture)
     parts = [
@@ -117,7 +91,7 @@ def model_card(
         MARK,
         f"# {name}\n\n{_introduction(family)}",
         table("Architecture", _architecture(family, settings, state, _levels(family, settings, library))),
-        table("Training", _training(settings, training, corpus)),
+        table("Training", _training(settings, updates)),
         f"## Use\n\n{use or _use(family, library, architecture)}",
     ]
     if listed := "\n".join(f"- {note}" for note in notes):
@@ -182,15 +156,15 @@ def _architecture(family: Family, settings: Settings, state: State, levels: int)
     return rows
 
 
-def _training(settings: Settings, training: Training, corpus: Settings) -> dict[str, Any]:
+def _training(settings: Settings, updates: int | None) -> dict[str, Any]:
+    corpus = corpus_of(settings)
     data = Path(str(settings.get("data") or "").split(":")[0]).name
     examples = corpus.get("examples") or {}
     return {
         "corpus": f"`{corpus['corpus']}`" if "corpus" in corpus else None,
-        "data folder": f"`{data}`" if training.updates and data else None,
+        "data folder": f"`{data}`" if updates and data else None,
         "examples": ", ".join(f"{split} {count:,}" for split, count in examples.items()) or None,
-        "updates": f"{training.updates:,}" if training.updates else None,
-        f"validation, {training.metric}": None if training.value is None else f"{training.value:g}",
+        "updates": f"{updates:,}" if updates else None,
     }
 
 

@@ -30,7 +30,6 @@ from fairseq_poolingformer.text.atomic_write import (
 )
 from fairseq_poolingformer.text.labels import PROBLEM_TYPES
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
-from fairseq_poolingformer.weights.card import Training
 from fairseq_poolingformer.weights.heads import LONGEST_LABEL, class_of, labels_of
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -202,8 +201,8 @@ def save_safetensors(state: State, path: Path) -> None:
     path.chmod(mode)
 
 
-def read_training(path: Path) -> tuple[Settings, State, Training]:
-    """Return the model settings and the parameters of a fairseq checkpoint, and what it tells of its training.
+def read_training(path: Path) -> tuple[Settings, State, int | None]:
+    """Return the model settings and the parameters of a fairseq checkpoint, and the updates of its training, if any.
 
     The settings include ``data``, the data folder of the training, if the checkpoint records one that is there, and
     ``labels``, the names of the classes, and ``problem_type``, if its task has any.
@@ -232,7 +231,8 @@ def read_training(path: Path) -> tuple[Settings, State, Training]:
     if isinstance(labels, list) and all(isinstance(label, str) and len(label) < LONGEST_LABEL for label in labels):
         settings["labels"] = labels
         settings |= {"problem_type": kind} if (kind := task_state.get("problem_type")) in PROBLEM_TYPES else {}
-    return settings, checkpoint["model"], Training.of(checkpoint)
+    history = checkpoint.get("optimizer_history") or [{}]
+    return settings, checkpoint["model"], history[-1].get("num_updates") or None
 
 
 def _as_dict(settings: Any) -> Settings:
