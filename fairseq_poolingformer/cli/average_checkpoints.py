@@ -4,6 +4,7 @@ fairseq's script ``average_checkpoints.py`` is not part of its installed package
 """
 
 import argparse
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -17,12 +18,6 @@ from fairseq_poolingformer.command import UsageError, load_fairseq, natural, pos
 from fairseq_poolingformer.patches import saving
 from fairseq_poolingformer.patches.nonfinite import require_finite
 from fairseq_poolingformer.text.atomic_write import atomic_write, require_writable
-
-_EPILOG = """\
-examples:
-  poolingformer-average-checkpoints --inputs a.pt b.pt --output mean.pt
-  poolingformer-average-checkpoints --inputs run --num-epoch-checkpoints 5 --output mean.pt
-"""
 
 
 def average_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
@@ -60,17 +55,17 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line, with the options of fairseq's script."""
     parser = argparse.ArgumentParser(
         prog="poolingformer-average-checkpoints",
-        description="Average the parameters of checkpoints into a new checkpoint.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Average the parameters of checkpoints, given or the last ones of a folder, into a new checkpoint.",
     )
     add = parser.add_argument
     add("--inputs", required=True, nargs="+", type=Path, help="checkpoint files, or one save directory")
     add("--output", required=True, metavar="FILE", type=Path, help="the checkpoint to write")
+    last = parser.add_mutually_exclusive_group()
     for unit, name in (("epoch", "checkpointE.pt"), ("update", "checkpoint_E_U.pt")):
         text = f"average the last N {name} of the folder"
-        add(f"--num-{unit}-checkpoints", type=positive, metavar="N", help=text)
-    add("--checkpoint-upper-bound", type=natural, metavar="N", help="of these, take no epoch or update after N")
+        last.add_argument(f"--num-{unit}-checkpoints", type=positive, metavar="N", help=text)
+    text = "of these, take no epoch or update after N"
+    add("--checkpoint-upper-bound", type=natural, default=math.inf, metavar="N", help=text)
     return parser
 
 
@@ -82,25 +77,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(args: argparse.Namespace) -> None:
     """Write the average of the checkpoints."""
     paths, bound = args.inputs, args.checkpoint_upper_bound
-    counts = [count for count in (args.num_epoch_checkpoints, args.num_update_checkpoints) if count is not None]
-    if len(counts) > 1 or (counts and len(paths) != 1) or (bound is not None and not counts):
-        raise UsageError(
-            "give checkpoints, or one folder with --num-epoch-checkpoints or --num-update-checkpoints and, if need be, "
-            "--checkpoint-upper-bound"
-        )
+    count = args.num_epoch_checkpoints or args.num_update_checkpoints
+    if (count and len(paths) != 1) or (bound < math.inf and not count):
+        raise UsageError("give checkpoints, or one folder with a number of its last ones, perhaps up to a bound")
     args.output.parent.mkdir(parents=True, exist_ok=True)
     require_writable(args.output)
     load_fairseq()
-    if counts:
+    if count:
         folder, name = paths[0], r"checkpoint_\d+_(\d+)\.pt" if args.num_update_checkpoints else r"checkpoint(\d+)\.pt"
         if not folder.is_dir():
             raise ValueError(f"--inputs {folder} is no folder; with a number of checkpoints, give the save directory")
-        found = [(int(match[1]), path) for path in folder.iterdir() if (match := re.fullmatch(name, path.name))]
-        found = sorted((entry for entry in found if bound is None or entry[0] <= bound), reverse=True)
-        if counts[0] > len(found):
-            up_to = "" if bound is None else f" up to {bound}"
-            raise ValueError(f"{counts[0]} checkpoints asked for, but {folder} has {len(found)} named {name}{up_to}")
-        paths = [path for _, path in found[: counts[0]]]
+        found = {int(match[1]): path for path in folder.iterdir() if (match := re.fullmatch(name, path.name))}
+        chosen = sorted(number for number in found if number <= bound)[-count:]
+        if len(chosen) < count:
+            up_to = f" up to {bound}" if bound < math.inf else ""
+            raise ValueError(f"{count} checkpoints asked for, but {folder} has {len(chosen)} named {name}{up_to}")
+        paths = [found[number] for number in reversed(chosen)]
     averaged = average_checkpoints(paths)
     with atomic_write(args.output) as unfinished:
         torch.save(averaged, unfinished)

@@ -144,3 +144,9 @@ def test_the_best_span_is_the_best_of_all_pairs(seed):
     assert none == pytest.approx(float(start[0].double().exp() / total[0] * end[0].double().exp() / total[1]), rel=1e-5)
     assert score == pytest.approx(max(pairs.values(), default=0.0), rel=1e-5)
     assert not pairs or pairs[first, last] == pytest.approx(score, rel=1e-5)
+
+
+def test_a_checkpoint_is_converted_first(tmp_path):
+    (tmp_path / "checkpoint_best.pt").touch()
+    with pytest.raises(ValueError, match=r"best\.pt: a file; of a checkpoint of fairseq poolingformer convert makes"):
+        summarize("a text", tmp_path / "checkpoint_best.pt")

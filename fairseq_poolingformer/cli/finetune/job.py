@@ -35,6 +35,7 @@ from fairseq_poolingformer.cli.finetune.tasks import TASKS, Summaries, Task
 from fairseq_poolingformer.huggingface.card import source_of
 from fairseq_poolingformer.text.atomic_write import disk_errors, write_lines
 from fairseq_poolingformer.text.json_file import read_json_file
+from fairseq_poolingformer.weights.card import CARD
 
 ARGUMENTS, RESULT = "arguments.json", "result.json"
 SAMPLE = 2000  # documents whose tokens are counted
@@ -311,8 +312,13 @@ def train(task: Task, model: nn.Module, chosen: Mapping[str, Any], folder: Path,
     task.tokenizer.save_pretrained(used.output_dir)
     Path(used.output_dir, "training_args.bin").unlink(missing_ok=True)
     source = source_of(task.base.name, local_files_only=True)
-    origin, licence = source.get("base_model", Path(task.base.name).name), source.get("license", "unknown")
-    trainer.create_model_card(license=licence, finetuned_from=origin, dataset=Path(task.data.name).stem)
+    origin, known = source.get("base_model", Path(task.base.name).name), {"license": source.get("license", "unknown")}
+    known |= {"model_name": folder.parents[1].name, "dataset": Path(task.data.name).stem}
+    trainer.create_model_card(finetuned_from=origin, **known)
+    if "base_model" not in source:  # nor is it on the Hub
+        card = Path(used.output_dir, CARD)
+        text = card.read_text(encoding="utf-8").replace(f"base_model: {origin}\n", "")
+        card.write_text(text.replace(f"(https://huggingface.co/{origin})", ""), encoding="utf-8")
     write_lines(folder / f"{split}.predictions.jsonl", task.lines(splits[split], predictions))
     state, before = trainer.state, int(last.rpartition("-")[2]) if last else 0
     result = {"tokens": task.length, "best": state.best_metric, "figures": task.evaluate(split, predictions)}

@@ -71,7 +71,14 @@ def test_labels(classified, files, roberta, tmp_path):
     assert "columns used: review, sentiment" in output
     assert re.search(r"the training takes about \d+ seconds", output)
     card = (folder / "README.md").read_text()
-    for text in ("base_model: model", "learning_rate: 0.001", "columns used: review, sentiment", "reads 46", "TF-IDF"):
+    for text in (
+        "# reviews\n",
+        "version of [model] on",
+        "learning_rate: 0.001",
+        "columns used: review, sentiment",
+        "reads 46",
+        "TF-IDF",
+    ):
         assert text in card
     other = tmp_path / "other"
     finetune(*reviews(files, roberta, other))
