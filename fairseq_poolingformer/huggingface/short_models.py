@@ -27,6 +27,10 @@ NOT_COPIED = (  # settings of the short model that say nothing about the long on
     *("source", "auto_map"),
 )
 LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
+LEVEL_TWO_OF_ITS_OWN = {  # settings of the papers' level two, which one softmax does not have
+    *("pool_type", "pool_kernel_size", "pool_alignment", "ldconv_heads", "pool_mix", "pool_share_weights"),
+    *("pooled_init", "relative_attention", "dilation"),
+}
 REFUSED = {  # model_type -> why no long model is made of it
     "albert": "its layers share their parameters, and level two is in some of them",
     "big_bird": "it has windows of its own, beside random keys that ours do not have",
@@ -78,10 +82,11 @@ class FromShort:
         spread evenly over the longer input, and the model has to learn them. ``random_position_offsets=True`` lets
         fine-tuning on shorter documents train all of them.
 
-        With ``pool_merge="softmax"`` level two has no parameters: the long model equals the short one where the window
-        holds the text, and reads further from there. The papers' level two starts with copies of level one's
-        projections whose values are zero, so that it adds nothing before training; with ``pooled_init="copy"`` the
-        values are copies, too, which is worse before training and, with ``pool_mix``, better after some hundred
+        Level two is means of four tokens in one softmax with the window (``pool_merge="softmax"``), and has no
+        parameters: the long model equals the short one where the window holds the text, and reads further from there.
+        The papers' level two, with ``pool_merge="sum"`` or any setting that only it has, starts with copies of level
+        one's projections whose values are zero, so that it adds nothing before training; with ``pooled_init="copy"``
+        the values are copies, too, which is worse before training and, with ``pool_mix``, better after some hundred
         updates; with ``"random"`` all are N(0, 0.02²). Separate projections of global tokens start as copies of the
         ordinary ones. A LED or Longformer keeps its positions, its windows, its global projections and their first
         global token, and has no level two unless ``pooled_layers`` asks for it.
@@ -122,9 +127,12 @@ class FromShort:
         if loaded:
             _check_labels(model.config, labels)
         short = model if loaded else short_class.from_pretrained(model, **labels)
-        merged = with_pools({**_shared_settings(cls, short.config), **settings})
-        if merged.get("pool_merge") != "softmax" and not merged.get("pool_share_weights"):
+        merged = {**_shared_settings(cls, short.config), **settings}
+        if merged.get("pooled_layers") != "none":
+            merged.setdefault("pool_merge", "sum" if settings.keys() & LEVEL_TWO_OF_ITS_OWN else "softmax")
+        if merged.get("pool_merge") == "sum" and not merged.get("pool_share_weights"):
             merged.setdefault("pooled_init", "copy-zero-values")
+        merged = with_pools(merged)
         if getattr(cls, "decoder_reads_input", False) and "max_decoder_position_embeddings" not in settings:
             longest = merged.get("max_position_embeddings", cls.config_class.max_position_embeddings)
             merged["max_decoder_position_embeddings"] = longest

@@ -175,7 +175,7 @@ def test_from_short_computes_what_the_short_model_computes():
     copied = PoolingformerBartForConditionalGeneration.from_short(short, pooled_init="copy")
     attention = copied.model.encoder.layers[2].self_attn
     assert torch.equal(attention.pooled_v_proj.weight, attention.v_proj.weight)
-    silent = {**WIDE, "pooled_layers": "0-2"}
+    silent = {**WIDE, "pooled_layers": "0-2", "pool_merge": "sum"}
     silent = PoolingformerBartForConditionalGeneration.from_short(short, **silent)
     torch.testing.assert_close(outputs(silent, source, target)[1], outputs(short, source, target)[1], rtol=0, atol=1e-5)
     assert silent.config.pooled_init == "copy-zero-values"

@@ -37,7 +37,7 @@ SIZES = {
     **{"pad_token_id": 1, "bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2},
 }
 WIDE = {"window_size": "all", "pooled_layers": "none"}
-LEVELS = {"window_size": "3", "pooled_window_size": "8"}
+LEVELS = {"window_size": "3", "pooled_window_size": "8", "pool_merge": "sum"}
 HEADS = ["Model", *(f"For{end}" for end in ("MaskedLM", "SequenceClassification", "TokenClassification"))]
 HEADS += ["ForQuestionAnswering", "ForMultipleChoice"]
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerBartConfig,
     PoolingformerBartForConditionalGeneration,
     PoolingformerModernBertModel,
+    PoolingformerRobertaConfig,
     PoolingformerRobertaForMaskedLM,
 )
+from fairseq_poolingformer.huggingface.short_models import LEVEL_TWO_OF_ITS_OWN
 from tests.models import tiny_huggingface
 
 SMALL = {"vocab_size": 20, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
@@ -70,6 +73,22 @@ def test_the_tokenizer_comes_along_with_the_length_of_the_long_model(kind, extra
         (folder / file).unlink()
     assert cls.from_short(folder, pooled_layers="2").tokenizer is None
     assert "its tokenizer is not kept beside the long model, since it cannot be read: it has no words" in caplog.text
+
+
+def test_level_two_is_in_one_softmax_but_where_a_setting_is_the_papers_alone():
+    """The default equals the short model where the window holds the text, at any reach."""
+    short, tokens = tiny_huggingface.model("roberta").eval(), torch.randint(4, 260, (2, 26))
+    make = partial(PoolingformerRobertaForMaskedLM.from_short, short)
+    long = make(max_position_embeddings=200, window_size="26")
+    assert [layer.attention.self.one_softmax for layer in long.roberta.encoder.layer] == [False, True, True]
+    assert (long.config.pool_type, long.config.pool_kernel_size, long.config.pool_stride) == ("mean", 4, 4)
+    assert long.num_parameters() - short.num_parameters() == (200 - short.config.max_position_embeddings) * 24
+    with torch.no_grad():
+        torch.testing.assert_close(long(tokens).logits, short(tokens).logits, rtol=0, atol=1e-5)
+    assert make(pooled_layers="none").config.pool_merge == "sum"
+    for setting in LEVEL_TWO_OF_ITS_OWN:
+        papers = make(**{setting: getattr(PoolingformerRobertaConfig(), setting)})
+        assert (papers.config.pool_merge, papers.config.pool_kernel_size) == ("sum", 5), setting
 
 
 def test_adapters_that_leave_a_random_level_two_frozen_are_warned_of(caplog):

@@ -6,7 +6,7 @@ import transformers
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.huggingface.families import family_of
 
-LEVELS = {"window_size": "3", "pooled_window_size": "8", "pooled_layers": "1-2"}
+LEVELS = {"window_size": "3", "pooled_window_size": "8", "pooled_layers": "1-2", "pool_merge": "sum"}
 WIDE = {"window_size": "64", "pooled_layers": "none"}
 # one softmax over the tokens of a narrow window and pools of single tokens, which is full attention, too
 MERGED = {"window_size": "2", "pooled_window_size": "all", "pool_merge": "softmax", "pool_stride": 1}

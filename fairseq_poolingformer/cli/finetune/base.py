@@ -162,11 +162,12 @@ def _write_demo(folder: Path) -> None:
 def equal_cost(config: Any) -> str:
     """The one-level windows that cost as much as a model's two levels, by layer.
 
-    Level two costs its keys, and its three projections as much as 0.75 · width keys (docs/quickstart.md).
+    Level two costs its keys, and three projections of its own as much as 0.75 · width keys (docs/quickstart.md).
     """
+    projections = 0.375 * config.hidden_size * (config.pool_merge == "sum")
     layers = config.num_hidden_layers
     level_one = per_layer("window_size", as_text(config.window_size), layers)
     level_two = per_layer("pooled_window_size", as_text(config.pooled_window_size), layers)
     pooled = layer_numbers(config.pooled_layers)
-    more = [round(level_two[layer] / config.pool_stride + 0.375 * config.hidden_size) for layer in range(layers)]
+    more = [round(level_two[layer] / config.pool_stride + projections) for layer in range(layers)]
     return ",".join(str(level_one[layer] + more[layer] * (layer in pooled)) for layer in range(layers))
