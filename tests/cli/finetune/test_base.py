@@ -51,11 +51,13 @@ def test_systems_differ_in_length_and_attention(roberta):
 
 
 def test_windows_of_equal_cost(roberta):
-    """2 · w keys a token beside 2 · w1 + 2 · w2 / stride + 0.75 · width, in the layers that have two levels."""
+    """2 · w keys a token beside 2 · w1 + 2 · w2 / stride, and 0.75 · width for projections, in layers of two levels."""
     config = Base("me", roberta, "classification").build("long", 128, ["a", "b"], ONE).config
     config.window_size, config.pooled_window_size, config.pool_stride = "4,5,6", "40", 4
     config.pooled_layers = "1-2"
-    assert config.hidden_size == 24
+    assert (config.hidden_size, config.pool_merge) == (24, "softmax")
+    assert equal_cost(config) == "4,15,16"
+    config.pool_merge = "sum"
     assert equal_cost(config) == "4,24,25"
 
 
