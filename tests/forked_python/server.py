@@ -1,9 +1,11 @@
 """``server.py DESCRIPTOR PYTHON``: import torch and fairseq, then fork a process for every request to a socket."""
 
 import atexit
+import fcntl
 import gc
 import json
 import logging
+import multiprocessing
 import os
 import runpy
 import select
@@ -26,7 +28,7 @@ def serve(descriptor: int) -> tuple[dict, list[int]]:
                 break
             connection.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+    _, streams, _, _ = socket.recv_fds(connection, 1, 64)
     with connection, connection.makefile() as lines:
         request = json.loads(lines.readline())
         process = os.fork()
@@ -50,7 +52,10 @@ def mind(process: int, client: socket.socket) -> None:
 
 def take_on(request: dict, streams: list[int], python: str) -> None:
     """Make this process what Python would have made of the same command line, up to the first import."""
-    for number, stream in enumerate(streams):
+    moved = [fcntl.fcntl(stream, fcntl.F_DUPFD, 100) for stream in streams]  # away from where others are to be
+    for stream in streams:
+        os.close(stream)
+    for stream, number in zip(moved, request["descriptors"], strict=True):
         os.dup2(stream, number)
         os.close(stream)
     if request["unbuffered"]:
@@ -59,17 +64,21 @@ def take_on(request: dict, streams: list[int], python: str) -> None:
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.executable = python  # for the processes that it starts
+    multiprocessing.set_executable(python)
     words = request["words"]
     added = [word for word in request["environment"].get("PYTHONPATH", "").split(os.pathsep) if word]
-    sys.path[:1] = [request["folder"] if words[0] == "-m" else os.path.dirname(os.path.abspath(words[0])), *added]
-    sys.argv = words[1:] if words[0] == "-m" else words
+    first = request["folder"] if words[0] in ("-m", "-c") else os.path.dirname(os.path.abspath(words[0]))
+    sys.path[:1] = [first, *added]
+    sys.argv = {"-m": words[1:], "-c": ["-c", *words[2:]]}.get(words[0], words)
 
 
 def run(words: list[str]) -> int:
-    """Run ``-m MODULE …`` or ``FILE …``; its status."""
+    """Run ``-m MODULE …``, ``-c CODE …`` or ``FILE …``; its status."""
     try:
         if words[0] == "-m":
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        elif words[0] == "-c":
+            exec(words[1], vars(sys.modules["__main__"]))
         else:
             runpy.run_path(words[0], run_name="__main__")
     except SystemExit as stop:
@@ -93,12 +102,15 @@ def end(status: int) -> None:
 
 if __name__ == "__main__":
     import fairseq  # noqa: F401
+    import torch._dynamo  # which optimizers import
     import torch.distributed.fsdp
     import torch.distributed.run
     import torch.distributed.tensor  # noqa: F401
 
     with suppress(ImportError):
         import triton  # noqa: F401
+    with suppress(ImportError):
+        import transformers.modeling_utils  # noqa: F401
     logging.basicConfig(handlers=[], level=logging.WARNING, force=True)  # as it was before fairseq configured it
     gc.freeze()  # or the first collection of each process would copy all memory
     request, streams = serve(int(sys.argv[1]))
