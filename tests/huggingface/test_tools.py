@@ -14,7 +14,6 @@ from fairseq_poolingformer.attention import TwoLevelAttention
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
     PoolingformerRobertaConfig,
-    PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaModel,
 )
 from tests.huggingface.test_bart import outputs
@@ -47,8 +46,7 @@ def examples(number=8):
     return [rows[n % 3] for n in range(number)]
 
 
-@pytest.mark.parametrize("bf16", [False, True])
-def test_trainer_lowers_the_loss(tmp_path, bf16):
+def test_trainer_lowers_the_loss(tmp_path):
     """Loss from labels, gradient checkpointing, bfloat16 on a CPU."""
     pytest.importorskip("accelerate")
     model = without_dropout(bart())
@@ -62,7 +60,7 @@ def test_trainer_lowers_the_loss(tmp_path, bf16):
         lr_scheduler_type="constant",
         gradient_checkpointing=True,
         max_grad_norm=0.0,
-        bf16=bf16,
+        bf16=True,
         use_cpu=True,
         save_strategy="no",
         report_to=[],
@@ -148,14 +146,6 @@ def test_the_encoder_reads_a_long_document_once_for_all_beams():
     assert len(projected) == 1
 
 
-@torch.no_grad()
-def test_compiled_models_compute_the_same():
-    model = PoolingformerRobertaForMaskedLM.from_short(tiny_huggingface.model("roberta"), **LEVELS)
-    compiled, tokens = torch.compile(model, backend="eager"), batch()
-    inputs = {"input_ids": tokens, "attention_mask": tokens.ne(1).long()}
-    torch.testing.assert_close(compiled(**inputs).logits, model(**inputs).logits, rtol=0, atol=1e-5)
-
-
 class Encoder(nn.Module):
     """The inputs and the output that an exported encoder has."""
 
@@ -182,15 +172,10 @@ def assert_same(run, model, lengths):
 
 
 @pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this PyTorch does not say that it exports")
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"pool_type": "max", "pool_stride": 2, "global_tokens": 3, "separate_global_projections": True},
-    ],
-)
-def test_an_exported_encoder_takes_any_length(settings):
-    settings = {**LEVELS, "max_position_embeddings": 300, **settings}
+def test_an_exported_encoder_takes_any_length():
+    """ModernBERT's has pools of dynamic convolution."""
+    settings = {**LEVELS, "max_position_embeddings": 300, "pool_type": "max", "pool_stride": 2}
+    settings |= {"global_tokens": 3, "separate_global_projections": True}
     short = tiny_huggingface.model("roberta", PoolingformerRobertaModel.short_classes["roberta"])
     model = PoolingformerRobertaModel.from_short(short, **settings)
     tokens = batch((90, 60))

@@ -81,7 +81,7 @@ def training(folders, task, save_dir, updates, *flags, **how):
 def recorded(words, save_dir, processes=1, size=1, act=None):
     """What each process does: it trains, and the first one writes its records.
 
-    ``act`` is a signal that the last process sends to itself before its eighth update.
+    ``act`` is a signal that the last process sends to itself before its fourth update.
     """
     from fairseq_cli.train import main
 
@@ -104,7 +104,7 @@ def acting(act):
     before = Trainer.zero_grad
 
     def zero_grad(self):
-        if self.get_num_updates() == 7:
+        if self.get_num_updates() == 3:
             os.kill(os.getpid(), act)
         before(self)
 
@@ -143,8 +143,8 @@ def assert_same(one, other, rtol=1e-5):
 
 @pytest.mark.parametrize("task", ["long_masked_lm", "question_answering"])
 def test_two_processes_train_as_one(folders, tmp_path, task):
-    one = train(folders, task, tmp_path / "one", 20)
-    assert_same(one, train(folders, task, tmp_path / "two", 20, processes=2, size=2))
+    one = train(folders, task, tmp_path / "one", 10)
+    assert_same(one, train(folders, task, tmp_path / "two", 10, processes=2, size=2))
 
 
 @pytest.mark.parametrize(
@@ -155,18 +155,18 @@ def test_two_processes_train_as_one(folders, tmp_path, task):
     ],
 )
 def test_two_groups_divide_the_batches_of_one_process(folders, tmp_path, task, flags):
-    one = train(folders, task, tmp_path / "one", 3, "--update-freq", 4)
-    assert_same(one, train(folders, task, tmp_path / "four", 3, "--update-freq", 2, *flags, processes=4, size=2))
+    one = train(folders, task, tmp_path / "one", 2, "--update-freq", 4)
+    assert_same(one, train(folders, task, tmp_path / "four", 2, "--update-freq", 2, *flags, processes=4, size=2))
 
 
 def test_checkpoints_go_on_with_another_size(folders, tmp_path):
     task, flags = "long_masked_lm", ["--disable-validation"]
     one = train(folders, task, tmp_path / "one", 12, *flags)
-    for before, after in ((2, 1), (1, 3)):
-        folder = tmp_path / f"{before} {after}"
-        first, _ = train(folders, task, folder, 7, *flags, processes=before, size=before)
-        then, state = train(folders, task, folder, 12, *flags, processes=after, size=after)
-        assert_same(one, (first + then, state))
+    records = []
+    for size, updates in ((2, 7), (1, 9), (3, 12)):  # an epoch has eight
+        more, state = train(folders, task, tmp_path / "other", updates, *flags, processes=size, size=size)
+        records += more
+    assert_same(one, (records, state))
 
 
 def test_dropout_and_offsets_do_not_depend_on_the_size(folders, tmp_path):
@@ -186,14 +186,14 @@ def test_half_precision(folders, tmp_path):
 
 
 def test_a_killed_training_goes_on_bit_for_bit(folders, tmp_path):
-    flags = ["--dropout", 0.1, "--attention-dropout", 0.1, "--disable-validation", "--save-interval-updates", 5]
+    flags = ["--dropout", 0.1, "--attention-dropout", 0.1, "--disable-validation", "--save-interval-updates", 2]
     arguments, two = (folders, "long_masked_lm"), {"processes": 2, "size": 2}
     run = functools.partial(train, *arguments, **two)
-    straight, expected = run(tmp_path / "straight", 12, *flags)
+    straight, expected = run(tmp_path / "straight", 5, *flags)
     with pytest.raises(AssertionError):  # the other one ends, too
-        in_processes(2, training(*arguments, tmp_path / "killed", 12, *flags, **two, act=signal.SIGKILL))
-    resumed, state = run(tmp_path / "killed", 12, *flags)
-    assert resumed == straight[5:]
+        in_processes(2, training(*arguments, tmp_path / "killed", 5, *flags, **two, act=signal.SIGKILL))
+    resumed, state = run(tmp_path / "killed", 5, *flags)
+    assert resumed == straight[2:]
     for name, tensor in expected["model"].items():
         assert torch.equal(state["model"][name], tensor), name
 

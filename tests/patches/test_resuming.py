@@ -127,8 +127,8 @@ def rate(state):
     return state["last_optimizer_state"]["param_groups"][0]["lr"]
 
 
-@pytest.mark.parametrize("more", [[], ["--warmup-updates", 8, "--fp16"]])
-def test_the_learning_rate_falls_as_without_the_stops(documents, tmp_path, more):
+def test_the_learning_rate_falls_as_without_the_stops(documents, tmp_path):
+    more = ["--warmup-updates", 8, "--fp16"]
     whole = train_on_documents(documents, tmp_path / "whole", "--max-epoch", EPOCHS, *PLATEAU, *more)
     parts = train_in_parts(documents, tmp_path / "parts", *PLATEAU, *more)
     assert rate(whole) == rate(parts) <= 0.05

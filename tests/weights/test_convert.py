@@ -93,8 +93,9 @@ def assert_same_outputs(case, path, theirs, **settings):
             encoders.assert_agree(model, theirs, tokens, encoders.globals_at(tokens, *positions))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if not case.returns], ids=str)
 def test_outputs_are_those_of_hugging_face(tmp_path, case):
+    """The others are compared after their way back, below."""
     _, path = case.convert(tmp_path)
     theirs = tiny_huggingface.model(case.model_type, **case.changes)
     assert_same_outputs(case, path, theirs, **case.settings)

@@ -150,7 +150,7 @@ def test_random_sweep(backend, rows, monkeypatch):
         monkeypatch.setattr(lanes, "SCORES_PER_BLOCK", 1)
         monkeypatch.setattr(lanes, "MAX_BLOCK", 12)
     rng = random.Random(0)
-    for case in range(100):
+    for case in range(40):
         torch.manual_seed(case)
         inputs, extra, arguments = random_call(rng, case)
         assert_equals_reference(inputs, backend, extra, **arguments, tolerance=1e-10)
@@ -185,7 +185,7 @@ def test_dropout_gradients_belong_to_the_same_mask(backend):
             backend=backend,
         )
 
-    assert torch.autograd.gradcheck(run, (*inputs, *extra.values()))
+    assert torch.autograd.gradcheck(run, (*inputs, *extra.values()), fast_mode=True)
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
@@ -273,8 +273,7 @@ def test_no_tensor_grows_with_length_times_positions():
             out.sum().backward()
         return tracked.elements
 
-    for k in (512, 2048):
-        assert largest(16_384, k) <= 2 * 16_384 * 8
+    assert largest(8192, 2048) <= 2 * 8192 * 8
 
 
 @pytest.mark.parametrize("backend", FAST)

@@ -1,6 +1,5 @@
-"""What each of a few gloo processes computes for test_processes.py; each writes its results to a folder."""
+"""What each of a few gloo processes computes for test_exchange.py; each writes its results to a folder."""
 
-import sys
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +19,7 @@ from fairseq_poolingformer.attention.sharding import GroupRanks
 from tests.attention.sharding.ranks import of_part
 from tests.attention.test_rotary import rotary_of
 
+GROUPS = 1, 2, 4  # sizes
 C, H = 8, 2
 POSITIONS = [(H, 13), (H, 12, C // H), (H, 12, C // H), (H, 6, C // H), (H, 6, C // H)]
 
@@ -118,18 +118,14 @@ def result(case, ranks, size, rank=0):
     return of_part(layer, document, case.parts(size)[rank], ranks, seed=3)
 
 
-def main(rank, size, folder, names):
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/init", rank=int(rank), world_size=int(size))
-    groups = {n: distributed.new_group(list(range(n))) for n in range(1, int(size) + 1)}
+def main(rank, size, folder):
+    torch.set_num_threads(1)  # threads of the process that this one is a copy of do not exist in it
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/init", rank=rank, world_size=size)
+    groups = {n: distributed.new_group(list(range(n))) for n in GROUPS}
     for number, group in groups.items():
-        if int(rank) < number:
-            for name in names or CASES:
-                found = result(CASES[name], GroupRanks(group), number, int(rank))
+        if rank < number:
+            for name, case in CASES.items():
+                found = result(case, GroupRanks(group), number, rank)
                 torch.save(found, Path(folder, f"{name} {number} {rank}.pt"))
     distributed.barrier()
     distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:4], sys.argv[4:])
