@@ -24,7 +24,7 @@ options=(
   "documents=800" # made to train on
   "words=300,2000" # of prose in a document, the fewest and the most
   "papers=2,4" # of a document, the fewest and the most; fewer put facts farther from what decides about them
-  "systems=two_levels,equal_keys" # of demo_model/systems.txt: also equal_cost, equal_reach, full, window_32, unmixed, paper …
+  "systems=one_softmax,equal_keys" # of demo_model/systems.txt: also two_levels, dilated, equal_reach, full, paper …
   "seeds=1" # of the order of documents, and of what a system adds to the demo model
   "baseline=equal_keys" # the system that the others are compared with
   "updates=100" # of each training; this and the next were chosen for five minutes of one core
@@ -167,7 +167,7 @@ summarize() {
 }
 
 announce 3 "Trainings from the demo model, $updates updates each"
-echo "  two_levels and paper are Poolingformer, the others have one window; see run_scripts/demo_model/systems.txt"
+echo "  one_softmax has the two levels of Poolingformer, equal_keys one window; see run_scripts/demo_model/systems.txt"
 for seed in "${all_seeds[@]}"; do
   for system in "${all_systems[@]}"; do fine_tune "$system" "$seed"; done
 done

@@ -248,14 +248,14 @@ def test_quickstart(data_folder, tmp_path):
     output = run_script("quickstart.sh", *arguments, *tiny)
     assert [line for line in output.splitlines() if line.startswith("[6/6]")]
     assert output.count("  reference ") == 3
-    runs = ["two_levels_1", "equal_keys_1"]
-    assert re.search(r"^two_levels \(192 keys\)( +\d+\.\d\d){4}$", output, re.MULTILINE)
-    assert re.search(r"^two_levels \(192 keys\) - equal_keys \(192 keys\) +\S+ \(", output, re.MULTILINE)
+    runs = ["one_softmax_1", "equal_keys_1"]
+    assert re.search(r"^one_softmax \(192 keys\)( +\d+\.\d\d){4}$", output, re.MULTILINE)
+    assert re.search(r"^one_softmax \(192 keys\) - equal_keys \(192 keys\) +\S+ \(", output, re.MULTILINE)
     assert re.search(r"^equal_keys \(192 keys\)( +\d+){5}$", output, re.MULTILINE)
-    assert "--pooled-init copy --pool-mix" in output
+    assert "--pool-type mean --pool-merge softmax" in output
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     logs = [(tmp_path / name / "train.out").read_text() for name in runs]
-    assert ["pooled_q_proj.weight" in log for log in logs] == [True, False]
+    assert [", pool_merge=softmax" in log for log in logs] == [True, False]
     kept = [tmp_path / name / file for name in runs for file in ("checkpoints/checkpoint_last.pt", "summaries.txt")]
     trained = [path.stat().st_mtime_ns for path in kept]
     again = run_script("quickstart.sh", *arguments, *tiny, f"data={tmp_path / 'corpus'}")
