@@ -126,7 +126,6 @@ setup(
             "poolingformer-predict=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-eval-lm=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-eval-mlm=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-sample-lm=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-doctor=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-average-checkpoints=fairseq_poolingformer.cli.main:main_of_script",
         ]

@@ -99,7 +99,6 @@ COMMANDS = {
     "score --task question_answering predictions.json --gold gold.json": "scoring",
     "eval-mlm folder --path model.pt": "text",
     "eval-lm folder --path model.pt": "text",
-    "sample-lm folder": "text",
     "average-checkpoints a.pt --output b.pt": "text",
     "completion bash": "completion",
 }
@@ -150,7 +149,6 @@ def test_a_command_that_lacks_a_library_says_in_one_sentence_what_to_install():
             "scoring",
         ),
         ("scipy", "import fairseq_poolingformer.tasks.coreference.scores as it; it.ceaf_e([[1]], [[1]])", "scoring"),
-        ("matplotlib", "from fairseq_poolingformer.show.picture import draw; draw(None, None)", "plot"),
         ("matplotlib", "from fairseq_poolingformer.cli.eval_mlm import plot; plot([], None)", "plot"),
     ],
 )

@@ -20,7 +20,7 @@ def test_imports_no_fairseq_and_configures_no_logging():
 
 def test_help_needs_no_fairseq_and_prints_nothing_else():
     names = ["summarize", "predict", "eval_mlm", "average_checkpoints", "score", "convert", "doctor"]
-    commands = [f"cli.{name}" for name in (*names, "eval_lm", "sample_lm")]
+    commands = [f"cli.{name}" for name in (*names, "eval_lm")]
     check = WITHOUT_FAIRSEQ + (
         "import importlib, sys\n"
         f"for command in {commands}:\n"

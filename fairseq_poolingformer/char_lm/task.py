@@ -162,8 +162,7 @@ class CharLMTask(OneDictionaryTask):
     def build_generator(self, *args: Any, **kwargs: Any) -> None:
         """Stop ``fairseq-generate``, which translates, and knows no memory."""
         raise UsageError(
-            "fairseq-generate cannot continue texts of --task char_lm: use poolingformer-sample-lm, or "
-            "poolingformer-eval-lm for the loss of a text"
+            "fairseq-generate cannot continue texts of --task char_lm: use poolingformer-eval-lm for the loss of a text"
         )
 
     def eval_lm_dataloader(self, *args: Any, **kwargs: Any) -> None:

@@ -16,8 +16,16 @@ from torch import nn
 from tqdm import tqdm
 
 from fairseq_poolingformer.cli.models import load_models
-from fairseq_poolingformer.cli.options import add_device_options, add_memory_option
-from fairseq_poolingformer.command import UsageError, add_shard_options, check_shard, positive, run_command, shard
+from fairseq_poolingformer.cli.options import add_device_options
+from fairseq_poolingformer.command import (
+    UsageError,
+    add_shard_options,
+    check_shard,
+    natural,
+    positive,
+    run_command,
+    shard,
+)
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.dictionary import NEWLINE
 from fairseq_poolingformer.text.json_file import read_json_file
@@ -94,7 +102,13 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="bytes (default: the checkpoint's --eval-stride, 512, where it is no more than --context)",
     )
-    add_memory_option(parser, "the model's")
+    add(
+        "--memory-length",
+        type=natural,
+        metavar="M",
+        help="bytes that each layer keeps of what came before, where its windows reach as far; 0: none (default: the "
+        "model's)",
+    )
     add(
         "--same-length",
         action="store_true",
@@ -117,20 +131,15 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def set_memory_length(model: nn.Module, length: int) -> None:
-    """Give a model another memory."""
-    if not hasattr(model, "set_memory_length"):
-        raise ValueError(f"--memory-length: the memory of {type(model).__name__} has a fixed length; leave it out")
-    model.set_memory_length(length)
-
-
 def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     (model,), task = load_models([args.path], args.device, args.precision, task="char_lm")
     from fairseq_poolingformer.char_lm.task import load_text
 
     text = load_text(args.data, args.subset, NEWLINE if args.skip_newlines else None)
     if args.memory_length is not None:
-        set_memory_length(model, args.memory_length)
+        if not hasattr(model, "set_memory_length"):
+            raise ValueError(f"--memory-length: the memory of {type(model).__name__} has a fixed length; leave it out")
+        model.set_memory_length(args.memory_length)
     if args.same_length or args.clamp_distances is not None:
         if not hasattr(model, "evaluate_as_transformer_xl"):
             raise ValueError(f"--same-length and --clamp-distances are not for {type(model).__name__}; leave them out")

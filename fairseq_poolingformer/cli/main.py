@@ -34,7 +34,6 @@ COMMANDS = {
     "score": ("fairseq_poolingformer.cli.score", "score summaries or predictions as the official scripts do"),
     "eval-mlm": ("fairseq_poolingformer.cli.eval_mlm", "evaluate masked language models, by distance"),
     "eval-lm": ("fairseq_poolingformer.cli.eval_lm", "evaluate a character language model"),
-    "sample-lm": ("fairseq_poolingformer.cli.sample_lm", "let a character language model write"),
     "doctor": ("fairseq_poolingformer.cli.doctor", "report on this machine: versions, backends, self-checks"),
     "average-checkpoints": ("fairseq_poolingformer.cli.average_checkpoints", "average the parameters of checkpoints"),
     "completion": ("fairseq_poolingformer.cli.main", "print a shell's completion of all this"),

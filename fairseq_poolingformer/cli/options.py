@@ -4,8 +4,6 @@ import argparse
 
 import torch
 
-from fairseq_poolingformer.command import natural
-
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -29,14 +27,3 @@ def device_name(name: str) -> str:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise argparse.ArgumentTypeError(f"{name} is not there: torch finds {torch.cuda.device_count()} GPUs here")
     return name
-
-
-def add_memory_option(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add ``--memory-length``, whose default is described by ``default``."""
-    parser.add_argument(
-        "--memory-length",
-        type=natural,
-        metavar="M",
-        help=f"bytes that each layer keeps of what came before, where its windows reach as far; 0: none "
-        f"(default: {default})",
-    )

@@ -1,4 +1,4 @@
-"""``poolingformer-show``: what a model looks at in a document, as a page for a browser and as a picture."""
+"""``poolingformer-show``: what a model looks at in a document, as a page for a browser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairseq_poolingformer.cli.convert import write_fairseq
 from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.cli.summarize import find_data_folder, load_demo_model, load_hub, read_text
-from fairseq_poolingformer.command import UsageError, finite, load_fairseq, positive, run_command
+from fairseq_poolingformer.command import finite, load_fairseq, positive, run_command
 from fairseq_poolingformer.text.atomic_write import atomic_write
 from fairseq_poolingformer.text.data_folder import tokenizer_config
 from fairseq_poolingformer.weights.files import read_config
@@ -21,12 +21,11 @@ from fairseq_poolingformer.weights.files import read_config
 _EPILOG = """\
 examples:
   poolingformer-show run/checkpoint_best.pt paper.txt
-  poolingformer-show run/checkpoint_best.pt paper.txt --picture paper.png --word photosynthesis
+  poolingformer-show run/checkpoint_best.pt paper.txt --word photosynthesis
   poolingformer-show summarizer paper.txt       # a folder that transformers opens
   poolingformer-show note.txt       # with the small model that comes with the package
 """
 WINDOWED = {"led": "poolingformer-bart", "longformer": "poolingformer-roberta"}  # model_type -> that of its class here
-PICTURES = (".png", ".svg", ".pdf")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,7 +54,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("file", metavar="FILE", help="the document, UTF-8 text; - reads standard input")
     add("--output", type=Path, metavar="PAGE", help="(default: the document's name with .html, in this folder)")
-    add("--picture", type=Path, metavar="IMAGE", help="also draw a picture: a .png, .svg or .pdf (needs matplotlib)")
     add("--summary", metavar="FILE", help="show the attention for this summary (default: the model writes one)")
     add(
         "--word",
@@ -73,9 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write the page and the picture."""
-    if args.picture is not None and args.picture.suffix not in PICTURES:
-        raise UsageError(f"--picture must end in {', '.join(PICTURES)}, got {args.picture}")
+    """Write the page."""
     text = read_text(args.file)
     summary = None if args.summary is None else read_text(args.summary)
     name = "standard input" if args.file == "-" else Path(args.file).name
@@ -96,11 +92,6 @@ def run(args: argparse.Namespace) -> None:
     with atomic_write(output) as path:
         path.write_text(page(found), encoding="utf-8")
     print(output)
-    if args.picture is not None:
-        from fairseq_poolingformer.show.picture import draw
-
-        draw(found, args.picture)
-        print(args.picture)
 
 
 def _load_folder(folder: Path, data_folder: Path | None) -> tuple[Any, Any]:

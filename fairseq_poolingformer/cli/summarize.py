@@ -27,7 +27,8 @@ from fairseq_poolingformer.text.data_folder import DataFolder, tokenizer_config
 from fairseq_poolingformer.text.tokenizers import is_saved
 
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
-OTHER_COMMANDS = {"long_masked_lm": "eval-mlm DATA-FOLDER", "char_lm": "sample-lm"}  # of tasks without predictions
+# of tasks without predictions
+OTHER_COMMANDS = {"long_masked_lm": "eval-mlm DATA-FOLDER", "char_lm": "eval-lm DATA-FOLDER"}
 
 GENERATION = {  # options of a search -> fairseq's default, and the name that transformers has
     "beam": (5, "num_beams"),

@@ -12,7 +12,7 @@ from fairseq_cli import generate, train
 from safetensors.torch import load_file
 
 from fairseq_poolingformer.checkpoints import load
-from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict, sample_lm, summarize
+from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict, summarize
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from fairseq_poolingformer.weights.flags import PRETRAINING, QUESTION_ANSWERING, SUMMARIZATION
 from tests.lab import ROOT
@@ -188,10 +188,6 @@ def evaluate(folder, tmp_path):
     return run(eval_lm, tmp_path, "--path", folder / "model.pt", "--device", "cpu")
 
 
-def sample(folder, tmp_path):
-    return run(sample_lm, "--path", folder / "model.pt", "--device", "cpu")
-
-
 COMMANDS = {  # with which models a command works; the others are refused in one sentence that names their file
     summarize_text: SUMMARIZERS,
     generate_summaries: SUMMARIZERS,
@@ -200,7 +196,6 @@ COMMANDS = {  # with which models a command works; the others are refused in one
     average: list(CONVERTED),
     predict_answers: [],
     evaluate: [],
-    sample: [],
 }
 NOT_FOR = {generate_summaries: [name for name in CONVERTED if name not in SUMMARIZERS]}  # fairseq's own command
 

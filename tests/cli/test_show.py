@@ -24,13 +24,12 @@ def run(*arguments) -> int:
 
 
 def test_the_reader_writes_a_summary_and_shows_it(document, capsys):
-    assert run("note.txt", "--picture", "note.png", "--max-length", 8, "--beam", 1) == 0
-    assert capsys.readouterr().out.split() == ["note.html", "note.png"]
+    assert run("note.txt", "--max-length", 8, "--beam", 1) == 0
+    assert capsys.readouterr().out.split() == ["note.html"]
     elements = Elements((document / "note.html").read_text(encoding="utf-8"))
     assert [text for _, text in elements.all(**{"class": "passage"})] == TEXT.replace(". ", ".|").split("|")
     assert elements.all(**{"data-row": "0"})
     assert [attributes["data-view"] for attributes, _ in elements.all(role="tab")] == ["cross", "one"]
-    assert (document / "note.png").stat().st_size > 1000
 
 
 def test_a_model_without_summaries(document, capsys):
@@ -84,7 +83,4 @@ def test_mistakes_are_one_sentence(document, tmp_path_factory, capsys):
     ):
         assert run(*arguments) == 1
         assert message in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        run("note.txt", "--picture", "note.doc")
-    assert "--picture must end in .png, .svg, .pdf" in capsys.readouterr().err
     assert sorted(path.name for path in document.iterdir()) == ["note.txt"]

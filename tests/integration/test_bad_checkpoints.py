@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict, sample_lm, summarize
+from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict, summarize
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from fairseq_poolingformer.patches import CheckpointError
 from tests import lab
@@ -42,7 +42,6 @@ COMMANDS = {
     "average": lambda path, out: average_checkpoints.main(["--inputs", path, path, "--output", out]),
     "predict": lambda path, out: predict.main([str(lab.questions()), "--path", path, "--output", out]),
     "eval-lm": lambda path, out: eval_lm.main([str(lab.characters()), "--path", path]),
-    "sample-lm": lambda path, out: sample_lm.main(["--path", path]),
 }
 
 

@@ -12,7 +12,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_poolingformer.checkpoints import load
-from fairseq_poolingformer.cli import eval_lm, sample_lm
+from fairseq_poolingformer.cli import eval_lm
 from preprocess.char_lm import make_folder
 from tests.forked_python import PYTHON, start
 from tests.lab import ROOT, characters, run
@@ -116,10 +116,6 @@ def test_memory_helps_and_the_commands_agree(folder, tmp_path):
     assert json.loads(result.read_text())["bpc"] == pytest.approx(bpc, abs=2e-3)
     forgetful = run(*evaluate, "--device", "cpu", "--no-memory", "--context", 6, "--stride", 1, "--output", result)
     assert json.loads(result.read_text())["bpc"] > bpc + 0.05, forgetful
-    sample = run(
-        WITH_MODEL, "fairseq_poolingformer.cli.sample_lm", "--path", checkpoint, "--length", 50, "--device", "cpu"
-    )
-    assert len(re.findall("efghijk", sample)) >= 3
 
 
 @pytest.mark.parametrize("arch", ["transformer_lm_full", "transformer_xl_lm", "longformer_lm", "gaa_lm"])
@@ -154,7 +150,7 @@ def test_half_precision_trains_spans(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["adaptive_span_lm", "longformer_lm"])
-def test_from_text_to_figures(arch, tmp_path, capsys):
+def test_from_text_to_figures(arch, tmp_path):
     flags = ("--lr", 0.01, "--dropout", 0, "--max-epoch", 6, "--validate-interval", 6)
     train(characters(), tmp_path, *MODELS, "--arch", f"{arch}_tiny", *flags)
     checkpoint = str(tmp_path / "checkpoint_last.pt")
@@ -164,10 +160,6 @@ def test_from_text_to_figures(arch, tmp_path, capsys):
     evaluated = json.loads(result.read_text())
     assert evaluated["bpc"] < 1.0
     assert evaluated["memory"] == (arch == "adaptive_span_lm")
-    capsys.readouterr()
-    sample_lm.main(["--path", checkpoint, "--length", "60", "--device", "cpu", "--prompt", "all work", "--top-k", "1"])
-    assert "and no play makes jack a dull boy" in capsys.readouterr().out
-
     start()
     command = [PYTHON, "run_scripts/char_lm/plot_spans.py", f"mine={checkpoint}", "--output"]
     picture = tmp_path / "spans.png"
