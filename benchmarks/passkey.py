@@ -38,8 +38,8 @@ TOKENIZER = Path(fairseq_poolingformer.__file__).parent / "demo_model" / "tokeni
 WINDOW = {"window_size": "256", "pooled_layers": "none"}
 PAPER = {"window_size": "128", "pooled_window_size": "512", "pooled_init": "random"}
 MIX = PAPER | {"pool_mix": True, "pooled_init": "copy"}
-ONE_SOFTMAX = PAPER | {"pool_merge": "softmax", "pool_type": "mean", "pool_kernel_size": 4}
-WIDE = {"pool_kernel_size": 16, "pool_stride": 16}
+ONE_SOFTMAX = PAPER | {"pool_merge": "softmax"}
+WIDE = {"pool_stride": 16}
 EVERYTHING = {"pooled_window_size": "all"}
 SYSTEMS: dict[str, dict[str, Any] | None] = {  # what the layers have that have full attention in the start
     "window": WINDOW,
@@ -175,6 +175,11 @@ def run(name: str, seed: int, documents: Documents, held_out: Documents, args: a
     return result
 
 
+def shares(of_seeds: list[dict[str, Any]], length: int) -> list[float]:
+    """Per cent of the keys in documents of a length that each seed has found, where it was asked."""
+    return [100 * float(np.mean(right)) for result in of_seeds if (right := result["right"].get(str(length)))]
+
+
 def plot(results: dict[str, list[dict[str, Any]]], lengths: Sequence[int], path: Path) -> None:
     """Draw the keys found against the length, and those of all lengths against the cost; bars span the seeds."""
     from matplotlib.figure import Figure
@@ -185,10 +190,10 @@ def plot(results: dict[str, list[dict[str, Any]]], lengths: Sequence[int], path:
     by_length.set_xticklabels([f"{length:,}" for length in lengths])
     by_cost.set(xlabel="CPU milliseconds of an update", ylabel="keys found, %, mean over the lengths")
     for number, (name, of_seeds) in enumerate(results.items()):
-        shares = [[100 * np.mean(result["right"][str(length)]) for length in lengths] for result in of_seeds]
+        by_seed = np.array([shares(of_seeds, length) for length in lengths]).T
         for axes, places, values in (
-            (by_length, lengths, np.array(shares)),
-            (by_cost, [1000 * np.mean([result["seconds"] for result in of_seeds])], np.mean(shares, 1, keepdims=True)),
+            (by_length, lengths, by_seed),
+            (by_cost, [1000 * np.mean([result["seconds"] for result in of_seeds])], by_seed.mean(1, keepdims=True)),
         ):
             mean = values.mean(0)
             bars = np.abs(np.stack([values.min(0), values.max(0)]) - mean)
@@ -241,9 +246,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"\n{'':<16}" + "".join(f"{length:>16,}" for length in args.lengths) + f"{'CPU ms':>10}")
     for name, of_seeds in results.items():
         print(f"{name:<16}", end="")
-        for length in map(str, args.lengths):
-            shares = [100 * np.mean(result["right"][length]) for result in of_seeds if length in result["right"]]
-            cell = f"{np.mean(shares):.0f} [{min(shares):.0f}, {max(shares):.0f}]" if shares else "-"
+        for length in args.lengths:
+            cells = shares(of_seeds, length)
+            cell = f"{np.mean(cells):.0f} [{min(cells):.0f}, {max(cells):.0f}]" if cells else "-"
             print(f"{cell:>16}", end="")
         print(f"{1000 * np.mean([result['seconds'] for result in of_seeds]):>10.0f}")
     if args.figure:

@@ -255,8 +255,8 @@ def window_mask(
 ) -> WindowMask | Tensor | None:
     """transformers' mask function: a :class:`WindowMask` for a window that hides keys, and for packed rows.
 
-    For full attention in both directions with padding it is (B, 1, T, S) without numbers of its own; else ``sdpa``'s
-    mask, None or (B, 1, T, S): for full causal attention, a single query, and patterns that are not windows.
+    For full attention in both directions, where a mask has to say so, it is (B, 1, T, S) without numbers of its own;
+    else ``sdpa``'s mask, None or (B, 1, T, S): for full causal attention, a single query, and what is not a window.
     """
     sizes: dict[str, Any] = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "device": device}
     places: dict[str, Any] = {"q_offset": q_offset, "kv_offset": kv_offset, "local_size": local_size}

@@ -93,7 +93,7 @@ def look(corpus, limit: int | None = None, kept: dict[str, list[Example]] | None
     found = {}
     for split, records in corpus.splits.items():
         seen = found[split] = SplitLook()
-        parse = (records.parse if kept is None else None) or corpus.parse  # a test split's leaves out the answers
+        parse = corpus.parse if kept is not None else records.parse or corpus.parse  # a test split's has no answers
         with progress(f"{split}, report", records.size) as advance:
             for record in records.records():
                 advance(record.progress)

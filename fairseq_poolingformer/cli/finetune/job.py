@@ -96,12 +96,12 @@ def _train(task: Task, system: str, given: Mapping[str, Any], folder: Path, spli
     """Train one system, with arguments that are chosen once, before its first update."""
     set_seed(given.get("seed", 1))
     model = task.start(system, given)
+    features = {name: task.features(task.data.splits[name]) for name in dict.fromkeys(("train", "valid", split))}
     if PartialState().is_main_process and not (folder / ARGUMENTS).is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        features = task.features(task.data.splits["train"])
-        longest = max(len(one["input_ids"]) for one in features)
-        chosen = arguments(given, task, folder / "checkpoints", len(features), longest)
-        seconds = expect(task, model, features, chosen)
+        longest = max(len(one["input_ids"]) for one in features["train"])
+        chosen = arguments(given, task, folder / "checkpoints", len(features["train"]), longest)
+        seconds = expect(task, model, features["train"], chosen)
         print(f"  the training takes about {duration(seconds)}, as measured on the longest document")
         if has_choice and system == TWO_LEVELS:
             short = replace(task, length=task.base.length)
@@ -110,7 +110,7 @@ def _train(task: Task, system: str, given: Mapping[str, Any], folder: Path, spli
             print(f"  with --keep-short about {duration(seconds)}: {short.length:,} tokens, the rest {task.cut}")
         write_lines(folder / ARGUMENTS, [json.dumps(chosen, indent=1, default=str)])
     PartialState().wait_for_everyone()
-    train(task, model, read_json_file(folder / ARGUMENTS), folder, split)
+    train(task, model, features, read_json_file(folder / ARGUMENTS), folder, split)
 
 
 @contextmanager
@@ -267,10 +267,16 @@ def expect(task: Task, model: nn.Module, train: list[dict], chosen: dict[str, An
     return BESIDE * seconds * tokens / (max(1, torch.cuda.device_count()) if on_gpu else 1)
 
 
-def train(task: Task, model: nn.Module, chosen: Mapping[str, Any], folder: Path, split: str) -> None:
+def train(
+    task: Task,
+    model: nn.Module,
+    features: Mapping[str, list[dict]],
+    chosen: Mapping[str, Any],
+    folder: Path,
+    split: str,
+) -> None:
     """Train and evaluate a model; the folder has it, its predictions and, when whole, RESULT."""
     splits, writes = task.data.splits, isinstance(task, Summaries)  # validation has the loss of what is written alone
-    features = {name: task.features(splits[name]) for name in dict.fromkeys(("train", "valid", split))}
     used = Seq2SeqTrainingArguments(**chosen)
 
     def figures(outputs: Any) -> dict[str, float]:

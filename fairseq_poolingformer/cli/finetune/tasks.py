@@ -80,7 +80,7 @@ class Task:
 
     def collate(self, model: nn.Module) -> Callable[[list[dict]], dict]:
         """What makes a batch of features."""
-        return self.collator(self.tokenizer, **({"model": model} if isinstance(self, Summaries) else {}))
+        return self.collator(self.tokenizer)
 
     def tune(self, model: nn.Module, predict: Callable[[str], list]) -> None:
         """Choose after the training what else is chosen on validation."""
@@ -116,7 +116,7 @@ class Task:
 class Summaries(Task):
     """Texts for texts."""
 
-    batch, lr, cut, collator = 32, 1e-4, "is cut off", DataCollatorForSeq2Seq
+    batch, lr, cut = 32, 1e-4, "is cut off"
 
     @cached_property
     def target_length(self) -> int:
@@ -135,6 +135,9 @@ class Summaries(Task):
         most = given.get("generation_max_length") or self.target_length
         model.generation_config = GenerationConfig(**ids, num_beams=beams, max_length=most, early_stopping=beams > 1)
         return model
+
+    def collate(self, model: nn.Module) -> Callable[[list[dict]], dict]:
+        return DataCollatorForSeq2Seq(self.tokenizer, model=model)
 
     def features(self, examples: Sequence[Any]) -> list[dict]:
         prefix, _ = of_summaries(self.base.config)
@@ -278,10 +281,6 @@ class Answers(Task):
 
     lr, epochs, best = 3e-5, 3, "f1"
     threshold = 0.5  # the probability above which there is no answer
-
-    def collate(self, model: nn.Module) -> Callable[[list[dict]], dict]:
-        """What makes a batch of features."""
-        return self.collator(self.tokenizer, **({"model": model} if isinstance(self, Summaries) else {}))
 
     def tune(self, model: nn.Module, predict: Callable[[str], list]) -> None:
         if self.has_unanswerable:
