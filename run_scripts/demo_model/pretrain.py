@@ -114,6 +114,7 @@ def main() -> int:
     parser.add_argument("--lr", type=float, default=1.5e-3, help="highest learning rate (default: %(default)s)")
     parser.add_argument("--max-tokens", type=int, default=2048, help="of the documents of a batch, padding included")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of all stages (default: %(default)s)")
+    parser.add_argument("--documents", type=int, default=ROUND, help="made for a round (default: %(default)s)")
     parser.add_argument("--threads", type=int, help="of torch; default: torch's own")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="(default: %(default)s)")
     parser.add_argument(
@@ -233,13 +234,13 @@ def make_batches(pairs: Iterable[Pair], max_tokens: int) -> list[list[Pair]]:
 
 
 def make_round(
-    data: Data, stage: int, tokenizer: Tokenizer, rng: Random, max_tokens: int
+    data: Data, stage: int, tokenizer: Tokenizer, rng: Random, documents: int, max_tokens: int
 ) -> list[tuple[str, list[Pair]]]:
     """A round's batches with their tasks, in random order."""
     makers = [data.maker(shape) for shape, _ in STAGES[: stage + 1]]
-    drawn = [rng.choice(makers) if rng.random() < 0.5 else makers[-1] for _ in range(ROUND)]
-    documents = make_batches((make_pair(maker.make(rng), tokenizer) for maker in drawn), max_tokens)
-    batches = [("facts", batch) for batch in documents]
+    drawn = [rng.choice(makers) if rng.random() < 0.5 else makers[-1] for _ in range(documents)]
+    pairs = (make_pair(maker.make(rng), tokenizer) for maker in drawn)
+    batches = [("facts", batch) for batch in make_batches(pairs, max_tokens)]
     wanted = rng.choices(*zip(*data.texts.tasks(TASKS).items(), strict=True), k=round(len(batches) * TEXT / (1 - TEXT)))
     for task in sorted(set(wanted)):
         count = wanted.count(task)
@@ -313,7 +314,7 @@ def train(model: nn.Module, settings: dict, tokenizer: Tokenizer, data: Data, ar
     for number, stage in list(enumerate(stages(args.rounds)))[done["rounds"] :]:
         began, rng = time.process_time(), Random(f"demo model {number}")
         losses: dict[str, list[float]] = {"place": []}
-        for task, batch in make_round(data, stage, tokenizer, rng, args.max_tokens):
+        for task, batch in make_round(data, stage, tokenizer, rng, args.documents, args.max_tokens):
             done["updates"] += 1
             lr = args.lr * min(1.0, done["updates"] / WARMUP) * max(0.05, 1 - number / args.rounds)
             positions.random_offsets = rng.random() < SHIFTED

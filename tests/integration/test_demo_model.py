@@ -197,7 +197,8 @@ def test_pretraining_resumes(tmp_path):
     def pretrain(*flags):
         start()
         command = [PYTHON, SCRIPTS / "pretrain.py", "--output-folder", tmp_path, "--threads", "1"]
-        done = subprocess.run([*command, "--rounds", "2", *flags], capture_output=True, text=True, timeout=1200)
+        sizes = ("--rounds", "2", "--documents", "16")
+        done = subprocess.run([*command, *sizes, *flags], capture_output=True, text=True, timeout=1200)
         assert done.returncode == 0, done.stderr
         return [line for line in done.stdout.splitlines() if line.startswith("rounds")]
 
