@@ -75,8 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name == "completion":
         return run_command(make_parser(), run, options)
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # of torch, where there is none
-    with saying_what_is_missing(f"poolingformer {name}"):
-        command = importlib.import_module(COMMANDS[name][0])
+    try:
+        with saying_what_is_missing(f"poolingformer {name}"):
+            command = importlib.import_module(COMMANDS[name][0])
+    except KeyboardInterrupt:  # the imports take seconds
+        return 130
     return command.main(options)
 
 

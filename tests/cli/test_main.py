@@ -34,6 +34,14 @@ def test_versions_are_those_installed_and_import_nothing():
     assert lines[-1] == "False"
 
 
+def test_an_interrupted_import_ends_without_a_traceback(monkeypatch):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("importlib.import_module", interrupted)
+    assert main(["score"]) == 130
+
+
 def test_options_are_the_commands_own(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["score", "--help"])

@@ -29,7 +29,7 @@ examples:
   poolingformer finetune microsoft/deberta-v3-base reviews.csv --output-folder run --num_train_epochs 3
   poolingformer finetune bert-base-uncased contracts.parquet --output-folder run --compare short,window,long
   poolingformer finetune roberta-base train-v2.0.json --valid dev-v2.0.json --output-folder run
-  accelerate launch --no-python poolingformer finetune …                 # several GPUs
+  torchrun --nproc_per_node=8 --no-python poolingformer finetune …       # several GPUs
 
 MODEL and DATA come first. Other options are those of transformers' TrainingArguments, such as --learning_rate,
 --per_device_train_batch_size or --bf16, and those by which poolingformer preprocess reads data: --text-key, --valid,

@@ -198,10 +198,10 @@ class ReproducibleTrainer(Seq2SeqTrainer):
 
 def arguments(given: Mapping[str, Any], task: Task, folder: Path, examples: int, longest: int) -> dict[str, Any]:
     """What TrainingArguments get: the user's choices; the others follow from the task, the data and the machine."""
-    config, on_gpu = task.base.config, torch.cuda.is_available() and not given.get("use_cpu")
+    config, gpus = task.base.config, _gpus(given)
     fitting = min(task.batch, max(4, 2 ** math.floor(math.log2(max(1, examples / UPDATES_PER_EPOCH)))))
-    processes = max(1, torch.cuda.device_count()) if on_gpu else PartialState().num_processes
-    rows = max(1, fitting // processes) if on_gpu else max(1, min(fitting // processes, TOKENS_ON_CPU // longest))
+    processes = max(gpus, PartialState().num_processes)  # Trainer has all GPUs in one process, where torchrun has not
+    rows = max(1, fitting // processes if gpus else min(fitting // processes, TOKENS_ON_CPU // longest))
     rows = given.get("per_device_train_batch_size", rows)
     lr = SMALL_LR if config.hidden_size <= SMALL else T5_LR if "t5" in config.model_type else task.lr
     lr *= math.sqrt(fitting / task.batch) if config.hidden_size > SMALL else 1
@@ -217,7 +217,7 @@ def arguments(given: Mapping[str, Any], task: Task, folder: Path, examples: int,
         "warmup_steps": 0.1,  # of all
         "weight_decay": 0.01,
         "label_smoothing_factor": 0.1 if isinstance(task, Summaries) else 0.0,
-        "bf16": on_gpu and torch.cuda.is_bf16_supported(including_emulation=False),
+        "bf16": gpus > 0 and torch.cuda.is_bf16_supported(including_emulation=False),
         "eval_strategy": evaluating,
         "save_strategy": saving,
         "save_steps": given.get("eval_steps", 500),
@@ -230,15 +230,20 @@ def arguments(given: Mapping[str, Any], task: Task, folder: Path, examples: int,
         "seed": 1,
         "report_to": "none",
         "disable_tqdm": True,
-        "dataloader_pin_memory": on_gpu,
+        "dataloader_pin_memory": gpus > 0,
     }
     return {**chosen, **given}
 
 
+def _gpus(given: Mapping[str, Any]) -> int:
+    """GPUs of this machine that are trained on."""
+    return 0 if given.get("use_cpu") else torch.cuda.device_count()
+
+
 def expect(task: Task, model: nn.Module, train: list[dict], chosen: dict[str, Any]) -> float:
     """Seconds that a training takes, by a batch of the longest document; what memory does not hold halves the batch."""
-    on_gpu = torch.cuda.is_available() and not chosen.get("use_cpu")
-    device, longest = torch.device("cuda" if on_gpu else "cpu"), max(train, key=lambda one: len(one["input_ids"]))
+    gpus, longest = _gpus(chosen), max(train, key=lambda one: len(one["input_ids"]))
+    device = torch.device("cuda" if gpus else "cpu")
     row = {name: value for name, value in longest.items() if name != "places"}
     model.to(device)
     adam = torch.empty(2 * sum(one.numel() for one in model.parameters()), device=device)  # the memory of its moments
@@ -248,9 +253,9 @@ def expect(task: Task, model: nn.Module, train: list[dict], chosen: dict[str, An
         try:
             for _ in range(2):  # the first pass is slow
                 begin = time.perf_counter()
-                with torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
+                with torch.autocast(device.type, torch.bfloat16, enabled=gpus > 0):
                     model(**batch).loss.backward()
-                torch.cuda.synchronize() if on_gpu else None
+                torch.cuda.synchronize() if gpus else None
             break
         except torch.OutOfMemoryError:
             if rows == 1:
@@ -264,7 +269,7 @@ def expect(task: Task, model: nn.Module, train: list[dict], chosen: dict[str, An
     if chosen.get("max_steps", -1) > 0:
         epochs = min(epochs, chosen["max_steps"] * rows * chosen["gradient_accumulation_steps"] / len(train))
     tokens = epochs * sum(len(one["input_ids"]) for one in train)
-    return BESIDE * seconds * tokens / (max(1, torch.cuda.device_count()) if on_gpu else 1)
+    return BESIDE * seconds * tokens / max(1, gpus)
 
 
 def train(

@@ -55,7 +55,7 @@ on two GPUs:
 def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "question answering",
-        "Several checkpoints in --path, separated by colons, make an ensemble; an --output that ends with .gz is "
+        "Several checkpoints in --model, separated by colons, make an ensemble; an --output that ends with .gz is "
         "compressed.",
     )
     add = group.add_argument
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace, load_models: Callable, read_batches: Callable)
     if (args.path is None) == (args.join is None):
         raise UsageError("give --model to predict, or --join to join the predictions of shards")
     if args.join and args.readable:
-        raise UsageError("--readable goes with --path; files of shards are joined with cat")
+        raise UsageError("--readable goes with --model; files of shards are joined with cat")
     check_shard(args)
     ids = ExampleIds.read(args.data, args.subset)
     if args.readable:

@@ -142,7 +142,7 @@ def test_plain_generation_writes_the_summaries_that_were_scored(files, bart, tmp
 
 @pytest.mark.slow
 def test_two_processes_leave_one_folder_with_each_example_once(files, roberta, tmp_path):
-    """As ``accelerate launch`` starts them on GPUs, here by torchrun; 3 is odd."""
+    """As on several GPUs; 3 is odd."""
     rows = (files / "reviews.csv").read_text().splitlines()
     (tmp_path / "data").mkdir()
     for split, part in (("train", rows[1:31]), ("valid", rows[31:34]), ("test", rows[34:41])):
