@@ -23,22 +23,21 @@ class UsageError(ValueError):
 
 def run_command(
     parser: argparse.ArgumentParser,
-    run: Callable[[argparse.Namespace], None],
+    run: Callable[[argparse.Namespace], int | None],
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Parse the arguments and run the command."""
+    """Parse the arguments and run the command; return its exit status, which is 0 for None."""
     for one in _with_subcommands(parser):
         default = False if one is parser else argparse.SUPPRESS  # so that it counts before a subcommand and after it
         help_text = "print an error as Python does, for a report"
         one.add_argument("--traceback", action="store_true", default=default, help=help_text)
         _shorten_errors(one)
-    status = 0
     with output_for_a_while():
         parsed = parser.parse_args(arguments)
         show_traceback = vars(parsed).pop("traceback")
         try:
             with needing("text"):
-                run(parsed)
+                status = run(parsed) or 0
         except UsageError as error:
             parser.error(str(error))
         except (ValueError, OSError) as error:

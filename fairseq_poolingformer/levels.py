@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fairseq_poolingformer.attention import Pooling, RelativeProjections, Window
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.attention.score_terms.disentangled import CoarsePositions
-from fairseq_poolingformer.settings import TwoLevels
+from fairseq_poolingformer.settings import DEFAULTS, TwoLevels
 
 
 def attention_arguments(settings: TwoLevels, layer: int, num_layers: int, num_heads: int) -> dict[str, Any]:
@@ -87,10 +87,10 @@ def at_random_offsets(positions: Tensor, is_token: Tensor, last: int) -> Tensor:
     return positions + offset * is_token
 
 
-def check_offsets(settings: TwoLevels) -> None:
-    """Raise ``ValueError`` if a model without learned positions is to begin its rows at random ones."""
-    if settings.random_position_offsets:
-        raise ValueError(
-            f"{settings.spelled('random_position_offsets', True)} is about learned positions, and this model has none: "
-            f"leave it out, or give {settings.spelled('absolute_positions', True)}"
-        )
+def check_positions(settings: TwoLevels, may_have: bool = False) -> None:
+    """Raise ``ValueError`` where a model without learned positions, which it may have, has a setting about them."""
+    for name in ("random_position_offsets", "position_init"):
+        if (value := getattr(settings, name)) != DEFAULTS[name]:
+            remedy = f", or give {settings.spelled('absolute_positions', True)}" if may_have else ""
+            given = settings.spelled(name, value)
+            raise ValueError(f"{given} is about learned positions, and this model has none: leave it out{remedy}")

@@ -95,26 +95,18 @@ def to_huggingface(options: argparse.Namespace) -> None:
     load_fairseq()  # whose classes the checkpoint may hold
     settings, state, updates = files.read_training(source)
     require_finite(source, state)
-    if options.model_type is None and "arch" in settings:
-        conversion.default_model_type(settings)  # refuses other architectures before it asks for their tokenizer
+    model_type = options.model_type
+    if model_type is None and "arch" in settings:
+        head = None if options.drop_heads else head_of_fairseq(state)
+        model_type = conversion.default_model_type(settings, drop_pooled=options.drop_pooled, head=head)
     tokenizer = options.tokenizer or files.find_tokenizer(source, settings)
     if not tokenizer.is_dir():
         raise ConversionError(f"--tokenizer {tokenizer} is no folder")
     model = sentencepiece_model.find(tokenizer)
-    if options.model_type is None and "arch" in settings:
-        options.model_type = conversion.default_model_type(
-            settings,
-            sentencepiece=model is not None,
-            drop_pooled=options.drop_pooled,
-            head=None if options.drop_heads else head_of_fairseq(state),
-        )
-    converted = conversion.to_huggingface(
-        settings,
-        state,
-        model_type=options.model_type,
-        drop_heads=options.drop_heads,
-        drop_pooled=options.drop_pooled,
-    )
+    if options.model_type is None and model_type == "roberta" and model is not None:
+        model_type = "xlm-roberta"
+    dropped = {"drop_heads": options.drop_heads, "drop_pooled": options.drop_pooled}
+    converted = conversion.to_huggingface(settings, state, model_type=model_type, **dropped)
     config = converted.settings
     rows, model_type = config["vocab_size"], config["model_type"]
     max_length = settings[conversion.FAMILIES[model_type].input_length]

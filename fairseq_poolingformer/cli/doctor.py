@@ -24,8 +24,8 @@ GIB = 2**30
 HEADS, LENGTH, HEAD_DIM = 2, 64, 64
 _EPILOG = """\
 examples:
-  poolingformer doctor                            # what is installed, and which backend each call takes
-  poolingformer doctor --gpu --output report.md   # also runs the self-checks of the attention on the GPU
+  poolingformer doctor                                    # what is installed, and which backend each call takes
+  poolingformer doctor --device cuda --output report.md   # also runs the self-checks of the attention on the GPU
 """
 
 
@@ -43,8 +43,7 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--gpu", action="store_true", help="run the attention's self-checks on the first GPU")
-    add("--device", type=device_name, help="run them on this device: cpu, cuda, cuda:1, …")
+    add("--device", type=device_name, help="run the attention's self-checks on this device: cpu, cuda, cuda:1, …")
     add("--folder", type=Path, default=Path(), metavar="DIR", help="whose disk is looked at (default: this folder)")
     add("--output", type=Path, metavar="FILE", help="write the report there too, as Markdown")
     return parser
@@ -71,13 +70,10 @@ def report(args: argparse.Namespace) -> Iterator[str]:
     ):
         yield from ["", f"## {title}", "", *(f"- {item}" for item in items)]
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    checked = args.device or (gpus[0] if args.gpu and gpus else None)
-    for device in dict.fromkeys(["cpu", *gpus, *([checked] if checked else [])]):
+    for device in ("cpu", *gpus):
         yield from ["", f"## Backends on {device}, in training", "", *backends(device)]
-    if checked is not None:
-        yield from ["", f"## Self-checks on {checked}", "", *self_checks(checked)]
-    elif args.gpu:
-        yield from ["", "No GPU: nothing was checked."]
+    if args.device is not None:
+        yield from ["", f"## Self-checks on {args.device}", "", *self_checks(args.device)]
 
 
 def backends(device: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from fairseq_poolingformer.cli.models import batches, load_models
 from fairseq_poolingformer.cli.options import add_device_options
-from fairseq_poolingformer.command import UsageError, natural, positive, run_command
+from fairseq_poolingformer.command import UsageError, positive, run_command
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
 from fairseq_poolingformer.text.masking import NONE, nearest_repetitions
@@ -73,7 +73,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add(
         "--min-word-tokens",
-        type=natural,
+        type=positive,
         default=1,
         metavar="N",
         help="count tokens of words of at least N tokens; 2: of words that the vocabulary has no symbol for, such as "
@@ -92,8 +92,6 @@ def run(args: argparse.Namespace) -> None:
     limits = args.distances
     if limits != sorted(set(limits)):
         raise UsageError(f"--distances must ascend, got {' '.join(map(str, limits))}")
-    if args.min_word_tokens < 1:
-        raise UsageError(f"--min-word-tokens must be 1 or more, got {args.min_word_tokens}")
     results = []
     for path in args.path:
         distances, nll = evaluate(path, args)

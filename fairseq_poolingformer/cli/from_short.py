@@ -68,18 +68,13 @@ def run(options: argparse.Namespace) -> None:
 
     from fairseq_poolingformer.huggingface.short_models import longest_input
 
-    try:
-        config = AutoConfig.from_pretrained(options.source)
-        start, end = class_name(config, options.head)
-        model_class = getattr(huggingface, start + end)
-        layout = getattr(getattr(huggingface, f"{start}Model"), "layout", None)
-        unused = layout.first_position if layout else 0  # positions that the configuration counts beside the tokens'
-        settings = _settings(options, model_class.config_class, config, unused)
-        model = model_class.from_short(options.source, **settings)
-        if model.tokenizer is None:
-            raise ConversionError(f"{options.source} has no tokenizer that can be read, which the warning above names")
-    except OSError as error:  # transformers' sentences name the folder and what it lacks
-        raise ConversionError(str(error)) from error
+    config = AutoConfig.from_pretrained(options.source)
+    family, end = made_class(config, options.head)
+    model_class = getattr(huggingface, f"Poolingformer{family.name}{end}")
+    settings = _settings(options, model_class.config_class, config, family.layout.first_position)
+    model = model_class.from_short(options.source, **settings)
+    if model.tokenizer is None:
+        raise ConversionError(f"{options.source} has no tokenizer that can be read, which the warning above names")
     with files.new_folder(options.output) as folder:
         model.save_pretrained(folder)
     kept = {name: getattr(model.config, name) for name in ("window_size", "pooled_layers")}
@@ -90,8 +85,8 @@ def run(options: argparse.Namespace) -> None:
     )
 
 
-def class_name(config: Any, head: str | None) -> tuple[str, str]:
-    """Return the start and the end of the name of the long model's class."""
+def made_class(config: Any, head: str | None) -> tuple[Any, str]:
+    """Return the family of the long model, and the end of its class's name."""
     from fairseq_poolingformer.huggingface.families import family_of
     from fairseq_poolingformer.huggingface.short_models import why_not
 
@@ -99,21 +94,20 @@ def class_name(config: Any, head: str | None) -> tuple[str, str]:
     family = family_of(kind)
     if family is None or kind not in family.short:
         raise ConversionError(why_not(kind))
-    start, ends = f"Poolingformer{family.name}", family.ends
-    generating = next((end for end in ("ForConditionalGeneration", "MTModel") if end in ends), None)
+    ends = family.ends
     if head is not None and HEADS[head] not in ends:
         named = [name for name, end in HEADS.items() if end in ends]
         raise ConversionError(f"--head {head}: a {kind} becomes a model that generates, or one for {', '.join(named)}")
     if head is not None:
-        return start, HEADS[head]
-    end = next((end for end in ends if end != "Model" and given.endswith(end)), generating or "Model")
-    if not generating and not given.endswith(end):
+        return family, HEADS[head]
+    end = next((end for end in ends if end != "Model" and given.endswith(end)), family.generating or "Model")
+    if not family.generating and not given.endswith(end):
         raise ConversionError(f"the model is a {given or 'model of unknown kind'}: say with --head what to make of it")
-    return start, end
+    return family, end
 
 
-def _settings(options: argparse.Namespace, config_class: type, config: Any, unused: int) -> dict[str, Any]:
-    """Return the settings that the command line gives."""
+def _settings(options: argparse.Namespace, config_class: type, config: Any, first: int) -> dict[str, Any]:
+    """Return the settings that the command line gives; ``first`` is the first token's position."""
     given = {name: getattr(options, name) for name in (*DEFAULTS, "absolute_positions", "rope_type")}
     given = {name: value for name, value in given.items() if value is not None}
     lacking = [name for name in given if not hasattr(config_class, name)]
@@ -121,5 +115,5 @@ def _settings(options: argparse.Namespace, config_class: type, config: Any, unus
         raise ConversionError(f"a Poolingformer made of a {config.model_type} has no {flag(lacking[0])}")
     TwoLevelFlags.of({"pooled_layers": "none", **given}).check(config.num_hidden_layers)
     if options.max_tokens is not None:
-        given["max_position_embeddings"] = options.max_tokens + unused
+        given["max_position_embeddings"] = options.max_tokens + first
     return given

@@ -16,7 +16,7 @@ from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import corpora
 
-# each command is also installed as poolingformer-COMMAND
+# each command but completion is also installed as poolingformer-COMMAND
 COMMANDS = {
     "finetune": (
         "fairseq_poolingformer.cli.finetune.command",

@@ -26,17 +26,17 @@ def checkpoint_of(path: Path) -> Path:
             remedy = "convert a Hugging Face folder with poolingformer-convert to-fairseq"
         raise MissingCheckpointError(f"{path}: a folder, not a checkpoint; {remedy}")
     if not path.exists():
-        hub = "" if path.suffix or path.is_absolute() else "; a model of the Hugging Face Hub is downloaded first, and "
-        remedy = f"{hub}converted with poolingformer-convert to-fairseq" if hub else ""
+        remedy = "download a model of the Hugging Face Hub first, and convert it with poolingformer-convert to-fairseq"
+        remedy = "" if path.suffix == ".pt" or path.is_absolute() else f"; {remedy}"
         raise MissingCheckpointError(f"{path}: no such checkpoint{remedy}")
     return path
 
 
 def is_of_transformers(path: Path) -> bool:
-    """Whether a path is a folder that transformers saved, as ``poolingformer finetune`` leaves, or a name on a hub."""
-    if path.is_dir():
-        return (path / "config.json").is_file() and not any(path.glob("*.pt"))
-    return not path.exists() and not path.is_absolute() and not path.suffix and len(path.parts) == 2
+    """Whether a path is a folder that transformers saved, as ``poolingformer finetune`` does, or a name on the Hub."""
+    if path.is_dir():  # Trainer's checkpoints have .pt files, too
+        return (path / "config.json").is_file() and not (path / "model.pt").is_file()
+    return not path.exists() and not path.is_absolute() and path.suffix != ".pt" and len(path.parts) <= 2
 
 
 def load_models(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
@@ -32,19 +31,9 @@ The data folder says which task it is. A task may have options of its own, as qu
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
     arguments = take_user_dir(sys.argv[1:] if arguments is None else arguments)
-    task = next(filter(None, (_task_of(Path(argument)) for argument in arguments)), None)
+    task = next(filter(None, map(registry.of_folder, arguments)), None)
     own = task and task.module("predictions")  # with options of its own
     return run_command(make_parser(own), partial(run, own=own), arguments)
-
-
-def _task_of(folder: Path) -> registry.Task | None:
-    """The task of a finished data folder; None of anything else."""
-    if not (folder / "corpus.json").is_file():  # a pipe would never end
-        return None
-    try:
-        return registry.of_kind(json.loads((folder / "corpus.json").read_text(encoding="utf-8")).get("kind"))
-    except (OSError, ValueError, AttributeError):
-        return None
 
 
 def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
@@ -85,7 +74,7 @@ def run(args: argparse.Namespace, own: ModuleType | None = None) -> None:
         raise UsageError("give --model, the checkpoint to predict with")
     if not args.data.is_dir():
         raise FileNotFoundError(f"{args.data}: no such folder")
-    found = _task_of(args.data)
+    found = registry.of_folder(args.data)
     if found is None or not found.is_predicted:
         known = ", ".join(name for name, task in registry.tasks().items() if task.is_predicted)
         raise ValueError(f"{args.data}: not a finished data folder of a task that is predicted ({known})")

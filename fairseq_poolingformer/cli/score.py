@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own.add_argument("--task")
     own.add_argument("--gold", "--references", nargs="+", default=[])
     found, _ = own.parse_known_args(arguments)
-    task = found.task or next(filter(None, map(_task_of_folder, found.gold)), None)
+    folders = (registry.of_folder(Path(file).parent) for file in found.gold)
+    task = found.task or next((of_folder.name for of_folder in folders if of_folder), None)
     if task is None and {"-h", "--help"} & set(arguments):
         return run_command(make_parser(prog), run, arguments)
     try:
@@ -76,17 +77,6 @@ def _run_writable(run: Callable[[argparse.Namespace], None], args: argparse.Name
         if getattr(args, name, None) is not None:
             require_writable(Path(getattr(args, name)))
     run(args)
-
-
-def _task_of_folder(file: str) -> str | None:
-    """The task of the data folder that a file lies in; None where it lies in no such folder."""
-    corpus = Path(file).with_name("corpus.json")
-    try:
-        described = json.loads(corpus.read_text(encoding="utf-8")) if corpus.is_file() else {}
-        task = registry.of_kind(described.get("kind")) or registry.corpora().get(described.get("corpus"))
-    except (OSError, ValueError, AttributeError, TypeError):
-        return None
-    return task.name if task else None
 
 
 def _spaced(argument: str) -> str:

@@ -10,12 +10,18 @@ from typing import Any
 
 from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, entry, load
 from fairseq_poolingformer.cli.convert import write_fairseq
-from fairseq_poolingformer.cli.models import checkpoint_of
+from fairseq_poolingformer.cli.models import checkpoint_of, is_of_transformers
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
-from fairseq_poolingformer.cli.summarize import find_data_folder, load_demo_model, load_hub, read_text
-from fairseq_poolingformer.command import finite, load_fairseq, positive, run_command
+from fairseq_poolingformer.cli.summarize import (
+    add_search_options,
+    load_demo_model,
+    load_hub,
+    load_summarizer,
+    read_text,
+    search,
+)
+from fairseq_poolingformer.command import load_fairseq, run_command
 from fairseq_poolingformer.text.atomic_write import atomic_write
-from fairseq_poolingformer.text.data_folder import tokenizer_config
 from fairseq_poolingformer.weights.files import read_config
 
 _EPILOG = """\
@@ -25,7 +31,6 @@ examples:
   poolingformer-show summarizer paper.txt       # a folder that transformers opens
   poolingformer-show note.txt       # with the small model that comes with the package
 """
-WINDOWED = {"led": "poolingformer-bart", "longformer": "poolingformer-roberta"}  # model_type -> that of its class here
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,9 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="also show, token by token, what this word of the document looks at; may be given several times",
     )
     add("--data-folder", type=Path, help="folder with the dictionary and tokenizer/, as for poolingformer-summarize")
-    add("--beam", type=positive, default=5, help="beam size of the summary (default: %(default)s)")
-    add("--lenpen", type=finite, default=2.0, help="its length penalty (default: %(default)s)")
-    add("--max-length", type=positive, default=256, metavar="N", help="its most tokens (default: %(default)s)")
+    add_search_options(parser, "beam", "lenpen", "max_length")
     add_device_options(parser)
     return parser
 
@@ -79,16 +82,14 @@ def run(args: argparse.Namespace) -> None:
     load_fairseq()
     from fairseq_poolingformer.show import look, page
 
-    folder = args.checkpoint if args.checkpoint is not None and args.checkpoint.is_dir() else None
-    if folder is not None and ((folder / "config.json").is_file() or not any(folder.glob("*.pt"))):
-        shown, tokenizer = _load_folder(folder, args.data_folder)
+    if args.checkpoint is not None and is_of_transformers(args.checkpoint):
+        shown, tokenizer = _load_folder(args.checkpoint, args.data_folder)
     else:
         shown, tokenizer = _load_checkpoint(args.checkpoint, args.data_folder), None
     shown = shown.to(device=args.device, dtype=DTYPES[args.precision]).eval()
-    options = {"beam": args.beam, "lenpen": args.lenpen, "max_length": args.max_length}
     model = "the demo model" if args.checkpoint is None else str(args.checkpoint)
-    options |= {"tokenizer": tokenizer, "summary": summary, "words": args.word, "title": name, "model": model}
-    found = look(shown, text, **options)
+    options = {"tokenizer": tokenizer, "summary": summary, "words": args.word, "title": name, "model": model}
+    found = look(shown, text, **options, **search(args, of_transformers=tokenizer is not None))
     with atomic_write(output) as path:
         path.write_text(page(found), encoding="utf-8")
     print(output)
@@ -96,20 +97,19 @@ def run(args: argparse.Namespace) -> None:
 
 def _load_folder(folder: Path, data_folder: Path | None) -> tuple[Any, Any]:
     """Load a Poolingformer, LED or Longformer (one without level two) of transformers, and its tokenizer."""
-    model_type = str(read_config(folder).get("model_type"))
-    own = WINDOWED.get(model_type, model_type)
-    if not own.startswith("poolingformer-"):  # DeBERTa becomes a Poolingformer of fairseq's; others are refused
+    from fairseq_poolingformer import huggingface
+    from fairseq_poolingformer.huggingface.families import FAMILIES, family_of
+    from fairseq_poolingformer.huggingface.short_models import WINDOWED
+
+    kind = str(read_config(folder).get("model_type"))
+    if kind not in (*FAMILIES, *WINDOWED):  # DeBERTa becomes a Poolingformer of fairseq's; others are refused
         with tempfile.TemporaryDirectory() as temporary:
             write_fairseq(folder, Path(temporary, "model"), drop_heads=True)
             return _load_checkpoint(Path(temporary, "model", "model.pt"), data_folder), None
     from transformers import AutoTokenizer
 
-    from fairseq_poolingformer import huggingface
-    from fairseq_poolingformer.huggingface.families import FAMILIES
-
-    family = FAMILIES[own]
-    end = next((end for end in ("ForConditionalGeneration", "MTModel") if end in family.ends), "Model")
-    model_class = getattr(huggingface, f"Poolingformer{family.name}{end}")
+    family = family_of(kind)
+    model_class = getattr(huggingface, f"Poolingformer{family.name}{family.generating or 'Model'}")
     model = model_class.from_pretrained(folder, local_files_only=True)
     return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
@@ -117,20 +117,14 @@ def _load_folder(folder: Path, data_folder: Path | None) -> tuple[Any, Any]:
 def _load_checkpoint(checkpoint: Path | None, data_folder: Path | None) -> Any:
     if checkpoint is None:
         return load_demo_model()
-    checkpoint = checkpoint_of(checkpoint)
-    saved = load(checkpoint, BEYOND_SETTINGS)
+    saved = load(checkpoint := checkpoint_of(checkpoint), BEYOND_SETTINGS)
     settings = saved.get("args") or (saved.get("cfg") or {}).get("model")
     arch = entry(settings, "arch") or entry(settings, "_name") or ""
     if not any(kind in arch for kind in ("roberta", "xlmr", "deberta")):
-        return load_hub(checkpoint, data_folder)
-    folder = data_folder or find_data_folder(checkpoint)
-    try:
-        tokenizer_config(folder)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error} (--data-folder names the folder that preprocessing wrote)") from None
+        return load_summarizer(checkpoint, data_folder, saved)
     from fairseq_poolingformer.models import PoolingformerRoberta
 
-    return PoolingformerRoberta.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))
+    return load_hub(PoolingformerRoberta, checkpoint, data_folder, saved)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ from fairseq_poolingformer.patches.processes import torchrun_device, under_torch
 from fairseq_poolingformer.patches.saving import DICTIONARIES
 from fairseq_poolingformer.patches.untrusted_files import recorded_data
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.tasks.summarization import PAIRS
-from fairseq_poolingformer.text.data_folder import DataFolder, tokenizer_config
+from fairseq_poolingformer.text.data_folder import tokenizer_config
 from fairseq_poolingformer.text.tokenizers import is_saved
 
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
@@ -64,8 +63,6 @@ def run(args: argparse.Namespace) -> None:
     if args.checkpoint is not None and is_of_transformers(args.checkpoint):
         _summarize_by_transformers(args)
         return
-    for name, (usual, _) in GENERATION.items():
-        setattr(args, name, usual if getattr(args, name) is None else getattr(args, name))
     is_first = not under_torchrun() or os.environ["RANK"] == "0"  # which reads and writes
     documents = [(name, read_text(name)) if is_first else None for name in args.files]
     with processes_of_torchrun(args.device) as ranks:
@@ -78,7 +75,7 @@ def _summarize(args: argparse.Namespace, documents: list[Any], ranks: Ranks | No
     if ranks is not None:
         torch.distributed.broadcast_object_list(documents)
     load_fairseq()
-    hub = load_demo_model() if args.checkpoint is None else load_hub(args.checkpoint, args.data_folder)
+    hub = load_demo_model() if args.checkpoint is None else load_summarizer(args.checkpoint, args.data_folder)
     hub = hub.to(device=args.device, dtype=DTYPES[args.precision]).eval()
     if not is_first:
         logging.disable(logging.WARNING)
@@ -92,12 +89,8 @@ def _summarize(args: argparse.Namespace, documents: list[Any], ranks: Ranks | No
         summaries = hub.summarize(
             [text for _, text in batch],
             names=[name for name, _ in batch],
-            max_length=args.max_length,
-            min_length=args.min_length,
             batch_size=args.batch_size,
-            beam=args.beam,
-            lenpen=args.lenpen,
-            no_repeat_ngram_size=args.no_repeat_ngram_size,
+            **search(args),
         )
         for (name, _), summary in zip(batch, summaries, strict=True):
             line = " ".join(summary.split())  # one line, whatever the model wrote
@@ -118,9 +111,8 @@ def _summarize_by_transformers(args: argparse.Namespace) -> None:
     logging.disable_progress_bar()
     place = str(args.checkpoint)
     model = AutoModelForSeq2SeqLM.from_pretrained(place, dtype=DTYPES[args.precision]).to(args.device)
-    asked = {theirs: getattr(args, name) for name, (_, theirs) in GENERATION.items()}
-    asked = {name: value for name, value in asked.items() if value is not None}
-    summaries = summarize([text for _, text in documents], model, batch_size=args.batch_size, **asked)
+    options = search(args, of_transformers=True)
+    summaries = summarize([text for _, text in documents], model, batch_size=args.batch_size, **options)
     for (name, _), summary in zip(documents, summaries, strict=True):
         line = " ".join(summary.split())
         print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
@@ -165,6 +157,14 @@ def make_parser() -> argparse.ArgumentParser:
         type=Path,
         help="folder with dictionary and tokenizer/; default: the checkpoint's folder, else its training data's",
     )
+    add_search_options(parser, *GENERATION)
+    add("--batch-size", type=positive, default=1, metavar="N", help="documents at a time (default: %(default)s)")
+    add_device_options(parser)
+    return parser
+
+
+def add_search_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add keys of GENERATION as options."""
     group = parser.add_argument_group("search (default: of a folder of transformers, its generation_config.json)")
     texts = {
         "beam": (positive, "N", "beam size"),
@@ -173,12 +173,18 @@ def make_parser() -> argparse.ArgumentParser:
         "min_length": (positive, "N", "the fewest, counted in the same way"),
         "no_repeat_ngram_size": (natural, "N", "never repeat N tokens; 0: they may"),
     }
-    for name, (kind, metavar, text) in texts.items():
+    for name in names:
+        kind, metavar, text = texts[name]
         text += f" (default of fairseq's checkpoints: {GENERATION[name][0]})"
         group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=text)
-    add("--batch-size", type=positive, default=1, metavar="N", help="documents at a time (default: %(default)s)")
-    add_device_options(parser)
-    return parser
+
+
+def search(args: argparse.Namespace, of_transformers: bool = False) -> dict[str, Any]:
+    """The options of a search: fairseq's, or those that were given by transformers' names."""
+    given = {name: getattr(args, name) for name in GENERATION if hasattr(args, name)}
+    if of_transformers:
+        return {GENERATION[name][1]: value for name, value in given.items() if value is not None}
+    return {name: GENERATION[name][0] if value is None else value for name, value in given.items()}
 
 
 def read_text(name: str) -> str:
@@ -204,10 +210,10 @@ def load_demo_model():
     return demo_model.load_demo_model()
 
 
-def load_hub(checkpoint: Path, data_folder: Path | None):
-    """Load the checkpoint with its dictionary and tokenizer."""
-    path, checkpoint = checkpoint, checkpoint_of(checkpoint)
-    saved = load(checkpoint, BEYOND_SETTINGS)
+def load_summarizer(path: Path, given: Path | None, saved: Any = None):
+    """Load a checkpoint that writes, with its dictionary and tokenizer; ``saved``: its settings, if read already."""
+    checkpoint = checkpoint_of(path)
+    saved = saved or load(checkpoint, BEYOND_SETTINGS)
     settings = (saved.get("cfg") or {}).get("task") or saved.get("args")
     trained = entry(settings, "_name") or entry(settings, "task")
     if trained in FAIRSEQS_TASKS:
@@ -220,23 +226,21 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
             f"{path}: a model of --task {trained}, which writes no summaries; poolingformer {command} --model {path} "
             "serves it"
         )
-    folder = data_folder or find_data_folder(checkpoint)
-    try:
-        DataFolder(folder, PAIRS).dictionary()
-        tokenizer_config(folder)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error} (--data-folder names the folder that preprocessing wrote)") from None
     from fairseq_poolingformer.models import PoolingformerBART
 
-    return PoolingformerBART.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))
+    return load_hub(PoolingformerBART, checkpoint, given, saved)
 
 
-def find_data_folder(checkpoint: Path) -> Path:
-    """The checkpoint's folder, where it has a dictionary and a tokenizer, else the folder of its training's data."""
-    folder = checkpoint.parent
-    if is_saved(folder) and any((folder / name).is_file() for name in DICTIONARIES):
-        return folder
-    return data_folder(checkpoint, recorded_data(load(checkpoint, BEYOND_SETTINGS)))
+def load_hub(model: Any, checkpoint: Path, given: Path | None, saved: Any) -> Any:
+    """Load a checkpoint with the dictionary and tokenizer of a folder: given, its own, or of its training's data."""
+    folder = given or checkpoint.parent
+    if not given and not (is_saved(folder) and any((folder / name).is_file() for name in DICTIONARIES)):
+        folder = data_folder(checkpoint, recorded_data(saved))
+    try:
+        tokenizer_config(folder)
+        return model.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error} (--data-folder names the folder that preprocessing wrote)") from None
 
 
 if __name__ == "__main__":

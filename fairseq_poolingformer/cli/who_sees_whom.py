@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
-from fairseq_poolingformer.command import run_command
+from fairseq_poolingformer.command import positive, run_command
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -18,12 +19,13 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="poolingformer who-sees-whom", description=says)
     parser.add_argument("model", metavar="MODEL", help="a folder, or a name on the Hugging Face Hub")
     parser.add_argument("--attention", metavar="NAME", help="attn_implementation, such as band (default: the model's)")
-    parser.add_argument("--lengths", type=int, nargs="+", metavar="N", help="of the texts in tokens (default: a few)")
+    text = "of the texts in tokens (default: a few)"
+    parser.add_argument("--lengths", type=positive, nargs="+", metavar="N", help=text)
     return parser
 
 
-def run(options: argparse.Namespace) -> None:
-    """Print what each layer sees, and raise ``ValueError`` for the findings."""
+def run(options: argparse.Namespace) -> int:
+    """Print what each layer sees, and return 1 where there are findings."""
     from fairseq_poolingformer.huggingface import who_sees_whom  # first, since it says what to install
 
     # isort: split
@@ -35,4 +37,5 @@ def run(options: argparse.Namespace) -> None:
         print(f"layer {layer}: {left} tokens on the left, {right} on the right")
     print("\n".join(findings) or "as the configuration says; no padding and no other document is seen")
     if findings:
-        raise ValueError(f"{len(findings)} finding{'s' * (len(findings) > 1)} in {options.model}")
+        print(f"{len(findings)} finding{'s' * (len(findings) > 1)} in {options.model}", file=sys.stderr)
+    return int(bool(findings))

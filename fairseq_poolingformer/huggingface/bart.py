@@ -21,7 +21,8 @@ from transformers.utils import can_return_tuple
 from fairseq_poolingformer.huggingface.attention import PROJECTIONS, Layout
 from fairseq_poolingformer.huggingface.encoders import Head, TwoLevelEncoder, WithParts, share_of_mean
 from fairseq_poolingformer.huggingface.padding import Rows, encode
-from fairseq_poolingformer.levels import at_random_offsets
+from fairseq_poolingformer.levels import at_random_offsets, check_positions
+from fairseq_poolingformer.settings import TwoLevels
 
 
 class OffsetPositions(BartLearnedPositionalEmbedding):
@@ -167,11 +168,6 @@ class Seq2SeqReader(Seq2SeqHead):
 class Seq2SeqSpanHead(Seq2SeqReader):
     """The same for spans, whose labels are ``start_positions`` and ``end_positions``."""
 
-    @property
-    def max_tokens(self) -> int:
-        """How many tokens both the encoder and the decoder take."""
-        return min(self.config.max_position_embeddings, self.config.max_decoder_position_embeddings)
-
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -201,6 +197,5 @@ class ComputedEncoder(Seq2SeqEncoder):
     """An encoder with positions of any number."""
 
     def _install(self, config: PreTrainedConfig) -> None:
-        if config.random_position_offsets:
-            raise ValueError("random_position_offsets trains learned positions, and these are computed: leave it out")
+        check_positions(TwoLevels.of(config))
         super()._install(config)

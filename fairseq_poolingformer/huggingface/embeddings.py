@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from fairseq_poolingformer.huggingface.short_models import longest_input
+
 Span = tuple[int, int]
 
 
@@ -87,7 +89,7 @@ def _encode(
         verbose=False,
     )
     places, is_special = batch.pop("offset_mapping"), batch.pop("special_tokens_mask").bool()
-    longest, most = batch["input_ids"].size(1), _longest_input(encoder, tokenizer)
+    longest, most = batch["input_ids"].size(1), longest_input(encoder)
     if longest > most:
         raise ValueError(
             f"a document has {longest} tokens and the model takes {most}: cut it where passages end, or take a longer "
@@ -99,16 +101,6 @@ def _encode(
         (of_row[kept.to(of_row.device)], places[row, kept].numpy(), is_special[row, kept].numpy())
         for row, (of_row, kept) in enumerate(zip(hidden, real, strict=True))
     ]
-
-
-def _longest_input(encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """How many tokens the model takes; RoBERTa's positions begin after its padding index."""
-    positions = getattr(encoder.config, "max_position_embeddings", None)
-    if positions is None:
-        return tokenizer.model_max_length
-    table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
-    padding = getattr(table, "padding_idx", None)
-    return positions if padding is None else positions - padding - 1
 
 
 def _token_bounds(

@@ -34,7 +34,7 @@ from fairseq_poolingformer.huggingface.attention import (
     initialize,
 )
 from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
-from fairseq_poolingformer.levels import at_random_offsets, check_offsets, relative_projections, relative_tables
+from fairseq_poolingformer.levels import at_random_offsets, check_positions, relative_projections, relative_tables
 from fairseq_poolingformer.settings import TwoLevels
 
 MAX_DISTANCE = 128  # tokens: MPNet's, a constant of transformers
@@ -279,7 +279,7 @@ class RelativeEncoder(TextEncoder):
                     "absolute_positions=False without relative_attention leaves the model without any positions: set "
                     'relative_attention="c2p,p2c", or absolute_positions=True'
                 )
-            check_offsets(settings)
+            check_positions(settings, may_have=True)
             self.embeddings.position_embeddings = NoPositions()
 
     @torch.no_grad()

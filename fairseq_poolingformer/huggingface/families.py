@@ -50,27 +50,25 @@ from fairseq_poolingformer.weights.names import ENCODER, NAMES, Names
 
 
 @dataclass(frozen=True)
-class Head:
+class End:
     """What the classes with one end of the name do."""
 
     does: str  # the end of "Poolingformer-BERT …"
-    encoder: type | None = (
-        None  # comes before transformers' own class in families of encoders; None where there is none
-    )
+    encoder: type | None = None  # comes before transformers' own class in families of encoders; None for no class
     decoder: type | None = None  # the same in families that have a decoder, too
     auto: str = ""  # transformers' Auto class, where it is not called after the end
 
 
 HEADS = {  # the end of a class's name ->
-    "Model": Head("without a head", object, object, "AutoModel"),
-    "EncoderModel": Head("of which there is the encoder alone", None, object, "AutoModelForTextEncoding"),
-    "ForConditionalGeneration": Head("that writes, such as summaries", None, Seq2SeqHead, "AutoModelForSeq2SeqLM"),
-    "MTModel": Head("that translates", None, Seq2SeqHead, "AutoModelForSeq2SeqLM"),
-    "ForMaskedLM": Head("that fills in masked tokens", LabelHead),
-    "ForSequenceClassification": Head("that gives a class to a text", TextHead, Seq2SeqReader),
-    "ForTokenClassification": Head("that gives a class to each token", LabelHead),
-    "ForQuestionAnswering": Head("that finds spans", SpanHead, Seq2SeqSpanHead),
-    "ForMultipleChoice": Head("that chooses one of several texts", ChoiceHead),
+    "Model": End("without a head", object, object, "AutoModel"),
+    "EncoderModel": End("of which there is the encoder alone", None, object, "AutoModelForTextEncoding"),
+    "ForConditionalGeneration": End("that writes, such as summaries", None, Seq2SeqHead, "AutoModelForSeq2SeqLM"),
+    "MTModel": End("that translates", None, Seq2SeqHead, "AutoModelForSeq2SeqLM"),
+    "ForMaskedLM": End("that fills in masked tokens", LabelHead),
+    "ForSequenceClassification": End("that gives a class to a text", TextHead, Seq2SeqReader),
+    "ForTokenClassification": End("that gives a class to each token", LabelHead),
+    "ForQuestionAnswering": End("that finds spans", SpanHead, Seq2SeqSpanHead),
+    "ForMultipleChoice": End("that chooses one of several texts", ChoiceHead),
 }
 
 
@@ -107,6 +105,11 @@ class Family:
     def has_decoder(self) -> bool:
         """Whether its models have a decoder beside the encoder."""
         return self.encoder is not TextEncoder and not issubclass(self.encoder, TextEncoder)
+
+    @property
+    def generating(self) -> str | None:
+        """The end of the name of its class that writes; None without any."""
+        return next((end for end in ("ForConditionalGeneration", "MTModel") if end in self.ends), None)
 
     @property
     def ends(self) -> dict[str, type]:

@@ -12,11 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
+from fairseq_poolingformer.huggingface.short_models import UNLIMITED, longest_input
+
 logger = logging.getLogger(__name__)
 
 DEFAULTS = {"max_new_tokens": 256, "num_beams": 4}  # of models that do not have their own
-TOKENS, STRIDE = 384, 128  # of a short model's segment, and shared by two segments
-UNLIMITED = 10**9  # tokens; tokenizers that know no limit have a larger number
+STRIDE = 128  # the most tokens that two segments share
+ANSWER_TOKENS = 30  # of the longest answer
 
 
 @torch.no_grad()
@@ -41,7 +43,7 @@ def summarize(
     lacking = {name: value for name, value in DEFAULTS.items() if name not in set_already}
     if "max_length" in set_already:
         lacking.pop("max_new_tokens", None)
-    longest = min(tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", UNLIMITED))
+    longest = longest_input(model, tokenizer)
     texts, found = [texts] if isinstance(texts, str) else list(texts), []
     for first in range(0, len(texts), batch_size):
         batch = [prefix + text for text in texts[first : first + batch_size]]
@@ -69,7 +71,7 @@ def answer(
     *,
     tokenizer: Any = None,
     batch_size: int = 8,
-    max_answer_tokens: int = 15,
+    max_answer_tokens: int = ANSWER_TOKENS,
     max_tokens: int | None = None,
     doc_stride: int | None = None,
 ) -> dict[str, Any] | list[dict[str, Any]]:
@@ -82,7 +84,8 @@ def answer(
         tokenizer: the model's fast one; None for the one of its folder.
         batch_size: segments at a time.
         max_answer_tokens: tokens of the longest answer.
-        max_tokens: tokens of a segment, the question included; None for as many as the model takes.
+        max_tokens: tokens of a segment, the question included; None for as many as the model takes and its tokenizer
+            says, which is for a model of poolingformer finetune what it was trained on.
         doc_stride: tokens that two segments share; None for 128, or a quarter of a short segment.
 
     Returns:
@@ -99,9 +102,8 @@ def answer(
         raise ValueError("the question or the context is empty: give both")
     if not tokenizer.is_fast:
         raise ValueError(f"{type(tokenizer).__name__} does not say where its tokens lie in the text: give a fast one")
-    longest = getattr(model, "max_tokens", getattr(model.base_model, "max_tokens", TOKENS))
-    longest = max_tokens or min(tokenizer.model_max_length, longest)
-    stride = min(longest // 4, STRIDE) if doc_stride is None else doc_stride
+    longest = max_tokens or longest_input(model, tokenizer, decoder=model.config.is_encoder_decoder)
+    stride = shared_tokens(longest) if doc_stride is None else doc_stride
     asked = len(tokenizer(question, add_special_tokens=False)["input_ids"])
     room = longest - asked - tokenizer.num_special_tokens_to_add(pair=True)
     if not 0 <= stride < room:
@@ -121,7 +123,6 @@ def answer(
         return_tensors="pt",
     )
     inputs = {name: segments[name] for name in tokenizer.model_input_names if name in segments}
-    whole = tokenizer(context, add_special_tokens=False, verbose=False)[0]
     without_cache = {"use_cache": False} if model.config.is_encoder_decoder else {}
     empty = {"answer": "", "start": 0, "end": 0}
     best, least = {**empty, "score": 0.0}, 1.0
@@ -133,11 +134,16 @@ def answer(
             start, stop, score, none = best_span(*(x.float().cpu() for x in logits), in_context, max_answer_tokens)
             least = min(least, none)
             if score > best["score"]:
-                begin, end = _characters(segments[number], whole, start, stop)
+                begin, end = segments[number].offsets[start][0], segments[number].offsets[stop][1]
                 best = {"answer": context[begin:end], "start": begin, "end": end, "score": score}
     threshold = getattr(model.config, "no_answer_threshold", 0.5)  # finetune's, the best of its validation
     is_none = least > threshold * (least + best["score"])
     return {**(empty | {"score": least} if is_none else best), "no_answer_score": least}
+
+
+def shared_tokens(length: int) -> int:
+    """How many tokens two segments of a length share: at most a quarter."""
+    return min(length // 4, STRIDE)
 
 
 def best_span(start: Tensor, end: Tensor, in_context: Tensor, longest: int) -> tuple[int, int, float, float]:
@@ -155,21 +161,14 @@ def best_span(start: Tensor, end: Tensor, in_context: Tensor, longest: int) -> t
     return first, first + length, float(scores[first, length]), float(start[0] * end[0])
 
 
-def _characters(segment: Any, whole: Any, first: int, last: int) -> tuple[int, int]:
-    """Where a segment's span begins and ends in the context, by the words that the whole context has, if any."""
-    words = segment.token_to_word(first), segment.token_to_word(last)
-    if None in words:
-        return segment.offsets[first][0], segment.offsets[last][1]
-    return whole.word_to_chars(words[0])[0], whole.word_to_chars(words[1])[1]
-
-
 def _loaded(model: Any, tokenizer: Any, auto: Any) -> tuple[PreTrainedModel, Any]:
     """Return a model in eval mode and its tokenizer; one that is loaded here goes to the GPU where there is one."""
     place = model if isinstance(model, str | Path) else model.name_or_path
     if isinstance(model, str | Path):
         if Path(model).is_file():
             raise ValueError(
-                f"{model}: a file; of a checkpoint of fairseq poolingformer convert makes a folder to give"
+                f"{model} is a file: poolingformer convert to-huggingface makes a folder of a fairseq checkpoint; give "
+                "that"
             )
         model = auto.from_pretrained(model).to("cuda" if torch.cuda.is_available() else "cpu")
     return model.eval(), AutoTokenizer.from_pretrained(place) if tokenizer is None else tokenizer

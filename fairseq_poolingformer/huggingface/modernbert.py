@@ -17,10 +17,10 @@ from fairseq_poolingformer.attention import LevelWeights, Pooling
 from fairseq_poolingformer.attention.rotary import Rotary, pool_positions
 from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
 from fairseq_poolingformer.huggingface.encoders import ChoiceHead, TextEncoder
-from fairseq_poolingformer.settings import DEFAULTS
+from fairseq_poolingformer.levels import check_positions
+from fairseq_poolingformer.settings import TwoLevels
 
 ROPE_TYPES = ("default", "linear", "ntk", "yarn")
-LEARNED_POSITIONS = ("position_init", "random_position_offsets")  # settings about them
 
 
 class ModernBertSelfAttention(EncoderSelfAttention):
@@ -100,9 +100,8 @@ class ModernBertEncoder(TextEncoder):
     """ModernBERT's encoder, in which the layers of full attention have two levels."""
 
     def __init__(self, config: PreTrainedConfig) -> None:
-        if given := [name for name in LEARNED_POSITIONS if getattr(config, name) != DEFAULTS[name]]:
-            raise ValueError(f"{given[0]} is about learned positions, and this model has rotary ones: leave it out")
         config.complete()
+        check_positions(TwoLevels.of(config))
         super().__init__(config)
 
     @torch.no_grad()

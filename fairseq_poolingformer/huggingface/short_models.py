@@ -20,6 +20,7 @@ from fairseq_poolingformer.weights.loading import fit, one_sided, split_projecti
 
 logger = logging.getLogger(__name__)
 
+UNLIMITED = 10**6  # tokens; tokenizers that know no limit have a larger number
 POSITIONS = "embed_positions.weight"
 POOLER = "pooler."  # transformers alone has one; where the short model lacks it, it keeps its random values
 NOT_COPIED = (  # settings of the short model that say nothing about the long one
@@ -182,10 +183,26 @@ class FromShort:
         card.write(folder, self)
 
 
-def longest_input(model: PreTrainedModel) -> int:
-    """Return how many tokens a long model reads; RoBERTa's configuration counts two more."""
-    layout = getattr(model.base_model, "layout", None)
-    return model.config.max_position_embeddings - (layout.first_position if layout else 0)
+def longest_input(
+    model: PreTrainedModel | PreTrainedConfig, tokenizer: PreTrainedTokenizerBase | None = None, decoder: bool = False
+) -> int:
+    """Return how many tokens a model takes, or one of a configuration, and its tokenizer gives; UNLIMITED for any.
+
+    RoBERTa's configuration counts two more. With ``decoder`` both sides read the text, as under a head for spans.
+    """
+    config = getattr(model, "config", model)
+    names = ("max_encoder_position_embeddings", "max_position_embeddings")
+    most = next((size for name in names if (size := getattr(config, name, None) or 0) > 0), UNLIMITED)
+    if decoder:
+        most = min(most, getattr(config, "max_decoder_position_embeddings", most))
+    if family := family_of(config.model_type):
+        most -= family.layout.first_position
+    else:
+        embeddings = getattr(getattr(model, "base_model", None), "embeddings", None)
+        padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+        most -= 0 if padding is None else padding + 1
+    most = min(most, getattr(tokenizer, "model_max_length", UNLIMITED))
+    return most if most < UNLIMITED else getattr(config, "n_positions", UNLIMITED)  # T5's, which has no table
 
 
 def _tokenizer(place: str, longest: int, local_files_only: bool) -> PreTrainedTokenizerBase | None:

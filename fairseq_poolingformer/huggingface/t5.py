@@ -16,6 +16,8 @@ from fairseq_poolingformer.attention import LevelWeights
 from fairseq_poolingformer.huggingface.attention import BiasedSelfAttention, Layout, bias_table
 from fairseq_poolingformer.huggingface.encoders import TwoLevelModel
 from fairseq_poolingformer.huggingface.padding import encode
+from fairseq_poolingformer.levels import check_positions
+from fairseq_poolingformer.settings import TwoLevels
 
 
 class T5SelfAttention(BiasedSelfAttention):
@@ -75,6 +77,7 @@ class TwoLevelT5Stack(TwoLevelModel):
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config)
         if not config.is_decoder:
+            check_positions(TwoLevels.of(config))
             self.layout.install(self, lambda layer: {"config": config, "has_scores": layer == 0})
             self.post_init()
 

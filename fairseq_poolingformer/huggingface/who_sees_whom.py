@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fairseq_poolingformer.huggingface.encoders import TwoLevelModel
+from fairseq_poolingformer.huggingface.short_models import longest_input
 
 
 def who_sees_whom(
@@ -41,7 +42,9 @@ def who_sees_whom(
     causal = [next((flag for flag in of_layer if isinstance(flag, bool)), False) for of_layer in flags]
     says = [_said(config, number, is_causal) for number, is_causal in enumerate(causal)]
     widest = max((left for left, _ in filter(None, says) if left < inf), default=0)
-    most = (getattr(config, "max_position_embeddings", None) or 2**30) - 8  # RoBERTa counts two more than it has
+    most = longest_input(base)
+    if lengths and max(lengths) > most:
+        raise ValueError(f"a text of {max(lengths)} tokens: the model takes {most}; give smaller lengths")
     found: dict[str, list[int]] = {}  # sentence -> layers
     for length in sorted(lengths or {min(length, most) for length in (9, widest + 3, 2 * widest + 17)}):
         queries, quarter, half = [0, length // 2, length - 1], -(-length // 4), -(-length // 2)
@@ -62,9 +65,8 @@ def who_sees_whom(
             sides = f"{left}" if left == right else f"{left} on the left, {right} on the right"
             found.setdefault(f"{what}; the configuration says {sides.replace('inf', 'all')}", []).append(number)
         probes = {}  # the finding -> tokens that shall see none of others, and the inputs
-        right = slice(length - quarter, None)
-        sides = (("right", [0, -1 - quarter], right), ("left", [quarter, -1], slice(quarter)))
-        for side, real, padded in sides[: 1 if isinstance(base, TwoLevelModel) else 2]:  # whose layers have it right
+        pads = (("right", [0, -1 - quarter], slice(length - quarter, None)), ("left", [quarter, -1], slice(quarter)))
+        for side, real, padded in pads[: 1 if isinstance(base, TwoLevelModel) else 2]:  # whose layers have it right
             mask = torch.ones_like(tokens)
             mask[:, padded] = 0
             probes[f"padding on the {side} is seen"] = real, padded, {"attention_mask": mask}

@@ -8,17 +8,13 @@ from typing import Any
 
 import fairseq_poolingformer
 
-__all__ = ["CharLanguageModel", "PoolingformerBART", "PoolingformerRoberta"]
+__all__ = ["PoolingformerBART", "PoolingformerRoberta"]
 
-_MODULES = {
-    "CharLanguageModel": "char_lm.models",
-    "PoolingformerBART": "models.bart",
-    "PoolingformerRoberta": "models.roberta",
-}
+_MODULES = {"PoolingformerBART": "bart", "PoolingformerRoberta": "roberta"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     fairseq_poolingformer.register()
-    return getattr(import_module(f"fairseq_poolingformer.{_MODULES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fairseq_poolingformer.attention import GlobalTokens, RelativeProjections, TwoLevelAttention
 from fairseq_poolingformer.attention.dropout import DropoutAt, dropout_seed
 from fairseq_poolingformer.attention.patterns import UNLIMITED
-from fairseq_poolingformer.levels import attention_arguments, check_offsets, relative_projections, relative_tables
+from fairseq_poolingformer.levels import attention_arguments, check_positions, relative_projections, relative_tables
 from fairseq_poolingformer.models.context_parallel import ContextParallel
 from fairseq_poolingformer.models.positions import LearnedPositions
 from fairseq_poolingformer.patches.nonfinite import require_finite_output
@@ -141,7 +141,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
         if isinstance(self.embed_positions, LearnedPositionalEmbedding):
             self.embed_positions = LearnedPositions(self.embed_positions, settings.random_position_offsets)
         else:
-            check_offsets(settings)
+            check_positions(settings, may_have=settings.relative_attention != "none")
         self.global_tokens = settings.global_tokens
         # where no window has a limit, P has a row for every pair, also for pairs with a global token
         self.windows_limited = any(window != UNLIMITED for window in settings.windows(cfg.encoder.layers))

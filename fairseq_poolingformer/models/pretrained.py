@@ -65,10 +65,6 @@ class LoadsCheckpoints:
     dictionary_file: str
 
     @classmethod
-    def hub_models(cls) -> dict[str, str]:
-        return {}
-
-    @classmethod
     def hub_interface(
         cls, loaded: Mapping[str, Any], data_folder: Path
     ) -> PoolingformerHubInterface | PoolingformerRobertaHubInterface:

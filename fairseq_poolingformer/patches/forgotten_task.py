@@ -1,6 +1,5 @@
 """A forgotten ``--task`` is refused: the data folder, the architecture and the checkpoint say which one is meant."""
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -59,7 +58,7 @@ def _compare(first: Path, other: Path) -> None:
                 "words there: make both folders with the same tokenizer"
             )
     for name in ("labels", "problem_type"):
-        given = [(_corpus(folder) or {}).get(name) for folder in (first, other)]
+        given = [(registry.corpus_of(folder) or {}).get(name) for folder in (first, other)]
         if given[0] != given[1]:
             raise UsageError(
                 f"{other} has other {name.replace('_', ' ')} than {first} ({given[1]} and {given[0]}): make both "
@@ -80,28 +79,15 @@ def _make_absolute(cfg: Any) -> None:
 
 def _readers(folder: Path) -> tuple[str, ...]:
     """The tasks that read a finished data folder; none where the folder is of another kind."""
-    corpus = _corpus(folder)
-    if corpus is None:
+    if (found := registry.of_folder(folder)) is not None:
+        return READ_DOCUMENTS if found.name in READ_DOCUMENTS else (found.name,)
+    if (corpus := registry.corpus_of(folder)) is None:  # the task says what is wrong with it
         return ()
-    kind = corpus.get("kind") or corpus.get("corpus")
-    if (named := registry.of_kind(kind)) is not None:
-        return (named.name,)
     from fairseq_poolingformer.tasks.summarization import PAIRS
 
     if all((folder / name).is_file() for name in PAIRS.dictionaries):
         return ("long_summarization",)
     return READ_DOCUMENTS if "corpus" in corpus and (folder / "dict.txt").is_file() else ()
-
-
-def _corpus(folder: Path) -> dict[str, Any] | None:
-    """What the folder was made of; None where that cannot be read, since the task says what is wrong with it."""
-    if not (folder / "corpus.json").is_file():  # a pipe would never end
-        return None
-    try:
-        corpus = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return corpus if isinstance(corpus, dict) else {}
 
 
 def refuse_padding_on_the_left(original: Callable, self: Any, cfg: Any, from_checkpoint: bool = False) -> Any:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from fairseq_poolingformer.huggingface.in_one_call import summarize
 from fairseq_poolingformer.show.subject import Subject
 
 UNFRAMED = ("poolingformer-marian", "poolingformer-pegasus", "poolingformer-t5")  # their texts have no <s>
@@ -47,22 +48,10 @@ class OfTransformers(Subject):
             first, last = config.bos_token_id, config.eos_token_id
         return torch.tensor([[first, *ids.tolist(), last]], device=self.device)
 
-    def summarize(
-        self, text: str, title: str, max_length: int = 256, beam: int = 5, lenpen: float = 1.0, **generation: Any
-    ) -> str:
+    def summarize(self, text: str, title: str, **generation: Any) -> str:
         if not self.whole.can_generate():
             raise ValueError(f"a {type(self.whole).__name__} writes no summary: give one with summary=")
-        tokens = self.framed(self.encode(text)[0][: self.limit])
-        written = self.whole.generate(
-            tokens,
-            attention_mask=torch.ones_like(tokens),
-            num_beams=beam,
-            length_penalty=lenpen,
-            # </s>, with which the decoder begins, and the last one
-            max_length=min(max_length, self.summary_limit) + 2,
-            **{"do_sample": False, "early_stopping": True, **generation},
-        )
-        return self.tokenizer.decode(written[0], skip_special_tokens=True)
+        return summarize(text, self.whole, tokenizer=self.tokenizer, **generation)[0]
 
     def run(self, source: Tensor, previous: Tensor | None) -> None:
         self.model(source, **({} if previous is None else {"decoder_input_ids": previous}))

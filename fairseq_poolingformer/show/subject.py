@@ -30,7 +30,7 @@ class Subject(ABC):
 
     @abstractmethod
     def summarize(self, text: str, title: str, **generation: Any) -> str:
-        """Return the summary of a document; ``generation`` as :meth:`PoolingformerHubInterface.summarize` has it."""
+        """Return the summary of a document; ``generation`` as the ``summarize`` of the model's library has it."""
 
     @abstractmethod
     def run(self, source: Tensor, previous: Tensor | None) -> None:

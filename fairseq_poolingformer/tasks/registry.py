@@ -14,7 +14,11 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from fairseq_poolingformer.text.json_file import read_json_file
 
 GROUP = OWN = "fairseq_poolingformer.tasks"
 PARTS = ("models", "task", "loss")  # a task's modules that register something with fairseq
@@ -196,6 +200,22 @@ def _entry_points() -> tuple[EntryPoint, ...]:
 def corpora() -> dict[str, Task]:
     """The task of each command that preprocesses a corpus."""
     return {corpus: task for task in tasks().values() for corpus in task.corpora}
+
+
+def corpus_of(folder: Path) -> dict[str, Any] | None:
+    """What a finished data folder was made of; None where that cannot be read."""
+    path = Path(folder, "corpus.json")
+    try:
+        return read_json_file(path) if path.is_file() else None  # a pipe would never end
+    except (OSError, ValueError):
+        return None
+
+
+def of_folder(folder: Path) -> Task | None:
+    """The task of a finished data folder; None of anything else."""
+    made_of = corpus_of(folder) or {}
+    found = of_kind(made_of.get("kind"))
+    return found or next((task for task in tasks().values() if made_of.get("corpus") in tuple(task.corpora)), None)
 
 
 def of_kind(kind: object) -> Task | None:

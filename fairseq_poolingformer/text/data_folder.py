@@ -19,6 +19,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -110,7 +111,7 @@ class DataFolder:
         for suffix in (".idx", ".bin"):
             check_file(self.path, self._require(Path(f"{prefix}{suffix}"), self._other_splits(split, array)))
         check_file(self.path, blocks_path(prefix))
-        if array in self.layout.ids and not _is_described(self.path, Path(f"{prefix}.bin")):
+        if array in self.layout.ids and _described(self.path, Path(f"{prefix}.bin")) is None:
             self._check_ids(prefix, array)
         return prefix
 
@@ -191,16 +192,14 @@ def tokenizer_config(folder: Path) -> Path:
 
 def check_file(folder: Path, path: Path) -> None:
     """Compare a file of a data folder with its description in ``corpus.json``, if there is one."""
-    if (Path(folder) / "corpus.json").is_file():
-        expected = _read_corpus(folder).get("files", {}).get(path.relative_to(folder).as_posix())
-        if expected is not None:
-            digests.check(_require(path, "restore it from a copy, or preprocess again"), expected)
+    if (expected := _described(folder, path)) is not None:
+        digests.check(_require(path, "restore it from a copy, or preprocess again"), expected)
 
 
-def _is_described(folder: Path, path: Path) -> bool:
-    """Whether ``corpus.json`` has the digest of a file."""
+def _described(folder: Path, path: Path) -> Any:
+    """What ``corpus.json`` says of a file; None where there is none, or it says nothing."""
     is_there = (Path(folder) / "corpus.json").is_file()
-    return is_there and path.relative_to(folder).as_posix() in _read_corpus(folder).get("files", {})
+    return _read_corpus(folder).get("files", {}).get(path.relative_to(folder).as_posix()) if is_there else None
 
 
 def check_folder(folder: Path) -> tuple[int, list[str]]:

@@ -35,6 +35,8 @@ def _bucket(sizes: np.ndarray, step: float) -> np.ndarray:
 class SizedDataset(FairseqDataset):
     """Items with a number of tokens each, ordered by it."""
 
+    whole, remedy = "", ""  # of the message on an item that is too long
+
     def __init__(self, sizes: np.ndarray, shuffle: bool) -> None:
         super().__init__()
         self.sizes, self.shuffle = sizes, shuffle
@@ -77,8 +79,8 @@ class SizedDataset(FairseqDataset):
         if max_tokens and longest > max_tokens:
             number = int(indices[np.argmax(self.sizes[indices])])
             raise UsageError(
-                f"example {number} (0-based) has {longest} tokens in all its segments, more than --max-tokens "
-                f"{max_tokens}: raise --max-tokens, give --batch-size in its place, or in training --max-segments"
+                f"example {number} (0-based) has {longest} tokens{self.whole}, more than --max-tokens {max_tokens}: "
+                f"raise --max-tokens, or give --batch-size in its place{self.remedy}"
             )
         return super().batch_by_size(indices, max_tokens=max_tokens, **limits)
 

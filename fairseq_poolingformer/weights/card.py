@@ -77,7 +77,6 @@ def model_card(
     architecture: str = "",
     updates: int | None = None,
     notes: Iterable[str] = (),
-    use: str = "",
 ) -> str:
     """Return the text of a model card."""
     architecture = architecture or family.architecture
@@ -92,7 +91,7 @@ def model_card(
         f"# {name}\n\n{_introduction(family)}",
         table("Architecture", _architecture(family, settings, state, _levels(family, settings, library))),
         table("Training", _training(settings, updates)),
-        f"## Use\n\n{use or _use(family, library, architecture)}",
+        f"## Use\n\n{_use(family, library, architecture)}",
     ]
     if listed := "\n".join(f"- {note}" for note in notes):
         parts.append(f"## Notes of the conversion\n\n{listed}")

@@ -162,17 +162,15 @@ def to_huggingface(
     return Converted(config, converted | of_head, notes)
 
 
-def default_model_type(
-    settings: Settings, *, sentencepiece: bool = False, drop_pooled: bool = False, head: task_heads.Head | None = None
-) -> str:
+def default_model_type(settings: Settings, *, drop_pooled: bool = False, head: task_heads.Head | None = None) -> str:
     """Return the Hugging Face model that computes what a fairseq model computes."""
-    found = _default_model_type(settings, sentencepiece, drop_pooled)
+    found = _default_model_type(settings, drop_pooled)
     if head is None or found in task_heads.FAMILIES or drop_pooled or not settings["arch"].startswith(OWN_ARCHS):
         return found
     return task_heads.OWN_FAMILY
 
 
-def _default_model_type(settings: Settings, sentencepiece: bool, drop_pooled: bool) -> str:
+def _default_model_type(settings: Settings, drop_pooled: bool) -> str:
     arch = settings["arch"]
     is_bart = _is_bart(arch)
     full_attention = not arch.startswith(OWN_ARCHS)
@@ -190,7 +188,7 @@ def _default_model_type(settings: Settings, sentencepiece: bool, drop_pooled: bo
         raise ConversionError(f"the checkpoint's architecture is {arch}; can convert those of BART and of RoBERTa")
     if not full_attention:
         return "longformer"
-    return "xlm-roberta" if sentencepiece or "xlmr" in arch else "roberta"
+    return "xlm-roberta" if "xlmr" in arch else "roberta"
 
 
 def _is_bart(arch: str) -> bool:

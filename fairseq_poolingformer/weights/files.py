@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 import torch
@@ -28,6 +27,7 @@ from fairseq_poolingformer.text.atomic_write import (
     unfinished_name,
     writer_of,
 )
+from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.labels import PROBLEM_TYPES
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
 from fairseq_poolingformer.weights.heads import LONGEST_LABEL, class_of, labels_of
@@ -95,29 +95,6 @@ def tokenizer_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def read_text(path: Path) -> str:
-    """Return the contents of a text file."""
-    try:
-        if not S_ISREG(path.stat().st_mode):  # a pipe would never end
-            raise ConversionError(f"{path} is not a file")
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConversionError(f"{path} is missing") from None
-    except UnicodeDecodeError as error:
-        raise ConversionError(f"{path} is not UTF-8 at byte {error.start}") from error
-
-
-def read_json(path: Path) -> Any:
-    """Return the contents of a JSON file."""
-    text = read_text(path)
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ConversionError(f"{path} is not readable as JSON: it is nested too deeply") from None
-    except ValueError as error:
-        raise ConversionError(f"{path} is not readable as JSON: {error}") from error
-
-
 def write_json(path: Path, contents: Any) -> None:
     """Write a JSON file."""
     path.write_text(json.dumps(contents, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -131,12 +108,10 @@ def read_config(folder: Path) -> Settings:
             f"{name} is no folder. If it is the name of a model on the Hugging Face Hub, download it first: "
             f"hf download {name} --local-dir {folder.name}"
         )
-    generation = folder / "generation_config.json"
-    files = [generation] * generation.is_file() + [folder / "config.json"]
-    contents = [read_json(path) for path in files]
-    for path, content in zip(files, contents, strict=True):
-        if not isinstance(content, dict):
-            raise ConversionError(f"{path} is no JSON object: it must hold the model's settings by name")
+    if not (folder / "config.json").is_file():  # a pipe would never end
+        raise ConversionError(f"{folder / 'config.json'} is missing, or is not a file")
+    files = [folder / name for name in ("generation_config.json", "config.json")]
+    contents = [read_json_file(path) for path in files if path.is_file()]
     labels = labels_of(contents[-1])
     settings = {name: value for content in contents for name, value in content.items()}
     return {**settings, "class_name": class_of(contents[-1]), **({"labels": labels} if labels else {})}
@@ -150,8 +125,7 @@ def read_huggingface_weights(folder: Path) -> State:
             return _read_weights(folder / name)
         if index.is_file():
             state: State = {}
-            contents = read_json(index)
-            weight_map = contents.get("weight_map") if isinstance(contents, dict) else None
+            weight_map = read_json_file(index).get("weight_map")
             if not weight_map or not isinstance(weight_map, dict):
                 raise ConversionError(
                     f'{index} has no "weight_map", which names each parameter\'s shard: download it again'

@@ -15,6 +15,7 @@ from typing import Any
 
 from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS, read_symbols
 from fairseq_poolingformer.text.gpt2_bpe import END_OF_TEXT, byte_symbols
+from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
 from fairseq_poolingformer.weights import ConversionError, files
 from fairseq_poolingformer.weights.family import Family
 from fairseq_poolingformer.weights.special_tokens import MASK, appended, count_special_tokens
@@ -171,10 +172,10 @@ def format_dictionary(symbols: Iterable[str]) -> str:
 def read_huggingface_tokenizer(folder: Path) -> tuple[dict[str, int], list[str]]:
     """Return token -> id, added tokens included, and the merges of a byte-level BPE tokenizer."""
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        vocab = dict(files.read_json(folder / "vocab.json"))
-        merges = parse_merges(files.read_text(folder / "merges.txt"))
+        vocab = read_json_file(folder / "vocab.json")
+        merges = parse_merges(read_text_file(folder / "merges.txt"))
     elif (folder / "tokenizer.json").is_file():
-        contents = files.read_json(folder / "tokenizer.json")
+        contents = read_json_file(folder / "tokenizer.json")
         model = contents["model"]
         if model.get("type") != "BPE" or model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
             raise ConversionError(
@@ -189,7 +190,7 @@ def read_huggingface_tokenizer(folder: Path) -> tuple[dict[str, int], list[str]]
             f"{folder} has neither vocab.json with merges.txt nor tokenizer.json; save the model's tokenizer there"
         )
     if (folder / "added_tokens.json").is_file():
-        vocab.update(files.read_json(folder / "added_tokens.json"))
+        vocab.update(read_json_file(folder / "added_tokens.json"))
     return vocab, merges
 
 
@@ -226,15 +227,11 @@ def write_tokenizer_config(folder: Path, *, names: Mapping[str, str] | None = No
 
 def read_gpt2_files(folder: Path) -> GPT2Files:
     """Return fairseq's GPT-2 BPE from a folder of ``encoder.json``, ``vocab.bpe`` and ``dict.txt``."""
-    for name in ("vocab.bpe", "dict.txt"):
+    for name in ("vocab.bpe", "encoder.json", "dict.txt"):
         if not (folder / name).is_file():
             raise ConversionError(f"{folder / name} is missing")
-    try:
-        symbols = read_symbols(folder / "dict.txt")
-    except ValueError as error:
-        raise ConversionError(str(error)) from error
-    merges = parse_merges(files.read_text(folder / "vocab.bpe"))
-    return GPT2Files(merges, files.read_json(folder / "encoder.json"), symbols)
+    merges = parse_merges(read_text_file(folder / "vocab.bpe"))
+    return GPT2Files(merges, read_json_file(folder / "encoder.json"), read_symbols(folder / "dict.txt"))
 
 
 def write_gpt2_files(folder: Path, bpe: GPT2Files, dictionaries: tuple[str, ...] = ("dict.txt",)) -> None:

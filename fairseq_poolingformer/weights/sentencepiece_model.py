@@ -18,6 +18,7 @@ from sentencepiece import SentencePieceProcessor
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS
+from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 from fairseq_poolingformer.weights import ConversionError, files, gpt2_bpe
 from fairseq_poolingformer.weights.gpt2_bpe import MASK_TOKEN
@@ -41,7 +42,7 @@ def find(folder: Path) -> Path | None:
 def rebuild(source: Path, folder: Path) -> Path | None:
     """Rebuild the sentencepiece model of a Hugging Face folder that has only ``tokenizer.json``."""
     path = source / "tokenizer.json"
-    tokenizer = files.read_json(path) if path.is_file() else {}
+    tokenizer = read_json_file(path) if path.is_file() else {}
     if not is_unigram(tokenizer):
         return None
     model = folder / "tokenizer" / SentencePieceTokenizer.files[0]
@@ -59,7 +60,7 @@ def languages_of(source: Path, model: Path, rows: int) -> Sequence[str]:
     if count == len(LANGUAGES):
         return LANGUAGES
     path = source / "tokenizer.json"
-    contents = files.read_json(path) if path.is_file() else {}
+    contents = read_json_file(path) if path.is_file() else {}
     named = {token["id"]: token["content"] for token in contents.get("added_tokens", [])}
     found = [named.get(row, "") for row in range(first, rows - 1)]
     if not all(map(LANGUAGE.fullmatch, found)):

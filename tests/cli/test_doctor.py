@@ -23,11 +23,10 @@ def sections(text):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="where there is no GPU")
 def test_without_a_gpu(capsys, tmp_path):
-    options = ["--gpu", "--folder", str(tmp_path), "--output", str(tmp_path / "report.md")]
+    options = ["--folder", str(tmp_path), "--output", str(tmp_path / "report.md")]
     assert main(options) == 0
     printed = capsys.readouterr().out
     assert (tmp_path / "report.md").read_text() == printed
-    assert printed.endswith("\n\nNo GPU: nothing was checked.\n")
     found = sections(printed)
     assert list(found) == ["Versions", "Machine", "fairseq", "Backends on cpu, in training"]
     assert f"- torch {torch.__version__}\n" in found["Versions"]
@@ -59,7 +58,7 @@ def test_on_a_named_device(capsys, tmp_path, monkeypatch):
     assert "\n- level one, dilated, float32: its self-check failed on cpu (float32, head dimension 64" in checks
 
 
-def test_gpus_are_listed_and_the_first_or_the_named_one_is_checked(monkeypatch):
+def test_gpus_are_listed_and_the_named_one_is_checked(monkeypatch):
     used = []
     properties = {"device_count": lambda: 2, "get_device_name": lambda n: "NVIDIA X1"}
     properties |= {"get_device_capability": lambda n: (9, 0), "mem_get_info": lambda n: (2**30, 3 * 2**30)}
@@ -67,12 +66,10 @@ def test_gpus_are_listed_and_the_first_or_the_named_one_is_checked(monkeypatch):
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(doctor, "backends", lambda device: [f"backends {device}"])
     monkeypatch.setattr(doctor, "self_checks", lambda device: used.append(device) or [])
-    for options, device in ({"gpu": True, "device": None}, "cuda:0"), ({"gpu": False, "device": "cuda:1"}, "cuda:1"):
-        lines = list(doctor.report(argparse.Namespace(**options, folder=Path())))
-        assert "- cuda:1: NVIDIA X1, compute capability 9.0, 1.0 of 3.0 GiB free" in lines
-        assert {"backends cpu", "backends cuda:0", "backends cuda:1"} <= set(lines)
-        assert used == [device]
-        used.clear()
+    lines = list(doctor.report(argparse.Namespace(device="cuda:1", folder=Path())))
+    assert "- cuda:1: NVIDIA X1, compute capability 9.0, 1.0 of 3.0 GiB free" in lines
+    assert {"backends cpu", "backends cuda:0", "backends cuda:1"} <= set(lines)
+    assert used == ["cuda:1"]
 
 
 def test_what_cannot_be_is_a_sentence(capsys, tmp_path):

@@ -141,7 +141,7 @@ def test_mistakes_get_a_sentence(trained, tmp_path, capsys):
     assert "model.pt takes at most 64 tokens" in said
     with pytest.raises(SystemExit):
         eval_mlm.main([data, "--path", "x", "--min-word-tokens", "0"])
-    assert "--min-word-tokens must be 1 or more, got 0" in capsys.readouterr().err
+    assert "--min-word-tokens: must be a whole number, 1 or more, got '0'" in capsys.readouterr().err
     for limits in (["5", "4"], ["3", "3"]):
         with pytest.raises(SystemExit):
             eval_mlm.main([data, "--path", "x", "--distances", *limits])

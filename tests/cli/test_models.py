@@ -1,9 +1,11 @@
 """The models of checkpoints: what is refused before anything is built."""
 
+from pathlib import Path
+
 import pytest
 from fairseq.tasks import TASK_REGISTRY
 
-from fairseq_poolingformer.cli.models import batches, load_models
+from fairseq_poolingformer.cli.models import batches, is_of_transformers, load_models
 from fairseq_poolingformer.weights.files import write_checkpoint
 
 
@@ -37,6 +39,18 @@ def test_a_folder_is_no_checkpoint(tmp_path):
         (tmp_path / name).touch()
     with pytest.raises(FileNotFoundError, match=r"give a file of it: checkpoint_best\.pt, checkpoint_last\.pt"):
         load_models([str(tmp_path)], "cpu", "fp32")
+
+
+def test_what_is_of_transformers(tmp_path, monkeypatch):
+    """A folder of Trainer's, which has .pt files, and every name that the Hub allows."""
+    monkeypatch.chdir(tmp_path)
+    for file in ("trainer/config.json", "trainer/optimizer.pt", "ours/config.json", "ours/model.pt"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    for path in ("trainer", "org/model-v0.4", "t5-small"):
+        assert is_of_transformers(Path(path)), path
+    for path in ("ours", ".", "run/checkpoint_best.pt", "a/b/c", "/nowhere", "trainer/config.json"):
+        assert not is_of_transformers(Path(path)), path
 
 
 def test_batches_hold_every_example_once_and_no_more_tokens_than_allowed():

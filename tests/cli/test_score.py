@@ -169,20 +169,12 @@ def test_documents_without_a_reference_are_left_out_and_counted(files, capsys):
     assert "F1 100.00" in out
 
 
-TASKS = [
-    ("long_summarization", {"corpus": "arxiv_pubmed"}),
-    ("wikihop", {"kind": "wikihop"}),
-    ("question_answering", {"kind": "tydiqa"}),
-]
-
-
-@pytest.mark.parametrize(("task", "corpus"), TASKS)
-def test_the_data_folder_of_the_gold_file_says_the_task(task, corpus, tmp_path, monkeypatch):
+def test_the_data_folder_of_the_gold_file_says_the_task(tmp_path, monkeypatch):
     taken = []
     monkeypatch.setattr(score, "_scores_of", lambda name: taken.append(name) or (_ for _ in ()).throw(ValueError))
-    (tmp_path / "corpus.json").write_text(json.dumps(corpus))
+    (tmp_path / "corpus.json").write_text('{"kind": "tydiqa"}')
     assert score.main(["predictions", "--gold", str(tmp_path / "gold")]) == 1
-    assert taken == [task]
+    assert taken == ["question_answering"]
 
 
 def test_a_task_that_nobody_names_is_asked_for(files, capsys):

@@ -4,7 +4,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from fairseq_poolingformer import huggingface
-from fairseq_poolingformer.cli import convert, show
+from fairseq_poolingformer.cli import convert, show, summarize
 from fairseq_poolingformer.huggingface.families import FAMILIES
 from tests.models import tiny_huggingface
 from tests.show.test_page import Elements
@@ -69,16 +69,14 @@ def test_families_beside_roberta_are_shown(document, kind):
     AutoTokenizer.from_pretrained("short").save_pretrained("long")
     assert run("long", "note.txt", "--max-length", 4, "--beam", 1) == 0
     assert (document / "note.html").is_file()
+    assert summarize.search(show.make_parser().parse_args(["-"]), of_transformers=True) == {}  # the model has its own
 
 
-def test_mistakes_are_one_sentence(document, tmp_path_factory, capsys):
-    trained = tmp_path_factory.mktemp("run")
-    (trained / "checkpoint_best.pt").touch()
+def test_mistakes_are_one_sentence(document, capsys):
     for arguments, message in (
         (["no.txt"], "No such file"),
         (["no.pt", "note.txt"], "no.pt: no such checkpoint"),
-        ([".", "note.txt"], "config.json"),
-        ([trained, "note.txt"], "a folder, not a checkpoint; give a file of it: checkpoint_best.pt"),
+        ([".", "note.txt"], "a folder, not a checkpoint"),
         (["note.txt", "--word", "absent", "--summary", "note.txt"], "--word 'absent' is not in what the model read"),
     ):
         assert run(*arguments) == 1

@@ -16,7 +16,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.attention import recorded_weights
-from fairseq_poolingformer.cli.from_short import class_name
+from fairseq_poolingformer.cli.from_short import made_class
 from fairseq_poolingformer.huggingface import classes, short_models
 from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
 from fairseq_poolingformer.huggingface.encoders import with_parts
@@ -261,8 +261,13 @@ def test_computed_positions_are_computed_for_longer_inputs(kind, monkeypatch):
     assert torch.equal(table.weight, loop(table).double())
     assert table.weight.shape == (62, 24)
     assert long.decoder.embed_positions.weight.shape == (30, 24)
-    with pytest.raises(ValueError, match="random_position_offsets trains learned positions"):
-        ours(kind, "Model").from_short(theirs, random_position_offsets=True)
+
+
+@pytest.mark.parametrize("kind", ["pegasus", "marian", "t5", "modernbert"])
+@pytest.mark.parametrize("setting", [{"random_position_offsets": True}, {"position_init": "interpolate"}])
+def test_settings_of_learned_positions_are_refused_where_there_are_none(kind, setting):
+    with pytest.raises(ValueError, match=f"{next(iter(setting))}=.* is about learned positions, .* leave it out$"):
+        ours(kind, "Model").from_short(short(kind), **setting)
 
 
 def test_half_precision_is_as_transformers_loads_it(tmp_path):
@@ -376,8 +381,8 @@ def test_from_short_on_the_command_line(kind, head, arguments, tokens, tmp_path,
 def test_the_head_on_the_command_line(kind, head, arguments, end):
     own = short(kind, head).config
     own.architectures = [ours(kind, head).__name__.removeprefix("Poolingformer")]
-    start, found = class_name(own, arguments[-1] if arguments else None)
-    assert getattr(huggingface, start + found) is ours(kind, end)
+    family, found = made_class(own, arguments[-1] if arguments else None)
+    assert getattr(huggingface, f"Poolingformer{family.name}{found}") is ours(kind, end)
 
 
 def test_a_constructor_without_the_part_is_refused():

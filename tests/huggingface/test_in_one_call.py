@@ -86,14 +86,13 @@ def test_a_text_is_cut_where_the_model_ends_with_a_warning(writer, tokenizer, ca
     assert found[1] == tokenizer.decode(written[0], skip_special_tokens=True)
 
 
-def test_answers_are_whole_words_of_the_context(reader, tokenizer):
+def test_answers_are_words_of_the_context(reader, tokenizer):
     """However many segments the context takes, and however many of them are a batch."""
     questions, options = ["a café?", "the king in the river?"], {"tokenizer": tokenizer, "max_tokens": 44}
     found = answer(questions, CONTEXT, reader, **options)
     for question, each in zip(questions, found, strict=True):
         assert each["answer"] == CONTEXT[each["start"] : each["end"]]
         assert bool(each["answer"]) == (each["score"] > each["no_answer_score"])
-        assert f" {CONTEXT} "[each["end"] + 1] in " ,;(.)" or not each["answer"]
         alone = answer(question, CONTEXT, reader, batch_size=1, doc_stride=11, **options)
         assert alone["answer"] == each["answer"]
         assert alone["score"] == pytest.approx(each["score"], rel=1e-4)
@@ -148,5 +147,5 @@ def test_the_best_span_is_the_best_of_all_pairs(seed):
 
 def test_a_checkpoint_is_converted_first(tmp_path):
     (tmp_path / "checkpoint_best.pt").touch()
-    with pytest.raises(ValueError, match=r"best\.pt: a file; of a checkpoint of fairseq poolingformer convert makes"):
+    with pytest.raises(ValueError, match=r"best\.pt is a file: poolingformer convert to-huggingface makes a folder"):
         summarize("a text", tmp_path / "checkpoint_best.pt")

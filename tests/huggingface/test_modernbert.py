@@ -247,9 +247,6 @@ def test_settings_of_layers(tmp_path):
     again = AutoModel.from_pretrained(tmp_path, window_size="7", pooled_layers=None)
     assert (again.config.window_size, again.config.pooled_layers) == ("7,5,5,7,5", "0,3")
     assert [layer.attn.window.left for layer in again.layers] == [7, 5, 5, 7, 5]
-    for setting in ({"position_init": "interpolate"}, {"random_position_offsets": True}):
-        with pytest.raises(ValueError, match=f"{next(iter(setting))} is about learned positions"):
-            PoolingformerModernBertModel.from_short(short_model(), **setting)
     with pytest.raises(ValueError, match="has no setting relative_attention"):
         PoolingformerModernBertModel.from_short(short_model(), relative_attention="c2p")
 

@@ -121,4 +121,8 @@ def test_the_command(tmp_path, capsys):
     assert main([str(tmp_path)]) == 1
     captured = capsys.readouterr()
     assert "layers 0, 1: 4 tokens on the left, 0 on the right; the configuration says all on" in captured.out
-    assert "1 finding in" in captured.err
+    assert captured.err.endswith(f"1 finding in {tmp_path}\n")
+    assert main([str(tmp_path), "--lengths", "9", "300"]) == 1
+    assert "a text of 300 tokens: the model takes 256; give smaller lengths" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([str(tmp_path), "--lengths", "0"])

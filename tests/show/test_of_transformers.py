@@ -57,10 +57,13 @@ def test_it_looks_at_the_same_places(both):
 
 def test_it_writes_the_summary_itself(both):
     theirs, tokenizer, _ = both
-    found = look(theirs, TEXT, tokenizer=tokenizer, max_length=6, beam=2)
+    options = {"max_new_tokens": 6, "num_beams": 2}
+    found = look(theirs, TEXT, tokenizer=tokenizer, **options)
     assert (found.summary is None) == (not theirs.can_generate())
     if found.summary:
         assert 0 < len(found.pieces) <= 18  # a random model writes broken characters, each three tokens
+        (written,) = huggingface.summarize(TEXT, theirs, tokenizer=tokenizer, **options)
+        assert found.summary.text == written
 
 
 def test_mistakes(both):

@@ -18,7 +18,11 @@ def test_every_task_has_its_parts():
         assert scores is None or callable(getattr(scores, "score", None) or scores.run)
 
 
-def test_a_data_folder_says_its_task():
+def test_a_data_folder_says_its_task(tmp_path):
+    found = {'{"kind": "tydiqa"}': "question_answering", '{"corpus": "imdb"}': "document_classification"}
+    for corpus in (*found, '{"kind": ["wikihop"], "corpus": ["imdb"]}', "[]", "{"):
+        (tmp_path / "corpus.json").write_text(corpus)
+        assert getattr(registry.of_folder(tmp_path), "name", None) == found.get(corpus)
     assert registry.of_kind("tydiqa").name == registry.of_kind("question_answering").name == "question_answering"
     assert registry.of_kind(None) is registry.of_kind(["wikihop"]) is registry.of_kind("other") is None
 

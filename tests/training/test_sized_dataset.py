@@ -5,6 +5,7 @@ import pytest
 from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 
 from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.tasks.shared.task import SegmentsDataset
 from fairseq_poolingformer.training.sized_dataset import SizedDataset, length_order
 from tests.models.tiny_bart import SIZES, build, write_data_folder
 
@@ -112,5 +113,8 @@ def test_an_item_of_more_than_max_tokens_is_named():
     order = dataset.ordered_indices()
     assert [list(batch) for batch in dataset.batch_by_size(order, max_tokens=40)] == [[0, 2, 3], [1]]
     assert len(dataset.batch_by_size(order, max_sentences=4)) == 1
-    with pytest.raises(UsageError, match=r"^example 1 \(0-based\) has 40 tokens in all its segments, .* 39: raise"):
+    with pytest.raises(UsageError, match=r"^example 1 \(0-based\) has 40 tokens, .* 39: .* --batch-size in its place$"):
+        dataset.batch_by_size(order, max_tokens=39)
+    dataset.remedy = SegmentsDataset.remedy
+    with pytest.raises(UsageError, match=r"in its place, or in training --max-segments$"):
         dataset.batch_by_size(order, max_tokens=39)

@@ -15,17 +15,18 @@ from transformers import AutoConfig, AutoTokenizer
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.cli import convert
+from fairseq_poolingformer.cli.models import checkpoint_of, is_of_transformers
 from fairseq_poolingformer.huggingface.families import FAMILIES, family_of
-from fairseq_poolingformer.huggingface.short_models import why_not
+from fairseq_poolingformer.huggingface.short_models import UNLIMITED, longest_input, why_not
 from fairseq_poolingformer.settings import as_text, layer_numbers, per_layer
 from fairseq_poolingformer.text.digests import digest_of
+from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.weights import files, sentencepiece_model
 
 DEMO = "demo"  # the small model that comes with the package
 DEMO_FOLDER = Path(huggingface.__file__).parent.parent / "demo_model"
 DEMO_LEVELS = {"window_size": "4,16,32,32", "pooled_layers": "2-3", "pooled_window_size": "256"}
 LONG = 4096  # tokens that a model is made to read at most, unless --length says more
-UNLIMITED = 10**6  # tokens, which tokenizers have that know no limit
 SHORT, WINDOW, TWO_LEVELS = SYSTEMS = ("short", "window", "long")
 ENDS = {  # of the classes for a task; before them comes the family's name
     "summarization": "ForConditionalGeneration",
@@ -65,15 +66,12 @@ class Base:
         if self.task in ("token-labels", "question-answering") and not self.tokenizer.is_fast:
             raise ValueError(f"{self.name}: its tokenizer does not say where tokens lie in a text; take another model")
         family = family_of(kind)
-        first = family.layout.first_position if family else 0  # positions that the configuration counts beside
         self.is_long = kind in FAMILIES
-        end = "MTModel" if kind == "marian" else ENDS[self.task]
+        end = family.generating if family and writes else ENDS[self.task]
         self.long_class = family and getattr(huggingface, f"Poolingformer{family.name}{end}", None)
-        self.why_not_long = "" if self.long_class else why_not(kind)
-        names = ("max_encoder_position_embeddings", "max_position_embeddings", "n_positions")
-        counted = next((value for name in names if (value := getattr(self.config, name, None))), UNLIMITED)
-        self.length = min(counted - first, self.tokenizer.model_max_length, UNLIMITED)  # tokens that it reads
-        self.unused = first if family and not family.has_decoder else 0
+        self.why_not_long = f"no long {family.name} is for {self.task}" if family else why_not(kind)
+        self.length = longest_input(self.config, self.tokenizer, self.config.is_encoder_decoder and not writes)
+        self.unused = family.layout.first_position if family else 0  # positions that the configuration counts beside
 
     def reads(self, longest: int, asked: int | None, keep_short: bool) -> int:
         """Decide how many tokens are read of documents, most of which have up to ``longest``."""
@@ -131,25 +129,21 @@ def find(name: str, task: str, scratch: Path) -> Base:
         if not place.exists():
             _write_demo(place)
         print("the demo model comes with the package; it knows made documents alone")
-    elif path.is_file() or ((path / "model.pt").is_file() and not (path / "config.json").is_file()):
-        checkpoint, place = path if path.is_file() else path / "model.pt", scratch / "converted"
+    elif is_of_transformers(path):
+        place = path if path.exists() else name
+    else:
+        checkpoint, place = checkpoint_of(path), scratch / "converted"
         if not place.exists():
             args = convert.make_parser().parse_args(["to-huggingface", str(checkpoint), str(place)])
             args.convert(args)
         print(f"{name} is a checkpoint of fairseq, and is converted first: poolingformer convert to-huggingface")
-    elif path.is_dir() and not (path / "config.json").is_file():
-        raise ValueError(f"{name}: a folder without config.json; name a folder that transformers or fairseq saved")
-    else:
-        place = path if path.exists() else name
     return Base(name, str(place), task)
 
 
 def _write_demo(folder: Path) -> None:
     norms = {"encoder_normalize_before": True, "decoder_normalize_before": True, "dropout": 0.0}  # of its architecture
-    settings = files.read_json(DEMO_FOLDER / "config.json") | norms
+    settings = read_json_file(DEMO_FOLDER / "config.json") | norms
     state = {name: value.float() for name, value in load_file(DEMO_FOLDER / "model.safetensors").items()}
-    for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
-        state[name] = state["encoder.embed_tokens.weight"].clone()
     converted = convert.conversion.to_huggingface(settings, state, model_type="poolingformer-mbart")
     with files.new_folder(folder) as unfinished:
         model = DEMO_FOLDER / "tokenizer" / "sentencepiece.model"

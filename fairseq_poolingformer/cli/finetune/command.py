@@ -41,7 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = make_parser()
-    if len(arguments) > 1 and any(argument.startswith("-") for argument in arguments[:2]):
+    asks = {"-h", "--help"} & set(arguments)
+    if len(arguments) > 1 and any(argument.startswith("-") for argument in arguments[:2]) and not asks:
         parser.error("give MODEL and DATA first: poolingformer finetune MODEL DATA --output-folder run …")
     return run_command(parser, run, arguments)
 
@@ -172,7 +173,8 @@ def _claim(output: Path, folder: Path, settings: Mapping[str, Any]) -> None:
         if was != now and name.startswith("the "):
             changes.append(f"{name} has changed")
         elif was != now:
-            changes.append(f"{name} was {was or 'not given'}, is {now or 'not given'}")
+            was, now = ("not given" if value in (None, []) else value for value in (was, now))
+            changes.append(f"{name} was {was}, is {now}")
     if changes:
         listed = "; ".join(changes)
         raise ValueError(

@@ -118,7 +118,7 @@ def _explained(task: Task, folder: Path) -> Iterator[None]:
     """Say in a sentence what is full: a disk, or the memory."""
     lacking = (
         f"no memory for {task.length:,} tokens; give --per_device_train_batch_size 1, --gradient_checkpointing true, "
-        "or a smaller --length"
+        "or a smaller --length, with another --output-folder"
     )
     try:
         with disk_errors(folder, folder / "-"):

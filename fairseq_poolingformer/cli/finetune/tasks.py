@@ -28,7 +28,7 @@ from transformers import (
 
 from fairseq_poolingformer.cli.finetune.base import Base
 from fairseq_poolingformer.cli.finetune.data import Data
-from fairseq_poolingformer.huggingface.in_one_call import best_span, of_summaries
+from fairseq_poolingformer.huggingface.in_one_call import ANSWER_TOKENS, best_span, of_summaries, shared_tokens
 from fairseq_poolingformer.preprocess import presets
 from fairseq_poolingformer.tasks.classification import data as of_labels
 from fairseq_poolingformer.tasks.presets import PRESETS, squad
@@ -40,8 +40,7 @@ from fairseq_poolingformer.text.labels import AMOUNT, ONE, SEVERAL
 
 IGNORED = -100  # a label that has no part in a loss
 BEAMS, MOST_WRITTEN = 4, 1024  # of a summary; tokens
-MOST_STRIDE = 128  # tokens that two segments of a document share
-QUESTION_WORDS, ANSWER_TOKENS = 64, 30  # the most that are read of a question, and found as an answer
+QUESTION_WORDS = 64  # the most that are read of a question
 
 Figures = dict[str, dict[str, float]]  # name -> mean, low, high
 
@@ -91,9 +90,8 @@ class Task:
 
     def segments(self, *texts: Any, **options: Any) -> Iterator[tuple[BatchEncoding, int, dict[str, Any]]]:
         """All segments of a document, the number of each, and a model's inputs of it."""
-        stride = min(MOST_STRIDE, self.length // 4)
         options |= {"return_overflowing_tokens": True, "return_offsets_mapping": True}
-        found = self.tokenizer(*texts, max_length=self.length, stride=stride, **options)
+        found = self.tokenizer(*texts, max_length=self.length, stride=shared_tokens(self.length), **options)
         for row in range(len(found["input_ids"])):
             yield found, row, {name: found[name][row] for name in self.tokenizer.model_input_names if name in found}
 

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 class SegmentsDataset(SizedDataset):
     """Examples of a downstream task; the rows of a batch are all segments of its examples."""
 
+    whole, remedy = " in all its segments", ", or in training --max-segments"
+
     def __init__(self, examples: Examples, pad: int, shuffle: bool = False) -> None:
         super().__init__(examples.sizes, shuffle)
         self.examples, self.pad = examples, pad

@@ -100,16 +100,20 @@ def test_a_model_of_another_family_is_cut(words, tmp_path):
         base.reads(1000, 64, False)
 
 
+def test_a_family_without_a_head_for_the_task_is_said_to_lack_it(words, tmp_path):
+    config = transformers.T5Config(vocab_size=300, n_positions=40, **OTHERS["t5"])
+    base = Base("me", saved(config, transformers.T5ForSequenceClassification, words, tmp_path / "m"), "classification")
+    with pytest.raises(ValueError, match=r"--length 64: me reads \d+ tokens \(no long T5 is for classification\)"):
+        base.reads(1000, 64, False)
+
+
 def test_what_has_no_head_is_refused(roberta):
     with pytest.raises(ValueError, match="me: a roberta, and summarization needs a decoder, as BART and T5 have; take"):
         Base("me", roberta, "summarization")
 
 
 def test_what_is_no_model(tmp_path):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty: a folder without config\.json; name a folder that transformers"):
-        find(str(tmp_path / "empty"), "classification", tmp_path)
-    with pytest.raises(ValueError, match="no such folder or file, and not found on the Hub"):
+    with pytest.raises(ValueError, match="nothing: no such checkpoint"):
         find(str(tmp_path / "nothing"), "classification", tmp_path)
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "config.json").write_text(json.dumps({"model_type": "bert"}))

@@ -13,6 +13,9 @@ def test_model_and_data_come_first(capsys):
     with pytest.raises(SystemExit):
         command.main(["--seed", "3", "model", "data", "--output-folder", "run"])
     assert "give MODEL and DATA first" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="0"):
+        command.main(["model", "--help"])
+    assert "--output-folder DIR" in capsys.readouterr().out
 
 
 def test_options_of_transformers_keep_their_names():
@@ -53,7 +56,7 @@ SETTINGS = {"model": "m", "the model": "digest", "the data": {"train": [1]}, "le
         ({"model": "n"}, "model was m, is n"),
         ({"the model": "other"}, "the model has changed"),
         ({"the data": {"train": [2]}}, "the data has changed"),
-        ({"learning_rate": 2.0, "seed": 3}, "learning_rate was 1.0, is 2.0; seed was not given, is 3"),
+        ({"learning_rate": 2.0, "seed": 0}, "learning_rate was 1.0, is 2.0; seed was not given, is 0"),
         ({"reading": ["--text-key", "x"]}, r"reading was not given, is \['--text-key', 'x'\]"),
     ],
 )

@@ -267,7 +267,7 @@ def test_what_memory_does_not_hold_halves_the_batch(files, roberta):
     assert (chosen["per_device_train_batch_size"], chosen["gradient_accumulation_steps"]) == (2, 4)
     most = 0
     with (
-        pytest.raises(ValueError, match=r"no memory for 46 tokens; give .*a smaller --length"),
+        pytest.raises(ValueError, match=r"no memory for 46 tokens; give .*a smaller --length, with another --output-f"),
         _explained(task, files),
     ):
         expect(task, model, train, chosen)
