@@ -378,6 +378,16 @@ def test_full_attention_goes_to_sdpa_with_padding_too(mask_function, windows):
     assert windows == []
 
 
+@pytest.mark.parametrize("padded", [False, True])
+def test_full_attention_in_both_directions_has_a_mask_for_padding_alone(padded):
+    """A mask that shows all keys keeps PyTorch from its fastest kernels, and costs a sixth of a model's time."""
+    is_token = torch.ones(2, 12, dtype=torch.bool)
+    is_token[0, 9:] = not padded
+    asked = {"attention_mask": is_token, "allow_is_bidirectional_skip": True}
+    mask = band.window_mask(2, 12, 12, mask_function=bidirectional_mask_function, **asked)
+    assert torch.equal(mask, is_token[:, None, None].expand(2, 1, 12, 12)) if padded else mask is None
+
+
 def test_weights_are_not_promised(caplog):
     band._warn_of_weights_once.cache_clear()
     _, ours = pair("Mistral")
