@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Iterable, Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.settings import DEFAULTS, TABLE, TwoLevels
+from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.weights import Settings, State
 from fairseq_poolingformer.weights.family import OWN_ARCHS, Family
 
@@ -41,12 +43,8 @@ def corpus_of(settings: Settings) -> Settings:
     for folder in str(settings.get("data") or "").split(":"):
         path = Path(folder, "corpus.json")
         if folder and path.is_file():
-            try:
-                contents = json.loads(path.read_text(encoding="utf-8"))
-            except ValueError:
-                continue
-            if isinstance(contents, dict):
-                return contents
+            with contextlib.suppress(ValueError):
+                return read_json_file(path)
     return {}
 
 

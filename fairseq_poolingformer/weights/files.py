@@ -86,7 +86,7 @@ def conversion_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def tokenizer_errors(folder: Path) -> Iterator[None]:
-    """Turn the errors of JSON that is not a tokenizer's into a ConversionError."""
+    """Turn the errors of a tokenizer's files that hold something else into a ConversionError."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError, struct.error) as error:
