@@ -27,8 +27,7 @@ def checkpoint_of(path: Path) -> Path:
         raise MissingCheckpointError(f"{path}: a folder, not a checkpoint; {remedy}")
     if not path.exists():
         remedy = "download a model of the Hugging Face Hub first, and convert it with poolingformer-convert to-fairseq"
-        remedy = "" if path.suffix == ".pt" or path.is_absolute() else f"; {remedy}"
-        raise MissingCheckpointError(f"{path}: no such checkpoint{remedy}")
+        raise MissingCheckpointError(f"{path}: no such checkpoint{f'; {remedy}' if is_of_transformers(path) else ''}")
     return path
 
 
