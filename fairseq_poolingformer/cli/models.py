@@ -22,7 +22,7 @@ def checkpoint_of(path: Path) -> Path:
     if path.is_dir():
         names = sorted(file.name for file in path.glob("*.pt"))
         remedy = f"give a file of it: {', '.join(names)}" if names else "there is no .pt file in it"
-        if (path / "config.json").is_file() and not names:
+        if is_of_transformers(path):
             remedy = "convert a Hugging Face folder with poolingformer-convert to-fairseq"
         raise MissingCheckpointError(f"{path}: a folder, not a checkpoint; {remedy}")
     if not path.exists():
