@@ -158,7 +158,6 @@ def test_a_result_is_not_lost_where_its_file_cannot_be_written(checkpoint, data_
 def test_mistakes_are_explained(checkpoint, data_folder, tmp_path, capsys):
     path, _ = checkpoint
     for arguments, message in (
-        (["--path", "nowhere.pt"], "no such checkpoint"),
         (["--path", str(path), "--subset", "tset"], "poolingformer-preprocess char_lm"),
         (["--path", str(path), "--memory-length", "5"], "has a fixed length"),
         (["--path", str(path), "--no-memory", "--context", "3", "--stride", "4"], "longer than --context"),

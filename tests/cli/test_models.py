@@ -47,10 +47,9 @@ def test_what_is_of_transformers(tmp_path, monkeypatch):
     for file in ("trainer/config.json", "trainer/optimizer.pt", "ours/config.json", "ours/model.pt"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).touch()
-    for path in ("trainer", "org/model-v0.4", "t5-small"):
-        assert is_of_transformers(Path(path)), path
-    for path in ("ours", ".", "run/checkpoint_best.pt", "a/b/c", "/nowhere", "trainer/config.json"):
-        assert not is_of_transformers(Path(path)), path
+    others = ["ours", ".", "run/checkpoint_best.pt", "a/b/c", "/nowhere", "trainer/config.json"]
+    found = ["trainer", "org/model-v0.4", "t5-small"]
+    assert [path for path in found + others if is_of_transformers(Path(path))] == found
 
 
 def test_batches_hold_every_example_once_and_no_more_tokens_than_allowed():

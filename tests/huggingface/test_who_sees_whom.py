@@ -124,5 +124,3 @@ def test_the_command(tmp_path, capsys):
     assert captured.err.endswith(f"1 finding in {tmp_path}\n")
     assert main([str(tmp_path), "--lengths", "9", "300"]) == 1
     assert "a text of 300 tokens: the model takes 256; give smaller lengths" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main([str(tmp_path), "--lengths", "0"])
