@@ -39,6 +39,13 @@ WINDOW = {"window_size": "256", "pooled_layers": "none"}
 PAPER = {"window_size": "128", "pooled_window_size": "512", "pooled_init": "random"}
 MIX = PAPER | {"pool_mix": True, "pooled_init": "copy"}
 ONE_SOFTMAX = PAPER | {"pool_merge": "softmax"}
+TWO_SOFTMAX = {
+    "window_size": "128",
+    "pool_mix": True,
+    "pool_share_weights": True,
+    "pool_type": "mean",
+    "pool_kernel_size": 4,
+}
 WIDE = {"pool_stride": 16}
 EVERYTHING = {"pooled_window_size": "all"}
 SYSTEMS: dict[str, dict[str, Any] | None] = {  # what the layers have that have full attention in the start
@@ -50,6 +57,7 @@ SYSTEMS: dict[str, dict[str, Any] | None] = {  # what the layers have that have 
     "one-softmax-16": ONE_SOFTMAX | WIDE | {"pooled_window_size": "2048"},  # up to here a token sees 512 keys
     "mix-all": MIX | EVERYTHING,
     "one-softmax-all": ONE_SOFTMAX | EVERYTHING,
+    "two-softmax-all": TWO_SOFTMAX | EVERYTHING,  # as one-softmax-all, but each level has a softmax of its own
     "one-softmax-16-all": ONE_SOFTMAX | WIDE | EVERYTHING,
     "window-global": WINDOW,  # where the question's tokens are global
     "one-softmax-global": ONE_SOFTMAX,

@@ -117,7 +117,7 @@ class Seq2SeqModel(WithParts):
 class Seq2SeqHead(Head):
     """A model with a head around :class:`Seq2SeqModel`."""
 
-    decoder_reads_input: ClassVar = False  # where nobody gives the decoder another text
+    decoder_reads_input: ClassVar[bool] = False  # where nobody gives the decoder another text
 
     @can_return_tuple
     def forward(

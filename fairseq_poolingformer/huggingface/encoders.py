@@ -164,7 +164,7 @@ class WithParts(TwoLevelModel):
 class Head(WithParts):
     """Comes before transformers' own model with a head among a class's bases."""
 
-    reads_first_token: ClassVar = False  # so that left padding moves to the right before the head
+    reads_first_token: ClassVar[bool] = False  # so that left padding moves to the right before the head
 
     def _prepared(
         self, ids: Tensor | None, mask: Tensor | None, types: Any, positions: Any, embeds: Any, global_mask: Any
