@@ -189,25 +189,20 @@ def shares(of_seeds: list[dict[str, Any]], length: int) -> list[float]:
 
 
 def plot(results: dict[str, list[dict[str, Any]]], lengths: Sequence[int], path: Path) -> None:
-    """Draw the keys found against the length, and those of all lengths against the cost; bars span the seeds."""
+    """Draw the keys found against the length; bars span the seeds."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    by_length, by_cost = figure.subplots(1, 2)
-    by_length.set(xlabel="tokens of a document", ylabel="keys found, %", xscale="log", xticks=lengths)
-    by_length.set_xticklabels([f"{length:,}" for length in lengths])
-    by_cost.set(xlabel="CPU milliseconds of an update", ylabel="keys found, %, mean over the lengths")
+    figure = Figure(figsize=(6.5, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlabel="tokens of a document", ylabel="keys found, %", xscale="log", xticks=lengths)
+    axes.set_xticklabels([f"{length:,}" for length in lengths])
     for number, (name, of_seeds) in enumerate(results.items()):
-        by_seed = np.array([shares(of_seeds, length) for length in lengths]).T
-        for axes, places, values in (
-            (by_length, lengths, by_seed),
-            (by_cost, [1000 * np.mean([result["seconds"] for result in of_seeds])], by_seed.mean(1, keepdims=True)),
-        ):
-            mean = values.mean(0)
-            bars = np.abs(np.stack([values.min(0), values.max(0)]) - mean)
-            style = {"color": f"C{number % 10}", "marker": "os^"[number // 10], "capsize": 2}
-            axes.errorbar(places, mean, bars, label=name, **style)
-    by_length.legend(fontsize="x-small")
+        found = [shares(of_seeds, length) for length in lengths]
+        mean = np.array([np.mean(values) for values in found])
+        bars = np.abs(np.array([[min(values) for values in found], [max(values) for values in found]]) - mean)
+        style = {"color": f"C{number % 10}", "marker": "os^"[number // 10], "capsize": 2}
+        axes.errorbar(lengths, mean, bars, label=name, **style)
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(path, dpi=130)
 
 
