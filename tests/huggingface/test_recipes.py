@@ -40,7 +40,7 @@ TINY = {  # what the blocks say -> what is run
     "16384": "120",
     'pooled_layers="3-5"': 'pooled_layers="1-2"',
     "learning_rate=2e-4": 'learning_rate=1.0, optim="sgd", weight_decay=0.0',  # the update is the gradient
-    "warmup_steps=1000": "warmup_steps=0",
+    "warmup_steps=0.1": "warmup_steps=0",
     "bf16=True": 'use_cpu=True, report_to=[], save_strategy="no"',
     "num_train_epochs=10": "num_train_epochs=1",
     "max_length=258": "max_length=12",
