@@ -143,20 +143,23 @@ def check(args: argparse.Namespace, host: str, dtype: str) -> list[str]:
     is_token[1, CHECKED_LENGTH // 2 :] = 0
     few = argparse.Namespace(**vars(args) | {"layers": min(args.layers or CHECKED_LAYERS, CHECKED_LAYERS)})
 
-    def vectors(name: str, double: bool = False) -> Tensor:
+    def build_few(name: str) -> PreTrainedModel:
         config = configuration(few, host)
         if getattr(config, "sliding_window", None):
             setattr(config, "local_attention" if host == "modernbert-base" else "sliding_window", CHECKED_WINDOW)
-        model = build_model(config, name, dtype, args.device)
-        with torch.no_grad():
-            found = (model.double() if double else model)(tokens, is_token, use_cache=False)
-        return found.last_hidden_state[is_token.bool()].double()
+        return build_model(config, name, dtype, args.device)
 
-    exact, running = vectors("sdpa", double=True), []
-    tolerance = NEARLY * (vectors("sdpa") - exact).abs().max().item()
+    def vectors(model: PreTrainedModel) -> Tensor:
+        with torch.no_grad():
+            return model(tokens, is_token, use_cache=False).last_hidden_state[is_token.bool()].double()
+
+    sdpa, running = build_few("sdpa"), []
+    own, exact = vectors(sdpa), vectors(sdpa.double())
+    tolerance = NEARLY * (own - exact).abs().max().item()
     for name in args.implementations:
         try:
-            must_agree(f"{host}: {name}", vectors(name), exact, tolerance)
+            found = own if name == "sdpa" else vectors(build_few(name))
+            must_agree(f"{host}: {name}", found, exact, tolerance)
             running.append(name)
         except (RuntimeError, ValueError) as error:  # a compiler's
             if name != "flex_attention":

@@ -267,14 +267,6 @@ def window_mask(
         return dense()
     config = kwargs.get("config")
     model, offset, documents = getattr(config, "model_type", "this model"), q_offset - kv_offset, None
-    is_token = torch.ones(batch_size, kv_length, dtype=torch.bool, device=device)
-    if attention_mask is not None:  # the keys' part of it: a cache holds the last ones of a window only
-        given = attention_mask[:, kv_offset : kv_offset + kv_length]
-        is_token = F.pad(given, (0, kv_length - given.size(1)))  # what a cache of a fixed length has not filled
-
-    def no_padding() -> bool:
-        return attention_mask is None or (not torch.jit.is_tracing() and bool(is_token.all()))
-
     if torch.compiler.is_compiling():
         window = _window_in_a_graph(local_size, **kwargs)
         if window is None:
@@ -289,10 +281,16 @@ def window_mask(
             return dense()
         sees_first = window.left >= offset + q_length - 1
         sees_last = window.right >= kv_length - 1 - offset
-        can_skip = kwargs.get("allow_is_bidirectional_skip", False) and (local_size is None or kv_length < local_size)
-        if documents is None and sees_first and (window.right == 0 or (sees_last and can_skip and no_padding())):
+        if documents is None and sees_first and window.right == 0:
             return dense()
+    is_token = torch.ones(batch_size, kv_length, dtype=torch.bool, device=device)
+    if attention_mask is not None:  # the keys' part of it: a cache holds the last ones of a window only
+        given = attention_mask[:, kv_offset : kv_offset + kv_length]
+        is_token = F.pad(given, (0, kv_length - given.size(1)))  # what a cache of a fixed length has not filled
     if documents is None and sees_first and sees_last:
+        can_skip = kwargs.get("allow_is_bidirectional_skip", False) and (local_size is None or kv_length < local_size)
+        if can_skip and (attention_mask is None or (not torch.jit.is_tracing() and is_token.all())):
+            return dense()
         return is_token[:, None, None].expand(-1, -1, q_length, -1)
     return WindowMask(window, offset, q_length, is_token, documents, model, dense)
 

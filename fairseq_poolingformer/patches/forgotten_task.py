@@ -57,8 +57,9 @@ def _compare(first: Path, other: Path) -> None:
                 f"{other / name} is missing or another dictionary than {first / name}, so the same numbers mean other "
                 "words there: make both folders with the same tokenizer"
             )
+    corpora = [registry.corpus_of(folder) or {} for folder in (first, other)]
     for name in ("labels", "problem_type"):
-        given = [(registry.corpus_of(folder) or {}).get(name) for folder in (first, other)]
+        given = [corpus.get(name) for corpus in corpora]
         if given[0] != given[1]:
             raise UsageError(
                 f"{other} has other {name.replace('_', ' ')} than {first} ({given[1]} and {given[0]}): make both "

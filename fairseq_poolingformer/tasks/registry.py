@@ -214,8 +214,8 @@ def corpus_of(folder: Path) -> dict[str, Any] | None:
 def of_folder(folder: Path) -> Task | None:
     """The task of a finished data folder; None of anything else."""
     made_of = corpus_of(folder) or {}
-    found = of_kind(made_of.get("kind"))
-    return found or next((task for task in tasks().values() if made_of.get("corpus") in tuple(task.corpora)), None)
+    corpus = made_of.get("corpus")
+    return of_kind(made_of.get("kind")) or (corpora().get(corpus) if isinstance(corpus, str) else None)
 
 
 def of_kind(kind: object) -> Task | None:
