@@ -39,13 +39,8 @@ WINDOW = {"window_size": "256", "pooled_layers": "none"}
 PAPER = {"window_size": "128", "pooled_window_size": "512", "pooled_init": "random"}
 MIX = PAPER | {"pool_mix": True, "pooled_init": "copy"}
 ONE_SOFTMAX = PAPER | {"pool_merge": "softmax"}
-TWO_SOFTMAX = {
-    "window_size": "128",
-    "pool_mix": True,
-    "pool_share_weights": True,
-    "pool_type": "mean",
-    "pool_kernel_size": 4,
-}
+MEANS = {"pool_type": "mean", "pool_kernel_size": 4}
+TWO_SOFTMAX = {"window_size": "128", "pool_mix": True, "pool_share_weights": True} | MEANS
 WIDE = {"pool_stride": 16}
 EVERYTHING = {"pooled_window_size": "all"}
 SYSTEMS: dict[str, dict[str, Any] | None] = {  # what the layers have that have full attention in the start
@@ -56,6 +51,8 @@ SYSTEMS: dict[str, dict[str, Any] | None] = {  # what the layers have that have 
     "one-softmax": ONE_SOFTMAX,
     "one-softmax-16": ONE_SOFTMAX | WIDE | {"pooled_window_size": "2048"},  # up to here a token sees 512 keys
     "mix-all": MIX | EVERYTHING,
+    "mix-all-means": MIX | EVERYTHING | MEANS,  # its own projections, without LDConv
+    "mix-all-shared": MIX | EVERYTHING | {"pool_share_weights": True},  # LDConv, without projections of its own
     "one-softmax-all": ONE_SOFTMAX | EVERYTHING,
     "two-softmax-all": TWO_SOFTMAX | EVERYTHING,  # as one-softmax-all, but each level has a softmax of its own
     "one-softmax-16-all": ONE_SOFTMAX | WIDE | EVERYTHING,
@@ -63,7 +60,6 @@ SYSTEMS: dict[str, dict[str, Any] | None] = {  # what the layers have that have 
     "one-softmax-global": ONE_SOFTMAX,
     "full": None,
 }
-POOLED_RATE = 3  # times the rate of the rest, where level two begins as a copy
 
 
 class Documents:
@@ -98,9 +94,9 @@ def scores(model: PreTrainedModel, tokens: Tensor, at: Tensor) -> Tensor:
     return model.decoder(model.head(model.base_model(input_ids=tokens).last_hidden_state[at]))
 
 
-def optimizer_of(model: PreTrainedModel) -> torch.optim.Optimizer:
-    """AdamW; each group's ``times`` is its rate over the learning rate."""
-    faster = POOLED_RATE if getattr(model.config, "pooled_init", None) == "copy" else 1
+def optimizer_of(model: PreTrainedModel, pooled_rate: float) -> torch.optim.Optimizer:
+    """AdamW; each group's ``times`` is its rate over the learning rate, level two's where it begins as a copy."""
+    faster = pooled_rate if getattr(model.config, "pooled_init", None) == "copy" else 1
     named = list(model.named_parameters())
     rest, pooled = ([p for name, p in named if ("pooled_" in name) == wanted] for wanted in (False, True))
     groups = [{"params": rest, "times": 1}, *([{"params": pooled, "times": faster}] if pooled else [])]
@@ -112,7 +108,7 @@ def train(
 ) -> float:
     """Train; returns the CPU seconds of an update."""
     rng, limits = np.random.default_rng(seed), (math.log2(args.shortest), math.log2(longest))
-    optimizer, begin = optimizer_of(model.train()), time.process_time()
+    optimizer, begin = optimizer_of(model.train(), args.pooled_rate), time.process_time()
     for update in range(updates):
         for group in optimizer.param_groups:
             group["lr"] = args.lr * group["times"] * min(1, update / 20) * (1 - update / updates)
@@ -225,6 +221,7 @@ def parser() -> argparse.ArgumentParser:
     add("--tokens", type=int, default=2048, help="of an update")
     add("--text-weight", type=float, default=0.3, help="of the loss of restored words beside the key's")
     add("--lr", type=float, default=3e-3)
+    add("--pooled-rate", type=float, default=3, help="times that, in projections of level two that begin as copies")
     add("--width", type=int, default=64)
     add("--layers", type=int, default=6)
     add("--threads", type=int, default=1)

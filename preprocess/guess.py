@@ -4,7 +4,7 @@ import argparse
 import importlib
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ TEXTS = ("text", "document", "article", "content", "body", "review", "sentence",
 PAIRS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2"), ("question1", "question2"))
 LABELS = ("label", "labels", "class", "category", "sentiment", "score", "rating", "stars", "topic", "intent")
 WORDS, TAGS = ("tokens", "words"), ("labels", "tags", "ner_tags", "ner")
+INPUT_KEYS = ("article_key", "query_key", "text_key", "pair_key", "tokens_key", "id_key", "records_key")
 NOT_HERE = {"--max-positions", "--report", "--task"}  # options of preprocessing that are for data folders alone
 
 
@@ -67,6 +68,15 @@ class Guess:
     corpus: Corpus
     used: Sequence[str]  # columns
     left_out: Sequence[str]
+    keys: Mapping[str, Any]  # the options that name what is read, but for what is to be learned
+
+
+def to_predict(data: str, task: str, given: Sequence[str], defaults: Mapping[str, Any]) -> Guess:
+    """How records are read whose summaries, labels or answers are not known; ``defaults`` are of options."""
+    purpose = Purpose(task, (), "records")
+    parser = purpose.command().make_parser()
+    parser.set_defaults(**defaults)
+    return _guess(purpose, parser, ["--train", data, *given], (), {"--output"})
 
 
 def guess(data: str, given: Sequence[str], task: str | None = None, known: Collection[str] = ()) -> Guess:
@@ -97,17 +107,28 @@ def guess(data: str, given: Sequence[str], task: str | None = None, known: Colle
             return guess(data, [*given, "--split-key", split], task, known)
         purpose = _purpose(data, often, given, task)
     parser = purpose.command().make_parser()
+    return _guess(purpose, parser, [*named, *given, *purpose.columns], columns, known)
+
+
+def _guess(
+    purpose: Purpose,
+    parser: argparse.ArgumentParser,
+    words: Sequence[str],
+    columns: Sequence[str],
+    known: Collection[str],
+) -> Guess:
     refused = NOT_HERE | set(command.make_parser(purpose.corpus, "-")._option_string_actions)
-    if wrong := [word for word in given if word.partition("=")[0] in refused]:
+    if wrong := [word for word in words if word.partition("=")[0] in refused]:
         raise InputError(f"{wrong[0]}: is for data folders of fairseq; this command has no such option")
-    unused = ["--output-folder", ".", "--sentencepiece-train", "1000"]
-    args, others = parser.parse_known_args([*named, *given, *purpose.columns, *unused])
+    args, others = parser.parse_known_args([*words, "--output-folder", ".", "--sentencepiece-train", "1000"])
     if others:
         similar = did_you_mean(others[0].partition("=")[0], {*known, *parser._option_string_actions} - refused)
         raise InputError(f"{others[0]}: there is no such option{similar}")
     used = set.union(*(set(_parts(key)) for key in _keys(args))) - {""}
     left_out = [column for column in columns if column and column not in used]
-    return Guess(purpose, purpose.command().make_corpus(args), [name for name in columns if name in used], left_out)
+    inputs = {name: key for name, key in vars(args).items() if name in INPUT_KEYS and key is not None}
+    seen = [name for name in columns if name in used]
+    return Guess(purpose, purpose.command().make_corpus(args), seen, left_out, inputs)
 
 
 def _keys(args: argparse.Namespace) -> Iterator[str]:

@@ -60,7 +60,8 @@ def parse(
         words = _list(fields, where.tokens, "tokens", "--tokens-key")
         if not words or not all(isinstance(word, str) and word.strip() for word in words):
             raise BadLine(f"wrong type: {where.tokens} must hold words, each a string that is not blank")
-        labels = [_label(label, names) for label in _list(fields, where.labels, "labels", "--labels-key")] * annotated
+        found = _list(fields, where.labels, "labels", "--labels-key") if annotated else []
+        labels = [_label(label, names) for label in found]
         if annotated and len(labels) != len(words):
             raise BadLine(f"malformed: {len(words)} tokens and {len(labels)} labels")
         sentences = fields.get("sentences", [len(words)])

@@ -1,4 +1,4 @@
-"""``poolingformer-predict``: predictions of a downstream task in its official format."""
+"""``poolingformer-predict``: predictions of records, or of a downstream task's data folder in its official format."""
 
 from __future__ import annotations
 
@@ -12,9 +12,18 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.cli.models import batches, load_models, read_batches
+from fairseq_poolingformer.cli.models import batches, is_of_transformers, load_models, read_batches
 from fairseq_poolingformer.cli.options import add_device_options
-from fairseq_poolingformer.command import UsageError, add_user_dir, natural, positive, run_command, take_user_dir
+from fairseq_poolingformer.command import (
+    OpenParser,
+    UsageError,
+    add_user_dir,
+    natural,
+    positive,
+    run_command,
+    take_user_dir,
+)
+from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.text.atomic_write import require_writable
 
@@ -22,8 +31,11 @@ _EPILOG = """\
 examples:
   poolingformer-predict data-bin/imdb --model run/checkpoint_best.pt --subset test --output predictions.jsonl
   poolingformer-score predictions.jsonl --task document_classification --gold aclImdb/test
+  poolingformer-predict new.csv --model run --output predictions.jsonl   # run: a folder of poolingformer finetune
 
-The data folder says which task it is. A task may have options of its own, as question answering has:
+A model of transformers gives labels, answers or summaries to records of any format, which are found in the columns that
+finetune read, or in those that --text-key and its other options name. A data folder says which task it is; a task may
+have options of its own, as question answering has:
   poolingformer-predict data-bin/nq --help
 """
 
@@ -38,16 +50,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line, with a task's own options."""
-    parser = argparse.ArgumentParser(
+    parser = OpenParser(
         prog="poolingformer-predict",
-        description="Predict a split of a data folder and write the official prediction file of its task.",
+        description="Predict records, or a split of a data folder, and write the official prediction file of the task.",
         epilog=_EPILOG if own is None else own.EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("data", type=Path, help="data folder")
-    add("--model", "--path", dest="path", metavar="MODEL", help="checkpoint of the folder's task")
-    add("--subset", default="valid", help="split to predict (default: %(default)s)")
+    add("data", type=Path, metavar="DATA", help="records, as finetune reads them, or a data folder of preprocess")
+    text = "a folder of poolingformer finetune or of transformers, a name on the Hub, or a checkpoint of a data "
+    text += "folder's task"
+    add("--model", "--path", dest="path", metavar="MODEL", help=text)
+    add("--subset", default="valid", help="split of a data folder to predict (default: %(default)s)")
     add("--output", type=Path, required=True, help="file of the predictions")
     add("--max-positions", type=positive, metavar="N", help="tokens of a segment, at least 8 (default: as in training)")
     add(
@@ -68,10 +82,16 @@ def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace, own: ModuleType | None = None) -> None:
     """Write the predictions of a split."""
     require_writable(args.output)
+    if args.path is not None and is_of_transformers(Path(args.path)):
+        with needing("finetune"):
+            from fairseq_poolingformer.cli.finetune import predictions
+        return predictions.run(args)
+    if args.further:
+        raise UsageError(f"unrecognized arguments: {' '.join(args.further)}")
     if own is not None:
         return own.run(args, load_models, read_batches)
     if args.path is None:
-        raise UsageError("give --model, the checkpoint to predict with")
+        raise UsageError("give --model, the checkpoint or folder to predict with")
     if not args.data.is_dir():
         raise FileNotFoundError(f"{args.data}: no such folder")
     found = registry.of_folder(args.data)

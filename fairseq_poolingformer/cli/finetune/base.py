@@ -46,7 +46,7 @@ class Base:
 
     def __post_init__(self) -> None:
         writes = self.task == "summarization"
-        self.config = _config(self.name, self.place)
+        self.config = config_of(self.name, self.place)
         try:
             spaces = {"add_prefix_space": True} if self.task == "token-labels" else {}  # GPT-2's kind needs it
             self.tokenizer = AutoTokenizer.from_pretrained(self.place, **spaces)
@@ -108,12 +108,13 @@ def fingerprint(name: str) -> str:
     """What tells a model from another one, or from itself after a change."""
     path = Path(name)
     if not path.exists():
-        return DEMO if name == DEMO else str(getattr(_config(name, name), "_commit_hash", None))
+        return DEMO if name == DEMO else str(getattr(config_of(name, name), "_commit_hash", None))
     inside = [path] if path.is_file() else sorted(one for one in path.iterdir() if one.is_file())
     return json.dumps({one.name: digest_of(one) for one in inside if one.suffix != ".md"})
 
 
-def _config(name: str, place: str) -> Any:
+def config_of(name: str, place: str) -> Any:
+    """The configuration of a folder or a name on the Hub."""
     try:
         return AutoConfig.from_pretrained(place)
     except (OSError, ValueError, KeyError) as error:

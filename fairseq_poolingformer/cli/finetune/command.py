@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.command import UsageError, natural, positive, run_command, share
+from fairseq_poolingformer.command import OpenParser, UsageError, natural, positive, run_command, share
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import PURPOSES
@@ -47,17 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
     return run_command(parser, run, arguments)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Leaves options that it does not know in ``further``."""
-
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:
-        parsed, parsed.further = self.parse_known_args(args, namespace)
-        return parsed
-
-
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = _Parser(
+    parser = OpenParser(
         prog="poolingformer finetune",
         description="Fine-tune a model of transformers on data as they are, make it long where documents are, evaluate "
         "it beside simple baselines, and leave a folder that transformers opens.",

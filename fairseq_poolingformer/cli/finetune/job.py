@@ -74,6 +74,7 @@ def train_all(data: Data, base: Base, args: argparse.Namespace, given: Mapping[s
     sign = -1 if task.best == "loss" else 1
     chosen = max(systems, key=lambda system: sign * (results[system]["best"] or 0))
     result = {"split": split, "examples": len(examples), "system": chosen, "task": data.task, "systems": results}
+    result["keys"] = data.found.keys
     if PartialState().is_main_process:
         read = f"The model reads {results[chosen]['tokens']:,} tokens; the rest of longer documents {task.cut}."
         leave(folder.parent, folder / chosen / "model", result, f"{data.columns()}.\n{read}")

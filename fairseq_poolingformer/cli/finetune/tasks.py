@@ -188,7 +188,10 @@ class Labels(Task):
 
     def features(self, examples: Sequence[Any]) -> list[dict]:
         cut = {"truncation": True, "max_length": self.length}
-        return [{**self.tokenizer(*one.texts, **cut), "labels": self._wanted(one)} for one in examples]
+        return [
+            {**self.tokenizer(*one.texts, **cut), **({} if one.label is None else {"labels": self._wanted(one)})}
+            for one in examples
+        ]
 
     def decode(self, examples: Sequence[Any], features: list[dict], outputs: Any) -> list:
         if self.data.problem == AMOUNT:
@@ -232,7 +235,8 @@ class Words(Task):
             for segments, row, inputs in self.segments(list(one.texts), is_split_into_words=True, truncation=True):
                 words = segments.word_ids(row)
                 places = [word if word != before else None for before, word in pairwise([None, *words])]
-                labels = [IGNORED if word is None else numbers.get(one.label[word], IGNORED) for word in places]
+                known = [numbers.get(label, IGNORED) for label in one.label] or [IGNORED] * len(one.texts)
+                labels = [IGNORED if word is None else known[word] for word in places]
                 found.append({**inputs, "labels": labels, "places": (number, places)})
         return found
 
@@ -250,7 +254,8 @@ class Words(Task):
 
     @cached_property
     def _usual(self) -> str:
-        return Counter(label for one in self.data.splits["train"] for label in one.label).most_common(1)[0][0]
+        counts = Counter(label for one in self.data.splits.get("train", ()) for label in one.label)
+        return max(self.names, key=counts.__getitem__)
 
     def figures(self, examples: Sequence[Any], predictions: list) -> dict[str, float]:
         there = {one.id: of_words.LabelledWords(one.texts, one.label, one.sentences) for one in examples}

@@ -31,6 +31,37 @@ def finetune(*words, status=0):
     return call([*COMMAND, *words, "--use_cpu"], status)
 
 
+def without(value, *names):
+    """A value of JSON without the keys of these names, however deep."""
+    if isinstance(value, dict):
+        return {key: without(inner, *names) for key, inner in value.items() if key not in names}
+    return [without(inner, *names) for inner in value] if isinstance(value, list) else value
+
+
+def predictions(path):
+    """Those of each record; answers are in one object."""
+    lines = map(json.loads, path.read_text().splitlines())
+    return {json.dumps(one) for line in lines for one in ([line] if "id" in line else line.items())}
+
+
+def predicts_the_same(folder, data, scratch):
+    """Of records without what was learned, ``predict`` says of those of test what the training said."""
+    unknown, output = scratch / data.name, scratch / "predictions.jsonl"
+    lines = data.read_text().splitlines()
+    if data.suffix == ".csv":
+        text = "\n".join(line.partition(",")[0] for line in lines)
+    else:
+        text = "\n".join(
+            json.dumps(without(json.loads(line), "labels", "score", "summary", "answers")) for line in lines
+        )
+    unknown.write_text(text)
+    said = call([*COMMAND[:-1], "predict", unknown, "--model", folder, "--output", output, "--max-tokens", 400])
+    system = json.loads((folder / "scores.json").read_text())["system"]
+    trained, found = map(predictions, (folder / "training" / system / "test.predictions.jsonl", output))
+    assert trained < found
+    assert f"predictions of {len(found)} records" in said
+
+
 def reviews(files, roberta, folder):
     flags = ("--num_train_epochs", 5, "--keep-short", "--per_device_train_batch_size", 2, "--learning_rate", "1e-3")
     return roberta, files / "reviews.csv", "--output-folder", folder, *flags
@@ -66,6 +97,7 @@ def test_labels(classified, files, roberta, tmp_path):
     scores = json.loads((folder / "scores.json").read_text())
     accuracy = scores["systems"]["short"]["figures"]["accuracy"]
     assert scores["split"] == "test"
+    predicts_the_same(folder, files / "reviews.csv", tmp_path)
     assert accuracy["low"] <= accuracy["mean"] <= accuracy["high"]
     assert list(scores["systems"]) == ["short", "most frequent label", "TF-IDF, linear"]
     assert "columns used: review, sentiment" in output
@@ -138,6 +170,7 @@ def test_plain_generation_writes_the_summaries_that_were_scored(files, bart, tmp
         rows = [json.loads(line) for line in (files / "pairs.jsonl").read_text().splitlines()]
         texts = [rows[int(name.rpartition(":")[2]) - 1]["document"] for name in found]
         assert [text.strip() for text in summarize(texts, folder)] == list(found.values())
+        predicts_the_same(folder, files / "pairs.jsonl", tmp_path)
 
 
 @pytest.mark.slow
@@ -176,6 +209,7 @@ def test_systems_in_one_table(files, roberta, tmp_path):
     assert "no answer above a probability of" in output
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert "no_answer_threshold" in config
+    predicts_the_same(tmp_path / "run", files / "squad.json", tmp_path)
 
 
 @pytest.mark.slow
@@ -187,6 +221,7 @@ def test_labels_of_words_several_labels_and_amounts(files, roberta, tmp_path, na
     assert figure in output
     kind = {"names": "RobertaForTokenClassification"}.get(name, "RobertaForSequenceClassification")
     assert json.loads((tmp_path / "run" / "config.json").read_text())["architectures"] == [kind]
+    predicts_the_same(tmp_path / "run", files / f"{name}.jsonl", tmp_path)
 
 
 def test_the_user_decides_before_the_data_do(files, roberta, tmp_path):
