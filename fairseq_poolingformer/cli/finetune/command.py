@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -114,6 +115,8 @@ def run(args: argparse.Namespace) -> None:
             result = job.train_all(found, model, args, {**given, "use_cpu": on_cpu}, folder)
         print(f"\n{results.as_table(result)}")
         print(f"{output} has the model, {results.SCORES} and a card, README.md; training/ in it may be deleted")
+        place = shlex.quote(str(output))
+        print(f"new records: poolingformer predict FILE --model {place} --output predictions.jsonl")
 
 
 def _training_options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     write_lines(args.output, task.lines(examples, _predict(task, model, examples, args.max_tokens)))
     print(f"{args.output}: predictions of {len(examples):,} records, {name}", file=sys.stderr)
     if rejects:
-        print(f"{len(rejects):,} records cannot be used, such as {rejects[0]}", file=sys.stderr)
+        print(f"left out: {len(rejects):,} that cannot be used, such as {rejects[0]}", file=sys.stderr)
 
 
 @torch.inference_mode()

@@ -54,12 +54,15 @@ def predicts_the_same(folder, data, scratch):
         text = "\n".join(
             json.dumps(without(json.loads(line), "labels", "score", "summary", "answers")) for line in lines
         )
-    unknown.write_text(text)
+    unknown.write_text(text + ('\n{"nothing": 0}' if data.suffix == ".jsonl" else ""))
     said = call([*COMMAND[:-1], "predict", unknown, "--model", folder, "--output", output, "--max-tokens", 400])
     system = json.loads((folder / "scores.json").read_text())["system"]
     trained, found = map(predictions, (folder / "training" / system / "test.predictions.jsonl", output))
     assert trained < found
     assert f"predictions of {len(found)} records" in said
+    assert (f"left out: 1 that cannot be used, such as {unknown}, line {len(lines) + 1}: no " in said) == (
+        data.suffix == ".jsonl"
+    )
 
 
 def reviews(files, roberta, folder):
