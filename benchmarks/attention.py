@@ -167,11 +167,13 @@ OPERATORS = {
     **{name + FLEX: by_flex(call) for name, call in CHECKED.items()},
 }
 ONE_SOFTMAX = {"pool_type": "mean", "pool_merge": "softmax"}
+POOLINGFORMER = {"window": WINDOW, "pooled_window": POOLED_WINDOW, "pooling": POOLING}
 EQUAL_KEYS = {
     "window of 256": {"window": Window(256)},
     "window of 512": {"window": Window(512)},
     "heads dilated 1, 2, 3": {"window": Window(256, dilation=(1, 2, 3))},  # a third of the heads each
-    "two levels": {"window": WINDOW, "pooled_window": POOLED_WINDOW, "pooling": POOLING},
+    "two levels": POOLINGFORMER,
+    "two levels, shared projections": POOLINGFORMER | {"mix": True, "share_weights": True},
     "one softmax, pools of 4": {
         **ONE_SOFTMAX,
         "window": WINDOW,
@@ -185,7 +187,6 @@ EQUAL_KEYS = {
         "pooling": Pooling(16, 16),
     },
 }
-POOLINGFORMER = {"window": WINDOW, "pooled_window": POOLED_WINDOW, "pooling": POOLING}
 LAYERS = {
     "LED here": {"window": Window(LED_WINDOW), "separate_global_projections": True},
     "Poolingformer": POOLINGFORMER,
@@ -281,7 +282,8 @@ def multiply_adds(args: argparse.Namespace, passes: str) -> dict[str, float]:
         counts[name] = pair * (2 * layer["window"].left + 1) + 4 * project
         if "pooling" in layer:
             counts[name] += pair * (2 * layer["pooled_window"].left // layer["pooling"].stride)
-            counts[name] += 0 if "pool_merge" in layer else project + 2 * project / layer["pooling"].stride
+            has_own = not {"pool_merge", "share_weights"} & layer.keys()
+            counts[name] += has_own * (project + 2 * project / layer["pooling"].stride)
     return counts
 
 

@@ -157,13 +157,17 @@ class TwoLevelAttention(nn.Module):
                 raise ValueError("global_mask and key_padding_mask belong to the shard; give them to Shard.of")
             return shard.attend(self, x, score_terms, rotary)
         dropout_p, query = self.dropout_p, turned(self._split(self.q_proj(x)), rotary)
-        y = self._level_one(x, query, GlobalTokens.of(global_mask), key_padding_mask, score_terms, dropout_p, rotary)
+        of_one = self._split(self.k_proj(x)), self._split(self.v_proj(x))
+        masks = GlobalTokens.of(global_mask), key_padding_mask
+        y = self._level_one(x, query, *of_one, *masks, score_terms, dropout_p, rotary)
         if self.pooling is None or self.one_softmax:
             return self.out_proj(self._merge(y))
         source = x if self.mix else self._merge(y)
-        if not self.mix or self.pooled_q_proj is not None:  # else both levels have the same queries
+        if self.mix and self.pooled_q_proj is None:  # both levels have the same queries, and of each token the same key
+            z = self._attend_to_pooled(source, query, key_padding_mask, dropout_p, rotary, *of_one)
+        else:
             query = turned(self._split(self._pooled_projections()[0](source)), rotary)
-        z = self._attend_to_pooled(source, query, key_padding_mask, dropout_p, rotary)
+            z = self._attend_to_pooled(source, query, key_padding_mask, dropout_p, rotary)
         return self.out_proj(self._merge(y + z))
 
     @property
@@ -203,8 +207,9 @@ class TwoLevelAttention(nn.Module):
             share, two = self._share_of_pools(lse, far_lse, global_tokens), band_weights(query_of_one, **pools)
             one = one._replace(band=one.band * (1 - share), to_global=one.to_global * (1 - share))
             return LevelWeights(one, two._replace(band=two.band * share))
+        key, value = self._split(self.k_proj(x)), self._split(self.v_proj(x))
         masks_of_one = (global_tokens, key_padding_mask, score_terms, 0.0, rotary)
-        source = x if self.mix else self._merge(self._level_one(x, query_of_one, *masks_of_one))
+        source = x if self.mix else self._merge(self._level_one(x, query_of_one, key, value, *masks_of_one))
         q_proj, k_proj, _ = self._pooled_projections()
         query = turned(self._split(q_proj(source)), rotary)
         pooled_keys, pooled_padding = self._pool(source, k_proj, self.pooled_k_pool_weight, key_padding_mask)
@@ -216,15 +221,16 @@ class TwoLevelAttention(nn.Module):
         self,
         x: Tensor,
         query: Tensor,
+        key: Tensor,
+        value: Tensor,
         global_tokens: GlobalTokens | None,
         padding_mask: Tensor | None,
         score_terms: tuple[ScoreTerm, ...],
         dropout_p: float,
         rotary: Rotary | None,
     ) -> Tensor:
-        """Level one's Y (eq. 3–4, 12–13), (B, H, T, D); with one softmax that of tokens and pools."""
+        """Level one's Y (eq. 3–4, 12–13), (B, H, T, D), from keys not yet turned; with one softmax of pools, too."""
         self.check_score_terms(score_terms)
-        key, value = self._split(self.k_proj(x)), self._split(self.v_proj(x))
         has_pools = self.one_softmax and (exporting() or key.size(2) > 1 + min(self.window.left, self.window.right))
         y = band_attention(
             query,
@@ -321,12 +327,19 @@ class TwoLevelAttention(nn.Module):
         return self.pooled_q_proj, self.pooled_k_proj, self.pooled_v_proj
 
     def _attend_to_pooled(
-        self, x: Tensor, query: Tensor, padding_mask: Tensor | None, dropout_p: float, rotary: Rotary | None
+        self,
+        x: Tensor,
+        query: Tensor,
+        padding_mask: Tensor | None,
+        dropout_p: float,
+        rotary: Rotary | None,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
     ) -> Tensor:
-        """Level two's Z (eq. 5–8), (B, H, T, D), from its queries and the input of its projections K̃, Ṽ."""
+        """Level two's Z (eq. 5–8), (B, H, T, D), from its queries and K̃ and Ṽ, or the input of their projections."""
         _, k_proj, v_proj = self._pooled_projections()
-        pooled_keys, pooled_padding = self._pool(x, k_proj, self.pooled_k_pool_weight, padding_mask)
-        pooled_values, _ = self._pool(x, v_proj, self.pooled_v_pool_weight, padding_mask)
+        pooled_keys, pooled_padding = self._pool(x, k_proj, self.pooled_k_pool_weight, padding_mask, key)
+        pooled_values, _ = self._pool(x, v_proj, self.pooled_v_pool_weight, padding_mask, value)
         fastest = self._fastest(query, pooled_keys, dropout_p, self.pooled_window, self.pooling)
         return band_attention(
             query,
@@ -341,15 +354,22 @@ class TwoLevelAttention(nn.Module):
         )
 
     def _pool(
-        self, x: Tensor, projection: nn.Module, weight: Tensor | None, padding_mask: Tensor | None
+        self,
+        x: Tensor,
+        projection: nn.Module,
+        weight: Tensor | None,
+        padding_mask: Tensor | None,
+        projected: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Pooled keys or values (B, H, P, D) of ``x``, and which of them are padding (B, P).
+        """Pooled keys or values (B, H, P, D) of ``x``, which may be projected already, and which are padding (B, P).
 
         A sum with weights that add up to 1 and serve all channels changes places with a linear projection, so that only
         the P pooled vectors are projected: pool(xW + b) = pool(x)W + b. W_p then reads the vectors before they are
         projected, through the product of both matrices: W_p(Wx + b) = (W_p W)x + W_p b.
         """
         arguments: dict[str, Any] = {"kind": self.pool_type, "padding_mask": padding_mask}
+        if projected is not None:
+            return pool_keys(projected, self.pooling, weight=weight, **arguments)
         if self.pool_type == "max" or self.ldconv_heads > 1 or not is_plain_linear(projection):
             return pool_keys(self._split(projection(x)), self.pooling, weight=weight, **arguments)
         if weight is not None:

@@ -181,8 +181,9 @@ def test_each_level_drops_its_weights_in_training(level):
 
 
 @pytest.mark.parametrize(("mix", "share_weights", "products"), [(True, True, 1), (False, True, 2), (True, False, 1)])
-def test_queries_that_both_levels_have_are_computed_once(mix, share_weights, products):
+@pytest.mark.parametrize("name", ["q_proj", "k_proj", "v_proj"])
+def test_what_both_levels_project_is_projected_once(name, mix, share_weights, products):
     module, calls = build(mix=mix, share_weights=share_weights), []
-    module.q_proj.register_forward_hook(lambda *_: calls.append(1))
+    getattr(module, name).register_forward_hook(lambda *_: calls.append(1))
     module(torch.randn(1, 9, C, dtype=torch.float64))
     assert len(calls) == products
