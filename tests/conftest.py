@@ -49,6 +49,8 @@ def pytest_collection():
 
 def pytest_unconfigure():
     gc.unfreeze()  # or nanobind lists all that it has made as leaked
+    if (forked := sys.modules.get("tests.forked_python")) is not None:
+        forked.remove()  # xdist's workers end without atexit
 
 
 def read_flags_once():

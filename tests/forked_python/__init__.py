@@ -21,7 +21,13 @@ _FOLDER = Path(tempfile.mkdtemp(prefix="forked-python-"))
 _SOCKET = _FOLDER / "socket"
 PYTHON = str(_FOLDER / "python")
 
-atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
+
+def remove() -> None:
+    """Remove the folder of ``PYTHON``."""
+    shutil.rmtree(_FOLDER, ignore_errors=True)
+
+
+atexit.register(remove)
 _client = shlex.join([sys.executable, "-SE", str(_HERE / "client.py"), str(_SOCKET), sys.executable])
 Path(PYTHON).write_text(f'#!/bin/sh\nexec {_client} "$@"\n')
 Path(PYTHON).chmod(0o755)
