@@ -166,7 +166,7 @@ OPERATORS = {
     "level one, dropout 0.1": partial(level_one, dropout_p=0.1),
     **{name + FLEX: by_flex(call) for name, call in CHECKED.items()},
 }
-ONE_SOFTMAX = {"pool_type": "mean", "pool_merge": "softmax"}
+ONE_SOFTMAX = {"pool_merge": "softmax"}
 POOLINGFORMER = {"window": WINDOW, "pooled_window": POOLED_WINDOW, "pooling": POOLING}
 EQUAL_KEYS = {
     "window of 256": {"window": Window(256)},

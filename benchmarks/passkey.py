@@ -54,7 +54,9 @@ SYSTEMS: dict[str, dict[str, Any] | None] = {  # what the layers have that have 
     "mix-all-means": MIX | EVERYTHING | MEANS,  # its own projections, without LDConv
     "mix-all-shared": MIX | EVERYTHING | {"pool_share_weights": True},  # LDConv, without projections of its own
     "one-softmax-all": ONE_SOFTMAX | EVERYTHING,
-    "two-softmax-all": TWO_SOFTMAX | EVERYTHING,  # as one-softmax-all, but each level has a softmax of its own
+    "mean-softmax": ONE_SOFTMAX | MEANS,
+    "mean-softmax-all": ONE_SOFTMAX | EVERYTHING | MEANS,
+    "two-softmax-all": TWO_SOFTMAX | EVERYTHING,  # as mean-softmax-all, but each level has a softmax of its own
     "one-softmax-16-all": ONE_SOFTMAX | WIDE | EVERYTHING,
     "window-global": WINDOW,  # where the question's tokens are global
     "one-softmax-global": ONE_SOFTMAX,

@@ -129,7 +129,7 @@ class LevelSettings:
     pool_merge: str = _setting(
         "sum",
         "sum: the papers' Y + Z; softmax: one softmax over the tokens and level one's own keys and values, pooled, "
-        "without projections of level two (pools are then means, as wide as their stride, unless other flags say so)",
+        "without projections of level two (pools are then as wide as their stride, unless another flag says so)",
         choices=POOL_MERGES,
         is_meaning=True,
         card="how the two levels are merged",
@@ -345,10 +345,10 @@ TABLE: dict[str, Field[Any]] = {
 
 
 def with_pools(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings, and with one softmax the pools that it has where they do not say anything else."""
+    """Settings, and with one softmax pools as wide as their stride where they do not say anything else."""
     if settings.get("pool_merge") != "softmax":
         return settings
-    return {"pool_type": "mean", "pool_kernel_size": settings.get("pool_stride", DEFAULTS["pool_stride"]), **settings}
+    return {"pool_kernel_size": settings.get("pool_stride", DEFAULTS["pool_stride"]), **settings}
 
 
 DEFAULTS = {name: setting.default for name, setting in TABLE.items()}

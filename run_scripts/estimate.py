@@ -113,10 +113,8 @@ KEPT = 13.5
 
 def level_two(width: int, attention: Attention) -> float:
     """Count the multiply-adds of level two in one layer, for one token."""
-    if attention.merge == "softmax":  # keys and values of level one, and their means
-        return (2 * attention.kernel + 4 * attention.pooled_window) * width / attention.stride
-    # queries of every token; keys and values of every pool, and their means weighted by a product of the width
-    projections = width * width + 2 * width * width / attention.stride
+    # queries of every token; keys and values of every pool; both are means, weighted by a product of the width
+    projections = 0.0 if attention.merge == "softmax" else width * width + 2 * width * width / attention.stride
     return projections + (4 * attention.kernel + 4 * attention.pooled_window) * width / attention.stride
 
 

@@ -69,8 +69,7 @@ class Layer(nn.Module):
         super().__init__()
         d, levels = settings.channels, {}
         if pooled_window is not None:
-            pooling = Pooling(settings.pool, settings.pool)
-            levels = {"pooled_window": Window(pooled_window), "pooling": pooling, "pool_type": "mean"}
+            levels = {"pooled_window": Window(pooled_window), "pooling": Pooling(settings.pool, settings.pool)}
             levels["pool_merge"] = "softmax"  # the papers' level two has projections of its own, and "sum"
         self.attention = TwoLevelAttention(d, settings.heads, window=Window(window), dropout=settings.dropout, **levels)
         self.feed = nn.Sequential(nn.Linear(d, 4 * d), nn.GELU(), nn.Linear(4 * d, d))

@@ -93,9 +93,9 @@ def test_messages_name_what_the_user_gave(settings, flags, arguments):
 
 def test_one_softmax_has_its_own_pools_unless_something_else_is_said():
     found = TwoLevels.of({"pool_merge": "softmax", "pool_stride": 8, "pool_type": None})
-    assert (found.pool_type, found.pool_kernel_size, found.pool_stride) == ("mean", 8, 8)
+    assert (found.pool_type, found.pool_kernel_size, found.pool_stride) == ("ldconv", 8, 8)
     found = TwoLevels.of(argparse.Namespace(pool_merge="softmax", pool_kernel_size=5))
-    assert (found.pool_type, found.pool_kernel_size, found.pool_stride) == ("mean", 5, 4)
+    assert (found.pool_type, found.pool_kernel_size, found.pool_stride) == ("ldconv", 5, 4)
     assert TwoLevels.of({"pool_stride": 8}).pool_kernel_size == 5
 
 

@@ -39,9 +39,10 @@ class TwoLevelAttention(nn.Module):
         ldconv_heads: sets of dynamic weights of the LDConv kinds.
         mix: level two projects the layer's input X instead of Y.
         share_weights: level two uses level one's projections W_q, W_k, W_v.
-        pool_merge: ``"sum"``, the papers' Y + Z; or ``"softmax"``: one softmax over tokens and means of level one's own
-            keys and values, without other projections. A pool counts as often as it has real tokens that level one does
-            not show the query; where a pool's tokens are equal, the result is that of full attention within w2.
+        pool_merge: ``"sum"``, the papers' Y + Z; or ``"softmax"``: one softmax over tokens and pools (mean or LDConv)
+            of level one's own keys and values, without other projections. A pool counts as often as it has real tokens
+            that level one does not show the query; where a pool's tokens are equal, the result is that of full
+            attention within w2.
         separate_global_projections: global tokens attend with projections of their own (Longformer §3.1).
         scale: level one's α; 1/sqrt(D) by default, which level two always has.
         bias: the projections have one.
@@ -87,12 +88,12 @@ class TwoLevelAttention(nn.Module):
         if pool_merge not in POOL_MERGES:
             raise ValueError(f"pool_merge must be one of {POOL_MERGES}, got {pool_merge!r}")
         self.one_softmax = pooling is not None and pool_merge == "softmax"
-        others = pool_type != "mean" or ldconv_heads > 1 or mix or set(window.head_dilations(num_heads)) != {1}
+        others = pool_type == "max" or mix or set(window.head_dilations(num_heads)) != {1}
         if self.one_softmax and (others or pooling != Pooling(pooling.stride, pooling.stride)):
             raise ValueError(
-                "pool_merge 'softmax' counts every token once and has no projections of its own: it takes pool_type "
-                "'mean', pools on the grid that are as wide as their stride, no ldconv_heads, no mix and no dilation; "
-                f"got {pool_type!r}, {pooling}, {ldconv_heads}, {mix} and {window.dilation}"
+                "pool_merge 'softmax' counts every token once and has no projections of its own: it takes pools "
+                "on the grid that are as wide as their stride, no maxima, no mix and no dilation; got "
+                f"{pool_type!r}, {pooling}, {mix} and {window.dilation}"
             )
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.window, self.pooled_window, self.pooling = window, pooled_window, pooling
@@ -200,7 +201,7 @@ class TwoLevelAttention(nn.Module):
             return LevelWeights(one, None)
         if self.one_softmax:
             key_of_one = self._split(self.k_proj(x))
-            pools = self._pools(key_of_one, global_tokens, key_padding_mask, score_terms, rotary)
+            pools = self._pools(x, key_of_one, global_tokens, key_padding_mask, score_terms, rotary)
             near: dict[str, Any] = {"window": self.window, "score_terms": score_terms, "scale": self.scale, **masks}
             lse = band_attention(query_of_one, key, key, return_lse=True, **near)[1]
             far_lse = band_attention(query_of_one, value=pools["key"], return_lse=True, **pools)[1]
@@ -231,7 +232,10 @@ class TwoLevelAttention(nn.Module):
     ) -> Tensor:
         """Level one's Y (eq. 3–4, 12–13), (B, H, T, D), from keys not yet turned; with one softmax of pools, too."""
         self.check_score_terms(score_terms)
-        has_pools = self.one_softmax and (exporting() or key.size(2) > 1 + min(self.window.left, self.window.right))
+        is_beyond = key.size(2) > 1 + min(self.window.left, self.window.right)
+        learns = self.training and self.pooled_k_pool_weight is not None  # and has a gradient, if of zeros
+        has_pools = self.one_softmax and (is_beyond or learns or exporting())
+        fastest = None if has_pools else self._fastest(query, key, dropout_p, self.window, score_terms=score_terms)
         y = band_attention(
             query,
             turned(key, rotary),
@@ -242,14 +246,14 @@ class TwoLevelAttention(nn.Module):
             score_terms=score_terms,
             dropout_p=dropout_p,
             scale=self.scale,
-            backend=self.backend or self._fastest(query, key, dropout_p, self.window, score_terms=score_terms),
+            backend=self.backend or fastest,
             self_check=self.self_check,
             return_lse=has_pools,
         )
         if has_pools:
             near, lse = y
-            pools = self._pools(key, global_tokens, padding_mask, score_terms, rotary)
-            pooled_values, _ = pool_keys(value, self.pooling, padding_mask=padding_mask)
+            pools = self._pools(x, key, global_tokens, padding_mask, score_terms, rotary)
+            pooled_values, _ = self._pool(x, self.v_proj, self.pooled_v_pool_weight, padding_mask, value)
             how: dict[str, Any] = {"dropout_p": dropout_p, "backend": self.backend, "self_check": self.self_check}
             far, far_lse = band_attention(query, value=pooled_values, return_lse=True, **pools, **how)
             share = self._share_of_pools(lse, far_lse, global_tokens)
@@ -274,6 +278,7 @@ class TwoLevelAttention(nn.Module):
 
     def _pools(
         self,
+        x: Tensor,
         key: Tensor,
         tokens: GlobalTokens | None,
         padding_mask: Tensor | None,
@@ -283,7 +288,7 @@ class TwoLevelAttention(nn.Module):
         """The operator's arguments for the pools that stand beside the tokens in one softmax, but for their values."""
         counted = key.new_ones(key.size(0), key.size(2), dtype=torch.bool) if padding_mask is None else ~padding_mask
         unseen = UnseenTokens(self.window, self.pooling, counted if tokens is None else counted & ~tokens.mask)
-        pooled_keys, _ = pool_keys(key, self.pooling, padding_mask=padding_mask)
+        pooled_keys, _ = self._pool(x, self.k_proj, self.pooled_k_pool_weight, padding_mask, key)
         return {
             "key": turned(pooled_keys, rotary, key.size(2)),
             "window": self.pooled_window,

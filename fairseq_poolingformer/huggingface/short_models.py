@@ -29,7 +29,7 @@ NOT_COPIED = (  # settings of the short model that say nothing about the long on
 )
 LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
 LEVEL_TWO_OF_ITS_OWN = {  # settings of the papers' level two, which one softmax does not have
-    *("pool_type", "pool_kernel_size", "pool_alignment", "ldconv_heads", "pool_mix", "pool_share_weights"),
+    *("pool_kernel_size", "pool_alignment", "pool_mix", "pool_share_weights"),
     *("pooled_init", "relative_attention", "dilation"),
 }
 REFUSED = {  # model_type -> why no long model is made of it
@@ -83,8 +83,9 @@ class FromShort:
         spread evenly over the longer input, and the model has to learn them. ``random_position_offsets=True`` lets
         fine-tuning on shorter documents train all of them.
 
-        Level two is means of four tokens in one softmax with the window (``pool_merge="softmax"``), and has no
-        parameters: the long model equals the short one where the window holds the text, and reads further from there.
+        Level two is pools of four tokens in one softmax with the window (``pool_merge="softmax"``), and has no
+        projections: the long model equals the short one where the window holds the text, and reads further from there.
+        What it learns is which tokens count in a pool (LDConv); it begins close to means.
         The papers' level two, with ``pool_merge="sum"`` or any setting that only it has, starts with copies of level
         one's projections whose values are zero, so that it adds nothing before training; with ``pooled_init="copy"``
         the values are copies, too, which is worse before training and, with ``pool_mix``, better after some hundred

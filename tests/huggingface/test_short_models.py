@@ -93,8 +93,9 @@ def test_level_two_is_in_one_softmax_but_where_a_setting_is_the_papers_alone():
     make = partial(PoolingformerRobertaForMaskedLM.from_short, short)
     long = make(max_position_embeddings=200, window_size="26")
     assert [layer.attention.self.one_softmax for layer in long.roberta.encoder.layer] == [False, True, True]
-    assert (long.config.pool_type, long.config.pool_kernel_size, long.config.pool_stride) == ("mean", 4, 4)
-    assert long.num_parameters() - short.num_parameters() == (200 - short.config.max_position_embeddings) * 24
+    assert (long.config.pool_type, long.config.pool_kernel_size, long.config.pool_stride) == ("ldconv", 4, 4)
+    more = (200 - short.config.max_position_embeddings) * 24 + 2 * (2 * 4 * 24)  # which tokens count, in two layers
+    assert long.num_parameters() - short.num_parameters() == more
     with torch.no_grad():
         torch.testing.assert_close(long(tokens).logits, short(tokens).logits, rtol=0, atol=1e-5)
     assert make(pooled_layers="none").config.pool_merge == "sum"

@@ -9,7 +9,13 @@ from fairseq_poolingformer.huggingface.families import family_of
 LEVELS = {"window_size": "3", "pooled_window_size": "8", "pooled_layers": "1-2", "pool_merge": "sum"}
 WIDE = {"window_size": "64", "pooled_layers": "none"}
 # one softmax over the tokens of a narrow window and pools of single tokens, which is full attention, too
-MERGED = {"window_size": "2", "pooled_window_size": "all", "pool_merge": "softmax", "pool_stride": 1}
+MERGED = {
+    "window_size": "2",
+    "pooled_window_size": "all",
+    "pool_merge": "softmax",
+    "pool_type": "mean",
+    "pool_stride": 1,
+}
 
 ENCODER = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4}
 ENCODER |= {"intermediate_size": 40, "max_position_embeddings": 30, "type_vocab_size": 2}

@@ -49,9 +49,9 @@ def test_multiply_adds_of_four_tokens_by_hand(estimate):
     two = estimate.multiply_adds(size, estimate.Attention(1, 8, 1, 5, 4), source=4, target=2)
     # level two: a query each; one pool of five tokens, key and value, weights and sums; four pools seen by each token
     assert two["encoder"] - counts["encoder"] == 4 * 4 + (2 * 4 + 4 * 5 * 2) + 4 * 4 * 2 * 2
-    # one softmax: no queries of its own; one pool of four tokens, sums of keys and of values; four pools seen
+    # one softmax: no queries of its own; one pool of four tokens, weights and sums; four pools seen
     softmax = estimate.multiply_adds(size, estimate.Attention(1, 8, 1, 4, 4, "softmax"), source=4, target=2)
-    assert softmax["encoder"] - counts["encoder"] == 4 * 2 * 2 + 4 * 4 * 2 * 2
+    assert softmax["encoder"] - counts["encoder"] == 4 * 4 * 2 + 4 * 4 * 2 * 2
     training = estimate.Training(size, estimate.Attention(1), 4, 2, 1, 1, 1, 1)
     forward = sum(counts.values())
     assert estimate.operations(training, recompute=False) == 6 * forward

@@ -252,7 +252,7 @@ def test_quickstart(data_folder, tmp_path):
     assert re.search(r"^one_softmax \(192 keys\)( +\d+\.\d\d){4}$", output, re.MULTILINE)
     assert re.search(r"^one_softmax \(192 keys\) - equal_keys \(192 keys\) +\S+ \(", output, re.MULTILINE)
     assert re.search(r"^equal_keys \(192 keys\)( +\d+){5}$", output, re.MULTILINE)
-    assert "--pool-type mean --pool-merge softmax" in output
+    assert "--pool-type ldconv --pool-merge softmax" in output
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     logs = [(tmp_path / name / "train.out").read_text() for name in runs]
     assert [", pool_merge=softmax" in log for log in logs] == [True, False]

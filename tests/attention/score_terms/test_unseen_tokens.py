@@ -46,8 +46,9 @@ def expected_output(module, x, global_mask, padding, table=None, theta=None):
     tokens, size, window = x.size(1), module.pooling.kernel_size, module.window
     q, k, v = (split(projection(x)) for projection in (module.q_proj, module.k_proj, module.v_proj))
     starts = range(0, tokens, size)
-    pooled_k, _ = pool(k, starts, kernel_size=size, kind="mean", padding=padding)
-    pooled_v, _ = pool(v, starts, kernel_size=size, kind="mean", padding=padding)
+    weights = module.pooled_k_pool_weight, module.pooled_v_pool_weight
+    how = {"kernel_size": size, "kind": module.pool_type, "padding": padding}
+    pooled_k, pooled_v = (pool(y, starts, weight=w, **how)[0] for y, w in zip((k, v), weights, strict=True))
     if theta is not None:
         q, k = (rotate(y, torch.arange(tokens), theta) for y in (q, k))
         pooled_k = rotate(pooled_k, pool_centres(starts, kernel_size=size, padding=padding), theta)
@@ -110,9 +111,32 @@ def test_one_softmax(small_blocks, w1, w2, size):
     assert_same(module, x, expected, global_mask=global_mask, key_padding_mask=padding)
 
 
-def test_scores_by_distance_and_rotary_positions():
+@pytest.mark.parametrize(("pool_type", "ldconv_heads"), [("ldconv", 1), ("mean-ldconv", 2)])
+def test_learned_pools(small_blocks, pool_type, ldconv_heads):
+    module = build(pool_type=pool_type, ldconv_heads=ldconv_heads)
+    for weight in (module.pooled_k_pool_weight, module.pooled_v_pool_weight):
+        torch.nn.init.normal_(weight)
     x, global_mask, padding = example()
-    module = build(scale=0.7)
+    expected = expected_output(module, x.requires_grad_(), global_mask, padding)
+    assert_same(module, x, expected, global_mask=global_mask, key_padding_mask=padding)
+
+
+def test_every_parameter_has_a_gradient_in_short_texts_too():
+    """Or several GPUs would wait for it."""
+    module, window = build(16, pool_type="ldconv"), TwoLevelAttention(C, H, window=Window(16)).double()
+    window.load_state_dict(module.state_dict(), strict=False)
+    x, _, padding = example()
+    out = module(x, key_padding_mask=padding)
+    torch.testing.assert_close(out, window(x, key_padding_mask=padding), atol=1e-12, rtol=0)
+    out.sum().backward()
+    assert all(parameter.grad is not None for parameter in module.parameters())
+    assert not module.pooled_k_pool_weight.grad.any()
+
+
+@pytest.mark.parametrize("pool_type", ["mean", "ldconv"])
+def test_scores_by_distance_and_rotary_positions(pool_type):
+    x, global_mask, padding = example()
+    module = build(scale=0.7, pool_type=pool_type)
     table = torch.randn(H, 7, dtype=torch.float64, requires_grad=True)
     terms = {"score_terms": (RelativePositionBias(table),)}
     expected = expected_output(module, x.requires_grad_(), global_mask, padding, table=table)
@@ -138,7 +162,7 @@ def test_separate_global_projections():
 def test_it_is_full_attention_where_the_tokens_of_each_pool_are_equal(backend):
     rng = random.Random(0)
     for tokens, w1, size in itertools.product([1, 64, 131, 300], [0, 32], [1, 4, 37]):
-        module = build(w1, 10**6, size, backend=backend)
+        module = build(w1, 10**6, size, backend=backend, pool_type=rng.choice(["mean", "ldconv"]))
         x = torch.randn(2, -(-tokens // size), C, dtype=torch.float64).repeat_interleave(size, 1)[:, :tokens]
         padding = torch.rand(2, tokens) < rng.choice([0, 0.3])
         global_mask = torch.rand(2, tokens) < rng.choice([0, 0.1])
@@ -206,13 +230,15 @@ def test_dropout_drops_weights_of_tokens_and_of_pools():
     assert_dropped(lambda: module(x), whole, 0.25)
 
 
+@pytest.mark.parametrize("pool_type", ["mean", "ldconv"])
 @torch.no_grad()
-def test_weights_are_those_of_the_output():
+def test_weights_are_those_of_the_output(pool_type):
     x, global_mask, padding = example()
-    module, masks = build(), {"global_mask": global_mask, "key_padding_mask": padding}
+    module, masks = build(pool_type=pool_type), {"global_mask": global_mask, "key_padding_mask": padding}
     one, two = module.weights(x, **masks)
     value = split(module.v_proj(x))
-    pooled, _ = pool(value, range(0, 17, 3), kernel_size=3, kind="mean", padding=padding)
+    how = {"kernel_size": 3, "kind": pool_type, "padding": padding}
+    pooled, _ = pool(value, range(0, 17, 3), weight=module.pooled_v_pool_weight, **how)
     out = torch.stack([one.of_query(t) for t in range(17)], 2) @ value
     out += torch.stack([two.of_query(t) for t in range(17)], 2) @ pooled
     torch.testing.assert_close(module.out_proj(out.transpose(1, 2).flatten(2)), module(x, **masks), atol=1e-12, rtol=0)
