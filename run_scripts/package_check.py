@@ -70,7 +70,7 @@ def import_everything() -> int:
 def ask_for_help() -> None:
     """Run ``poolingformer --help`` and ``poolingformer-COMMAND --help`` as they are installed."""
     scripts = Path(sysconfig.get_path("scripts"))
-    for script in ("poolingformer", *(f"poolingformer-{name}" for name in COMMANDS if name != "completion")):
+    for script in ("poolingformer", *(f"poolingformer-{name}" for name in COMMANDS)):
         output = subprocess.run([scripts / script, "--help"], capture_output=True, text=True, check=True).stdout
         assert output.startswith((f"usage: {script}", f"usage: {script.replace('-', ' ', 1)}")), output
 

@@ -101,7 +101,6 @@ COMMANDS = {
     "eval-mlm folder --path model.pt": "text",
     "eval-lm folder --path model.pt": "text",
     "average-checkpoints a.pt --output b.pt": "text",
-    "completion bash": "completion",
 }
 RUN = """
 import contextlib, io, json

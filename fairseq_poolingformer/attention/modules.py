@@ -165,7 +165,7 @@ class TwoLevelAttention(nn.Module):
             return self.out_proj(self._merge(y))
         source = x if self.mix else self._merge(y)
         if self.mix and self.pooled_q_proj is None:  # both levels have the same queries, and of each token the same key
-            z = self._attend_to_pooled(source, query, key_padding_mask, dropout_p, rotary, *of_one)
+            z = self._attend_to_pooled(of_one, query, key_padding_mask, dropout_p, rotary)
         else:
             query = turned(self._split(self._pooled_projections()[0](source)), rotary)
             z = self._attend_to_pooled(source, query, key_padding_mask, dropout_p, rotary)
@@ -201,7 +201,7 @@ class TwoLevelAttention(nn.Module):
             return LevelWeights(one, None)
         if self.one_softmax:
             key_of_one = self._split(self.k_proj(x))
-            pools = self._pools(x, key_of_one, global_tokens, key_padding_mask, score_terms, rotary)
+            pools = self._pools(key_of_one, global_tokens, key_padding_mask, score_terms, rotary)
             near: dict[str, Any] = {"window": self.window, "score_terms": score_terms, "scale": self.scale, **masks}
             lse = band_attention(query_of_one, key, key, return_lse=True, **near)[1]
             far_lse = band_attention(query_of_one, value=pools["key"], return_lse=True, **pools)[1]
@@ -232,10 +232,7 @@ class TwoLevelAttention(nn.Module):
     ) -> Tensor:
         """Level one's Y (eq. 3–4, 12–13), (B, H, T, D), from keys not yet turned; with one softmax of pools, too."""
         self.check_score_terms(score_terms)
-        is_beyond = key.size(2) > 1 + min(self.window.left, self.window.right)
-        learns = self.training and self.pooled_k_pool_weight is not None  # and has a gradient, if of zeros
-        has_pools = self.one_softmax and (is_beyond or learns or exporting())
-        fastest = None if has_pools else self._fastest(query, key, dropout_p, self.window, score_terms=score_terms)
+        has_pools = self.one_softmax and (exporting() or key.size(2) > 1 + min(self.window.left, self.window.right))
         y = band_attention(
             query,
             turned(key, rotary),
@@ -246,18 +243,22 @@ class TwoLevelAttention(nn.Module):
             score_terms=score_terms,
             dropout_p=dropout_p,
             scale=self.scale,
-            backend=self.backend or fastest,
+            backend=self.backend or self._fastest(query, key, dropout_p, self.window, score_terms=score_terms),
             self_check=self.self_check,
             return_lse=has_pools,
         )
         if has_pools:
             near, lse = y
-            pools = self._pools(x, key, global_tokens, padding_mask, score_terms, rotary)
-            pooled_values, _ = self._pool(x, self.v_proj, self.pooled_v_pool_weight, padding_mask, value)
+            pools = self._pools(key, global_tokens, padding_mask, score_terms, rotary)
+            pooled_values, _ = self._pool_projected(value, self.pooled_v_pool_weight, padding_mask)
             how: dict[str, Any] = {"dropout_p": dropout_p, "backend": self.backend, "self_check": self.self_check}
             far, far_lse = band_attention(query, value=pooled_values, return_lse=True, **pools, **how)
             share = self._share_of_pools(lse, far_lse, global_tokens)
             y = torch.lerp(near.to(share.dtype), far.to(share.dtype), share).to(query.dtype)
+        elif self.one_softmax and self.pooled_k_pool_weight is not None and torch.is_grad_enabled():
+            y = y + 0 * (
+                self.pooled_k_pool_weight[0, 0] + self.pooled_v_pool_weight[0, 0]
+            )  # or several GPUs would wait
         if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
             y = self._attend_globally(x, y, global_tokens, padding_mask, dropout_p, rotary)
         return y
@@ -278,7 +279,6 @@ class TwoLevelAttention(nn.Module):
 
     def _pools(
         self,
-        x: Tensor,
         key: Tensor,
         tokens: GlobalTokens | None,
         padding_mask: Tensor | None,
@@ -288,7 +288,7 @@ class TwoLevelAttention(nn.Module):
         """The operator's arguments for the pools that stand beside the tokens in one softmax, but for their values."""
         counted = key.new_ones(key.size(0), key.size(2), dtype=torch.bool) if padding_mask is None else ~padding_mask
         unseen = UnseenTokens(self.window, self.pooling, counted if tokens is None else counted & ~tokens.mask)
-        pooled_keys, _ = self._pool(x, self.k_proj, self.pooled_k_pool_weight, padding_mask, key)
+        pooled_keys, _ = self._pool_projected(key, self.pooled_k_pool_weight, padding_mask)
         return {
             "key": turned(pooled_keys, rotary, key.size(2)),
             "window": self.pooled_window,
@@ -333,18 +333,20 @@ class TwoLevelAttention(nn.Module):
 
     def _attend_to_pooled(
         self,
-        x: Tensor,
+        source: Tensor | tuple[Tensor, Tensor],
         query: Tensor,
         padding_mask: Tensor | None,
         dropout_p: float,
         rotary: Rotary | None,
-        key: Tensor | None = None,
-        value: Tensor | None = None,
     ) -> Tensor:
         """Level two's Z (eq. 5–8), (B, H, T, D), from its queries and K̃ and Ṽ, or the input of their projections."""
-        _, k_proj, v_proj = self._pooled_projections()
-        pooled_keys, pooled_padding = self._pool(x, k_proj, self.pooled_k_pool_weight, padding_mask, key)
-        pooled_values, _ = self._pool(x, v_proj, self.pooled_v_pool_weight, padding_mask, value)
+        weights = self.pooled_k_pool_weight, self.pooled_v_pool_weight
+        if isinstance(source, tuple):
+            pools = [self._pool_projected(x, weight, padding_mask) for x, weight in zip(source, weights, strict=True)]
+        else:
+            pairs = zip(self._pooled_projections()[1:], weights, strict=True)
+            pools = [self._pool(source, *pair, padding_mask) for pair in pairs]
+        (pooled_keys, pooled_padding), (pooled_values, _) = pools
         fastest = self._fastest(query, pooled_keys, dropout_p, self.pooled_window, self.pooling)
         return band_attention(
             query,
@@ -358,25 +360,24 @@ class TwoLevelAttention(nn.Module):
             self_check=self.self_check,
         )
 
-    def _pool(
-        self,
-        x: Tensor,
-        projection: nn.Module,
-        weight: Tensor | None,
-        padding_mask: Tensor | None,
-        projected: Tensor | None = None,
+    def _pool_projected(
+        self, x: Tensor, weight: Tensor | None, padding_mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Pooled keys or values (B, H, P, D) of ``x``, which may be projected already, and which are padding (B, P).
+        """Pooled keys or values (B, H, P, D) of keys or values (B, H, T, D), and which are padding (B, P)."""
+        return pool_keys(x, self.pooling, kind=self.pool_type, padding_mask=padding_mask, weight=weight)
+
+    def _pool(
+        self, x: Tensor, projection: nn.Module, weight: Tensor | None, padding_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same of ``x``, from which keys or values are projected.
 
         A sum with weights that add up to 1 and serve all channels changes places with a linear projection, so that only
         the P pooled vectors are projected: pool(xW + b) = pool(x)W + b. W_p then reads the vectors before they are
         projected, through the product of both matrices: W_p(Wx + b) = (W_p W)x + W_p b.
         """
-        arguments: dict[str, Any] = {"kind": self.pool_type, "padding_mask": padding_mask}
-        if projected is not None:
-            return pool_keys(projected, self.pooling, weight=weight, **arguments)
         if self.pool_type == "max" or self.ldconv_heads > 1 or not is_plain_linear(projection):
-            return pool_keys(self._split(projection(x)), self.pooling, weight=weight, **arguments)
+            return self._pool_projected(self._split(projection(x)), weight, padding_mask)
+        arguments: dict[str, Any] = {"kind": self.pool_type, "padding_mask": padding_mask}
         if weight is not None:
             bias = None if projection.bias is None else weight @ projection.bias
             arguments |= {"weight": weight @ projection.weight, "bias": bias}

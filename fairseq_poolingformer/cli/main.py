@@ -1,6 +1,5 @@
-"""``poolingformer COMMAND``: every command of this project under one name, and completion for shells."""
+"""``poolingformer COMMAND``: every command of this project under one name."""
 
-import argparse
 import contextlib
 import importlib
 import importlib.metadata
@@ -11,35 +10,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_poolingformer import __version__
-from fairseq_poolingformer.command import output_for_a_while, run_command, saying_what_is_missing
-from fairseq_poolingformer.extras import needing
-from fairseq_poolingformer.tasks.presets import PRESETS
-from fairseq_poolingformer.tasks.registry import corpora
+from fairseq_poolingformer.command import output_for_a_while, saying_what_is_missing
 
-# each command but completion is also installed as poolingformer-COMMAND
+# each is also installed as poolingformer-COMMAND
 COMMANDS = {
-    "finetune": (
-        "fairseq_poolingformer.cli.finetune.command",
-        "fine-tune a model on data as they are, and evaluate it",
-    ),
+    "finetune": ("fairseq_poolingformer.cli.finetune.command", "fine-tune a model on data as they are, and evaluate"),
     "preprocess": ("fairseq_poolingformer.preprocess.__main__", "make a data folder from a raw corpus"),
     "convert": ("fairseq_poolingformer.cli.convert", "convert checkpoints between Hugging Face and fairseq"),
     "summarize": ("fairseq_poolingformer.cli.summarize", "summarize text files"),
     "show": ("fairseq_poolingformer.cli.show", "show what a model looks at in a document"),
-    "who-sees-whom": (
-        "fairseq_poolingformer.cli.who_sees_whom",
-        "find which tokens reach which in a model of transformers",
-    ),
-    "predict": ("fairseq_poolingformer.cli.predict", "predict a data folder of any downstream task"),
+    "who-sees-whom": ("fairseq_poolingformer.cli.who_sees_whom", "find which tokens reach which in a model"),
+    "predict": ("fairseq_poolingformer.cli.predict", "predict new records, or a data folder of a task"),
     "score": ("fairseq_poolingformer.cli.score", "score summaries or predictions as the official scripts do"),
     "eval-mlm": ("fairseq_poolingformer.cli.eval_mlm", "evaluate masked language models, by distance"),
     "eval-lm": ("fairseq_poolingformer.cli.eval_lm", "evaluate a character language model"),
     "doctor": ("fairseq_poolingformer.cli.doctor", "report on this machine: versions, backends, self-checks"),
     "average-checkpoints": ("fairseq_poolingformer.cli.average_checkpoints", "average the parameters of checkpoints"),
-    "completion": ("fairseq_poolingformer.cli.main", "print a shell's completion of all this"),
 }
 LIBRARIES = ("torch", "triton", "fairseq", "fairseq-fixed", "transformers", "sentencepiece", "numpy")
-SHELLS = ("bash", "zsh", "tcsh")
 
 
 def usage() -> str:
@@ -72,8 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"{usage()}\n\npoolingformer: there is no command {name}", file=sys.stderr)
         return 2
-    if name == "completion":
-        return run_command(make_parser(), run, options)
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # of torch, where there is none
     try:
         with saying_what_is_missing(f"poolingformer {name}"):
@@ -86,37 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def main_of_script() -> int:
     """Run the command that the script ``poolingformer-COMMAND`` is named after."""
     return main([Path(sys.argv[0]).stem.removeprefix("poolingformer-"), *sys.argv[1:]])
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of ``poolingformer completion``."""
-    parser = argparse.ArgumentParser(
-        prog="poolingformer completion",
-        description='Print the completion of poolingformer for a shell: eval "$(poolingformer completion bash)"',
-    )
-    parser.add_argument("shell", choices=SHELLS)
-    return parser
-
-
-def run(args: argparse.Namespace) -> None:
-    """Print the completion."""
-    with needing("completion"):
-        import shtab
-    print(shtab.complete(whole_parser(), shell=args.shell))
-
-
-def whole_parser() -> argparse.ArgumentParser:
-    """Return one parser of all commands, with the parser of each as a subparser."""
-    whole = argparse.ArgumentParser(prog="poolingformer")
-    whole.add_argument("--version", action="store_true", help="name the versions installed")
-    commands = whole.add_subparsers()
-    for name, (module, text) in COMMANDS.items():
-        if name == "preprocess":  # its corpora have parsers of their own
-            commands.add_parser(name, help=text).add_argument("corpus", choices=[*corpora(), *PRESETS, "check"])
-        else:
-            parser = importlib.import_module(module).make_parser()
-            commands.add_parser(name, help=text, parents=[parser], add_help=False)
-    return whole
 
 
 if __name__ == "__main__":

@@ -20,8 +20,7 @@ def test_help_lists_every_command(capsys):
 def test_every_installed_command_is_one_of_these():
     lines = (ROOT / "setup.py").read_text().splitlines()
     installed = {line.split('"')[1].partition("=")[0] for line in lines if line.strip().startswith('"poolingformer')}
-    names = {*COMMANDS} - {"completion"}
-    assert installed == {"poolingformer", *(f"poolingformer-{name}" for name in names)}
+    assert installed == {"poolingformer", *(f"poolingformer-{name}" for name in COMMANDS)}
 
 
 def test_versions_are_those_installed_and_import_nothing():
@@ -47,21 +46,3 @@ def test_options_are_the_commands_own(capsys):
         main(["score", "--help"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: poolingformer-score")
-
-
-def test_bash_completes_commands_and_options(tmp_path):
-    pytest.importorskip("shtab")
-    import shtab
-
-    from fairseq_poolingformer.cli.main import whole_parser
-
-    (tmp_path / "completion").write_text(shtab.complete(whole_parser(), shell="bash"))
-    script = (
-        f"source {tmp_path}/completion\n"
-        'complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); '
-        "$(complete -p poolingformer | sed 's/.*-F \\([^ ]*\\).*/\\1/') ; echo \"${COMPREPLY[@]}\"; }\n"
-        "complete_words poolingformer sum\n"
-        "complete_words poolingformer summarize --che\n"
-    )
-    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    assert result.stdout.split() == ["summarize", "--checkpoint"], result

@@ -54,11 +54,11 @@ def run(args: argparse.Namespace) -> None:
     if not examples:
         raise ValueError(rejects[0] if rejects else f"{args.data}: no records in it")
     length = base.reads(0, None, keep_short=True)
-    if args.max_positions and args.max_positions > length:
-        raise ValueError(f"--max-positions {args.max_positions}: {args.path} reads {length:,} tokens")
     if args.max_positions:
-        base.tokenizer.model_max_length = args.max_positions
-    task = TASKS[name](Data(str(args.data), found, {"test": examples}), base, args.max_positions or length)
+        if args.max_positions > length:
+            raise ValueError(f"--max-positions {args.max_positions}: {args.path} reads {length:,} tokens")
+        base.tokenizer.model_max_length = length = args.max_positions
+    task = TASKS[name](Data(str(args.data), found, {"test": examples}), base, length)
     model = base.build(SHORT, task.length, labels, task.data.problem).to(args.device, DTYPES[args.precision]).eval()
     task.names = list(model.config.id2label.values())
     if name == "question-answering":
