@@ -163,12 +163,13 @@ class TwoLevelAttention(nn.Module):
         y = self._level_one(x, query, *of_one, *masks, score_terms, dropout_p, rotary)
         if self.pooling is None or self.one_softmax:
             return self.out_proj(self._merge(y))
-        source = x if self.mix else self._merge(y)
-        if self.mix and self.pooled_q_proj is None:  # both levels have the same queries, and of each token the same key
-            z = self._attend_to_pooled(of_one, query, key_padding_mask, dropout_p, rotary)
-        else:
+        source: Tensor | tuple[Tensor, Tensor] = (
+            of_one  # both levels have the same queries, and of each token the same key
+        )
+        if not self.mix or self.pooled_q_proj is not None:
+            source = x if self.mix else self._merge(y)
             query = turned(self._split(self._pooled_projections()[0](source)), rotary)
-            z = self._attend_to_pooled(source, query, key_padding_mask, dropout_p, rotary)
+        z = self._attend_to_pooled(source, query, key_padding_mask, dropout_p, rotary)
         return self.out_proj(self._merge(y + z))
 
     @property
@@ -188,19 +189,19 @@ class TwoLevelAttention(nn.Module):
         """The attention weights of both levels in banded form, without dropout; arguments as :meth:`forward`'s."""
         global_tokens = GlobalTokens.of(global_mask)
         masks = {"global_mask": global_tokens, "key_padding_mask": key_padding_mask}
-        query_of_one, key = (turned(self._split(projection(x)), rotary) for projection in (self.q_proj, self.k_proj))
+        query_of_one, key_of_one = (self._split(projection(x)) for projection in (self.q_proj, self.k_proj))
+        query_of_one, key = turned(query_of_one, rotary), turned(key_of_one, rotary)
         one = band_weights(query_of_one, key, window=self.window, score_terms=score_terms, scale=self.scale, **masks)
         if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
             query = self._global_query(x, global_tokens, rotary)
-            key = turned(self._split(self.global_k_proj(x)), rotary)
+            own_key = turned(self._split(self.global_k_proj(x)), rotary)
             own = band_weights(
-                query, key, window=Window.unlimited(), key_padding_mask=key_padding_mask, scale=self.scale
+                query, own_key, window=Window.unlimited(), key_padding_mask=key_padding_mask, scale=self.scale
             )
             one = one._replace(from_global=own.band.masked_fill(global_tokens.unused[:, None, :, None], 0.0))
         if self.pooling is None:
             return LevelWeights(one, None)
         if self.one_softmax:
-            key_of_one = self._split(self.k_proj(x))
             pools = self._pools(key_of_one, global_tokens, key_padding_mask, score_terms, rotary)
             near: dict[str, Any] = {"window": self.window, "score_terms": score_terms, "scale": self.scale, **masks}
             lse = band_attention(query_of_one, key, key, return_lse=True, **near)[1]
@@ -208,9 +209,11 @@ class TwoLevelAttention(nn.Module):
             share, two = self._share_of_pools(lse, far_lse, global_tokens), band_weights(query_of_one, **pools)
             one = one._replace(band=one.band * (1 - share), to_global=one.to_global * (1 - share))
             return LevelWeights(one, two._replace(band=two.band * share))
-        key, value = self._split(self.k_proj(x)), self._split(self.v_proj(x))
-        masks_of_one = (global_tokens, key_padding_mask, score_terms, 0.0, rotary)
-        source = x if self.mix else self._merge(self._level_one(x, query_of_one, key, value, *masks_of_one))
+        source = x
+        if not self.mix:
+            masks_of_one = (global_tokens, key_padding_mask, score_terms, 0.0, rotary)
+            value = self._split(self.v_proj(x))
+            source = self._merge(self._level_one(x, query_of_one, key_of_one, value, *masks_of_one))
         q_proj, k_proj, _ = self._pooled_projections()
         query = turned(self._split(q_proj(source)), rotary)
         pooled_keys, pooled_padding = self._pool(source, k_proj, self.pooled_k_pool_weight, key_padding_mask)
@@ -256,9 +259,8 @@ class TwoLevelAttention(nn.Module):
             share = self._share_of_pools(lse, far_lse, global_tokens)
             y = torch.lerp(near.to(share.dtype), far.to(share.dtype), share).to(query.dtype)
         elif self.one_softmax and self.pooled_k_pool_weight is not None and torch.is_grad_enabled():
-            y = y + 0 * (
-                self.pooled_k_pool_weight[0, 0] + self.pooled_v_pool_weight[0, 0]
-            )  # or several GPUs would wait
+            unused = self.pooled_k_pool_weight[0, 0] + self.pooled_v_pool_weight[0, 0]
+            y = y + 0 * unused  # a gradient of zeros, for which several GPUs wait
         if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
             y = self._attend_globally(x, y, global_tokens, padding_mask, dropout_p, rotary)
         return y

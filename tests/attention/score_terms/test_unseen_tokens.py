@@ -230,6 +230,16 @@ def test_dropout_drops_weights_of_tokens_and_of_pools():
     assert_dropped(lambda: module(x), whole, 0.25)
 
 
+@torch.no_grad()
+def test_weights_do_not_depend_on_global_tokens_projections():
+    """But for their own rows."""
+    x, global_mask, padding = example()
+    own, module, masks = build(separate_global_projections=True), build(), {"key_padding_mask": padding}
+    module.load_state_dict({name: value for name, value in own.state_dict().items() if not name.startswith("global_")})
+    for found, expected in zip(*(m.weights(x, global_mask=global_mask, **masks) for m in (own, module)), strict=True):
+        torch.testing.assert_close(found.band, expected.band, atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize("pool_type", ["mean", "ldconv"])
 @torch.no_grad()
 def test_weights_are_those_of_the_output(pool_type):
