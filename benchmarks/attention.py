@@ -308,8 +308,8 @@ def must_agree_in_all(name: str, actual: dict[str, Tensor], expected: dict[str, 
 
 def is_timed(args: argparse.Namespace, passes: str, name: str) -> bool:
     """Whether a row of ours or of PyTorch's is timed, at this length and on this device."""
-    if name.endswith(FLEX):
-        return args.device == "cuda" or passes == "forward"
+    if name.endswith(FLEX):  # a layer takes it on GPUs only
+        return args.device == "cuda" or (passes == "forward" and name in OPERATORS)
     if name.startswith("full attention"):
         return args.length <= args.longest_dense
     return name != "unfold + SDPA" or args.length % WINDOW.left == 0

@@ -62,7 +62,7 @@ def pool_keys(
     if padding_mask is not None:  # their weights are zero, but 0·NaN is NaN
         x = x.masked_fill(padding_mask[:, None, :, None], 0.0)
     if kind == "ldconv":
-        context = _take(x, _centre_index(real, x.size(2), pooling))
+        context = _take(x, _centre_index(None if padding_mask is None else real, x.size(2), pooling, x.device))
     else:
         uniform = real.to(x.dtype) / real.sum(-1, keepdim=True).clamp(min=1)
         context = _weighted_sum(x, uniform[:, None], pooling)
@@ -74,7 +74,9 @@ def pool_keys(
     logits = logits.unflatten(2, (-1, pooling.kernel_size)).transpose(1, 2)  # (B, sets, P, κ)
     # the smallest finite number, not -inf: a pool without real tokens must not give NaN
     logits = logits.masked_fill(~real[:, None], torch.finfo(logits.dtype).min)
-    dynamic = logits.softmax(-1).to(x.dtype) * real[:, None]
+    dynamic = logits.softmax(-1).to(x.dtype)
+    if padding_mask is not None:
+        dynamic = dynamic * real[:, None]
     return _weighted_sum(x, dynamic, pooling), pooled_padding_mask
 
 
@@ -129,13 +131,18 @@ def _real_taps(num_tokens: int, pooling: Pooling, padding_mask: Tensor | None, d
     return inside & ~padding_mask[:, positions.clamp(0, num_tokens - 1)]
 
 
-def _centre_index(real: Tensor, num_tokens: int, pooling: Pooling) -> Tensor:
-    """The token whose vector gives the dynamic weights of each pool: (B or 1, P) indices; any for an empty pool."""
-    taps = torch.arange(pooling.kernel_size, device=real.device)
-    centre = pooling.kernel_size // 2  # 0-based ⌈(1+κ)/2⌉
+def _centre_index(real: Tensor | None, num_tokens: int, pooling: Pooling, device: torch.device) -> Tensor:
+    """The token whose vector gives the dynamic weights of each pool: (B or 1, P) indices; any for an empty pool.
+
+    ``real`` is None without padding: the real token nearest to a centre beyond the sequence is then its first or last.
+    """
+    starts, centre = _starts(num_tokens, pooling, device), pooling.kernel_size // 2  # 0-based ⌈(1+κ)/2⌉
+    if real is None:
+        return (starts[None] + centre).clamp(0, num_tokens - 1)
+    taps = torch.arange(pooling.kernel_size, device=device)
     preference = torch.where(taps <= centre, pooling.kernel_size + taps, pooling.kernel_size - taps)
     chosen = torch.where(real, preference, -1).argmax(-1)
-    return (_starts(num_tokens, pooling, real.device) + chosen).clamp(0, num_tokens - 1)
+    return (starts + chosen).clamp(0, num_tokens - 1)
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:
@@ -152,12 +159,17 @@ def _max(x: Tensor, pooling: Pooling, padding_mask: Tensor | None) -> Tensor:
     if exporting():
         inside = _real_taps(x.size(2), pooling, None, x.device)[..., None]
         return _taps(x, pooling).masked_fill(~inside, -torch.inf).amax(3)
+    return _unfolded(x, pooling, -torch.inf).max(-1).values
+
+
+def _unfolded(x: Tensor, pooling: Pooling, beyond: float) -> Tensor:
+    """(B, H, P, D, κ) a view of every pool's tokens, with ``beyond`` in the place of those beyond the sequence."""
     pools, kernel_size, stride = pooling.num_pools(x.size(2)), pooling.kernel_size, pooling.key_stride
     before = -pooling.first_start
     after = (pools - 1) * stride + kernel_size - before - x.size(2)
     if before or after > 0:
-        x = F.pad(x, (0, 0, before, max(0, after)), value=-torch.inf)
-    return x.unfold(2, kernel_size, stride).max(-1).values
+        x = F.pad(x, (0, 0, before, max(0, after)), value=beyond)
+    return x.unfold(2, kernel_size, stride)
 
 
 def _taps(x: Tensor, pooling: Pooling) -> Tensor:
@@ -166,11 +178,16 @@ def _taps(x: Tensor, pooling: Pooling) -> Tensor:
 
 
 def _weighted_sum(x: Tensor, weights: Tensor, pooling: Pooling) -> Tensor:
-    """:class:`_WeightedSum`, or while a model is exported the same over a copy of every pool's tokens."""
-    if not exporting():
-        return _WeightedSum.apply(x, weights, pooling)
-    weights = weights.repeat_interleave(x.size(1) // weights.size(1), dim=1)
-    return (_taps(x, pooling) * weights[..., None]).sum(3)
+    """:class:`_WeightedSum`; on a GPU, which waits for its launches, and in exported models all positions at once."""
+    if exporting():
+        weights = weights.repeat_interleave(x.size(1) // weights.size(1), dim=1)
+        return (_taps(x, pooling) * weights[..., None]).sum(3)
+    return (_sum_at_once if x.is_cuda else _WeightedSum.apply)(x, weights, pooling)
+
+
+def _sum_at_once(x: Tensor, weights: Tensor, pooling: Pooling) -> Tensor:
+    taps = _unfolded(x, pooling, 0.0).unflatten(1, (weights.size(1), -1))
+    return (taps * weights[:, :, None, :, None]).sum(-1).flatten(1, 2)
 
 
 def _tap(tap: int, num_tokens: int, pooling: Pooling) -> tuple[slice, slice]:

@@ -286,6 +286,24 @@ def leave_fp16_unflattened_on_cpu(original: Callable, cls: type, cfg: Any, param
     return original(cls, cfg, params, **kwargs)
 
 
+def clip_where_the_gradients_are(
+    original: Callable, params: Tensor | Iterable[Tensor], max_norm: float, aggregate_norm_fn: Callable | None = None
+) -> Tensor:
+    """Let ``--cpu`` train on a machine that has a GPU.
+
+    fairseq puts the norm of the gradients on the GPU wherever there is one, and torch does not multiply gradients on
+    the CPU with a number that is there.
+    """
+    params = [params] if isinstance(params, Tensor) else list(params)
+    devices = [param.grad.device for param in params if param.grad is not None]
+
+    def aggregate(norm: Tensor) -> Tensor:
+        norm = norm if aggregate_norm_fn is None else aggregate_norm_fn(norm)
+        return norm.to(devices[0])
+
+    return original(params, max_norm, aggregate)
+
+
 # errors that are written for people
 
 FOR_PEOPLE = (CheckpointError, DictionaryError, FolderError, MissingLibraryError, NonfiniteError, UsageError)

@@ -8,7 +8,7 @@ that a name that fairseq no longer has ends the import with a sentence.
 
 import sys
 
-from fairseq import checkpoint_utils, file_utils, options, sequence_generator, tasks, trainer
+from fairseq import checkpoint_utils, file_utils, options, sequence_generator, tasks, trainer, utils
 from fairseq.data import Dictionary, data_utils, indexed_dataset, iterators
 from fairseq.distributed import utils as distributed
 from fairseq.file_io import PathManager
@@ -84,7 +84,8 @@ AROUND = (
     # an update whose gradient is not finite is named, or skipped
     (Trainer, "_check_grad_norms", nonfinite.skip_nonfinite_update),
     (stand_in(trainer, "torch"), "tensor", nonfinite.keep_zero_where_there_is_no_gpu),
-    # what fairseq computes wrongly, or only on a GPU
+    # what fairseq computes wrongly, or only on a GPU, or not beside one
+    (utils, "clip_grad_norm_", fixes.clip_where_the_gradients_are),
     (FP16Optimizer, "build_optimizer", fixes.leave_fp16_unflattened_on_cpu),
     (EMA, "__init__", fixes.copy_integer_buffers),
     # a forgotten --task is refused

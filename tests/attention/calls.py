@@ -21,7 +21,7 @@ def outputs_and_gradients(inputs, extra=(), **arguments):
     if arguments.get("return_lse"):
         out, *lse = out
     outs = [out, *(x.where(x.isfinite(), 0.0) for x in lse)]
-    grads = [torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.dtype) for x in outs]
+    grads = [torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x) for x in outs]
     return out, *lse, *torch.autograd.grad(outs, [*inputs, *extra], grads)
 
 

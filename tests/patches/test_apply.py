@@ -41,7 +41,7 @@ def test_the_list_has_every_patch_and_nothing_else():
         names = re.findall(r"^def (\w+)\(\s*original: Callable", path.read_text(encoding="utf-8"), re.MULTILINE)
         found |= {(path.stem, name) for name in names if not name.startswith("_")}
     assert found == {(patch.__module__.rpartition(".")[2], patch.__name__) for _, _, patch in table.AROUND}
-    assert len(table.AROUND) + len(table.INSTEAD) <= 45
+    assert len(table.AROUND) + len(table.INSTEAD) <= 46
 
 
 @pytest.mark.parametrize(("owner", "name", "function"), table.INSTEAD)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 import torch
-from fairseq import options
+from fairseq import options, utils
 from fairseq.data import LanguagePairDataset, data_utils
 from fairseq.data.iterators import CountingIterator
 from fairseq.models.ema import EMA
@@ -21,6 +21,7 @@ from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.trainer import Trainer
 from torch import nn
 
+from fairseq_poolingformer.patches import fixes
 from tests.patches.helpers import EXAMPLES, TRANSLATION, generate, parse, train
 
 # ----- libraries
@@ -303,3 +304,26 @@ def test_integers_are_taken_over(fp32):
     assert average.get_model().weight.item() == 0.75 * 4 + 0.25 * 8
     assert average.get_model().count.item() == 5
     assert average.get_model().count.dtype == torch.int64
+
+
+def test_gradients_are_clipped_where_they_are():
+    """The device that has no memory stands for the one beside the GPU on which fairseq computes the norm."""
+    weight = nn.Parameter(torch.empty(2, device="meta"))
+    weight.grad = torch.empty(2, device="meta")
+
+    def norm_elsewhere(params, max_norm, aggregate):
+        return params, max_norm, aggregate(torch.tensor(3.0))
+
+    params, max_norm, norm = fixes.clip_where_the_gradients_are(norm_elsewhere, weight, 0.5, lambda norm: norm + 1)
+    assert (params, max_norm, norm.device.type) == ([weight], 0.5, "meta")
+
+
+@pytest.mark.parametrize("aggregate", [None, lambda norm: 2 * norm])
+def test_clipping_is_fairseqs(aggregate):
+    results = []
+    for clip in (utils.clip_grad_norm_, utils.clip_grad_norm_.__wrapped__):
+        weights = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
+        weights[0].grad, weights[2].grad = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0])
+        results.append((clip(iter(weights), 1.0, aggregate), weights[0].grad, weights[2].grad))
+    assert all(map(torch.equal, *results))
+    assert utils.clip_grad_norm_([], 1.0) == 0.0

@@ -19,6 +19,8 @@ FARTHEST = 2**30  # farther than any two tokens are apart
 
 def with_contiguous_tables(call: Call) -> Call:
     """The call with contiguous copies of its score terms' tensors, so that their gradients are contiguous, too."""
+    if not call.score_terms:
+        return call
     terms = (
         replace(term, **{name: x.contiguous() for name, x in term_tensors(term).items()}) for term in call.score_terms
     )
