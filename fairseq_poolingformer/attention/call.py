@@ -105,9 +105,9 @@ class ScoreTerm(ABC):
 
 
 def term_tensors(term: ScoreTerm) -> dict[str, Tensor]:
-    """The tensor fields of a score term by name."""
+    """The tables of a score term by name: its fields that are tensors of real numbers."""
     values = ((item.name, getattr(term, item.name)) for item in fields(term))
-    return {name: value for name, value in values if isinstance(value, Tensor)}
+    return {name: value for name, value in values if isinstance(value, Tensor) and value.is_floating_point()}
 
 
 def of_heads(x: Tensor, heads: slice, num_heads: int) -> Tensor:

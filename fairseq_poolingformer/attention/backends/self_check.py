@@ -21,6 +21,7 @@ from fairseq_poolingformer.attention.call import Call, ScoreTerm, term_tensors
 from fairseq_poolingformer.attention.dropout import DropoutAt, KeepMask
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import UNLIMITED, Window
+from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 logger = logging.getLogger(__name__)
 Run = Callable[[Call], Any]
@@ -146,7 +147,12 @@ def small_call(call: Call) -> Call:
     if num_globals:
         spread = (place - middle) % max(1, keys // num_globals) == 0
         global_tokens = GlobalTokens(torch.stack([spread, place == middle]))
-    terms = (replace(term, **{name: table(x) for name, x in term_tensors(term).items()}) for term in call.score_terms)
+    terms = (
+        _small_count(term, keys, like.device)
+        if isinstance(term, UnseenTokens)
+        else replace(term, **{name: table(x) for name, x in term_tensors(term).items()})
+        for term in call.score_terms
+    )
     query, key, value = (random(2, num_heads, n, like.size(3)) for n in (queries, keys, keys))
     return Call(
         query,
@@ -163,6 +169,14 @@ def small_call(call: Call) -> Call:
         dropout_at=None if call.dropout_at is None else DropoutAt(0),
         return_lse=call.return_lse,
     )
+
+
+def _small_count(term: UnseenTokens, num_pools: int, device: torch.device) -> UnseenTokens:
+    """The term for so many pools, of all of which a token counts, and with a window that leaves some pools to be seen."""
+    window, size = term.window, term.pooling.kernel_size
+    place = torch.arange(num_pools * size - size // 2, device=device)
+    near, first = (min(x, size * LEAST_REACH // 2) for x in (window.left, window.right)), place % size == 0
+    return UnseenTokens(Window(*near), term.pooling, torch.stack([place % 5 > 0, place % 40 < 20]) | first)
 
 
 def difference(run: Run, call: Call) -> str | None:

@@ -39,7 +39,7 @@ class UnseenTokens(ScoreTerm):
         """(B, P) the tokens of each pool that count, wherever the query is."""
         size, num_tokens = self.pooling.kernel_size, self.counted.size(1)
         start = size * torch.arange(self.pooling.num_pools(num_tokens), device=self.counted.device)
-        return self._before[:, (start + size).clamp(max=num_tokens)] - self._before[:, start]
+        return self.before[:, (start + size).clamp(max=num_tokens)] - self.before[:, start]
 
     @cached_property
     def partial(self) -> Tensor:
@@ -47,9 +47,9 @@ class UnseenTokens(ScoreTerm):
         return ((self.of_pool > 0) & (self.of_pool < self.pooling.kernel_size)).any(0).cpu()
 
     @cached_property
-    def _before(self) -> Tensor:
-        """(B, S + 1) the tokens before each place that count."""
-        return F.pad(self.counted.cumsum(1), (1, 0))
+    def before(self) -> Tensor:
+        """(B, S + 1) int32, the tokens before each place that count."""
+        return F.pad(self.counted.cumsum(1, dtype=torch.int32), (1, 0))
 
     def scores(self, pairs: Pairs) -> Tensor:
         """(B, 1, t, s)."""
@@ -60,7 +60,7 @@ class UnseenTokens(ScoreTerm):
     def counts(self, position: Tensor, start: Tensor, rows: slice = slice(None)) -> Tensor:
         """(B, t, s) c, of queries at positions (t, 1) and pools that start at tokens (1, s)."""
         first, stop = self._shown(position, start)
-        last, before = self.counted.size(1), self._before[rows]
+        last, before = self.counted.size(1), self.before[rows]
         ends = (x.clamp(0, last) for x in (start, start + self.pooling.kernel_size, first, stop))
         begin, end, first, stop = (before[:, x] for x in ends)
         return end - begin - (stop - first)

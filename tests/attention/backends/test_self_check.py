@@ -21,6 +21,7 @@ from fairseq_poolingformer.attention import (
 from fairseq_poolingformer.attention.backends import reference, self_check
 from fairseq_poolingformer.attention.backends.block import backend as block
 from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 from tests.attention.calls import random_arguments, tensors
 
 
@@ -51,6 +52,10 @@ KINDS = {
     "dropout": {"dropout_p": 0.1, "global_mask": first(1)},
     "dropout of pools": {"dropout_p": 0.1, "window": Window(60), "pooling": Pooling(5, 4)},
     "biases": {"score_terms": [RelativePositionBias(table(1, 9)), RelativePositionBias(table(4, 2049))]},
+    "pools beside tokens": {
+        **{"window": Window(60), "pooling": Pooling(4, 4), "return_lse": True},
+        "score_terms": [UnseenTokens(Window(9), Pooling(4, 4), torch.ones(2, 360, dtype=torch.bool))],
+    },
     "positions": {"score_terms": [positions()]},
     "positions of global tokens": {"score_terms": [positions(**COARSE, global_bucket=9)], "global_mask": first(1)},
     "logarithms": {"return_lse": True, "global_mask": first(2)},

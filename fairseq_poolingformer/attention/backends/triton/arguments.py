@@ -12,6 +12,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, ResidueClass
 from fairseq_poolingformer.attention.dropout import DropoutAt, KeepMask
 from fairseq_poolingformer.attention.patterns import Band
+from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 BY_PAIR = 2  # DROPOUT where a pair decides, 1 where its place in a query group does
 HIDDEN = 2**31 - 1  # the token of a key that is not seen; beyond every real token
@@ -120,11 +121,11 @@ def global_keys_of(group: KernelGroup, key: Tensor, value: Tensor) -> KernelGrou
 
 
 def tile_shape_of(
-    num_queries: int, num_keys: int, x: Tensor, *, with_table: bool = False, with_positions: bool = False
+    num_queries: int, num_keys: int, x: Tensor, *, with_lookups: bool = False, with_positions: bool = False
 ) -> TileShape:
     """The tile for so many queries and keys, vectors like those of ``x``, with score terms or without."""
     shape = tile_shape(x.size(-1), x.element_size(), with_positions)
-    keys = max(SMALL_BLOCK, shape.keys // 2) if with_table and not with_positions else shape.keys
+    keys = max(SMALL_BLOCK, shape.keys // 2) if with_lookups and not with_positions else shape.keys
     return shape._replace(queries=block_for(num_queries, shape.queries), keys=block_for(num_keys, keys))
 
 
@@ -221,9 +222,18 @@ def score_line(
         plan.scale * LOG2E,
         None if table is None else table[residues.heads],
         0 if table is None else table.size(1) // 2,
+        *unseen_line(plan.unseen),
         *positions,
         *draw_line(plan.dropout, group, extra_lane),
     )
+
+
+def unseen_line(unseen: UnseenTokens | None) -> tuple[Any, ...]:
+    """before, num_tokens, near_left, near_right."""
+    if unseen is None:
+        return None, 0, 0, 0
+    most = unseen.counted.size(1)  # as far as any two tokens are apart, in 32 bits
+    return unseen.before, most, min(unseen.window.left, most), min(unseen.window.right, most)
 
 
 def draw_line(dropout: KeepMask, group: KernelGroup, extra_lane: int) -> tuple[Any, ...]:

@@ -32,6 +32,7 @@ from fairseq_poolingformer.attention.backends.triton.terms import (
 from fairseq_poolingformer.attention.call import Call, term_tensors
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
+from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 try:
     import triton
@@ -58,7 +59,7 @@ def why_not(call: Call) -> str | None:
     if head_dim > MAX_HEAD_DIM:
         return f"it takes head dimensions up to {MAX_HEAD_DIM}, query has {head_dim}"
     for term in call.score_terms:
-        if not isinstance(term, RelativePositionBias | DisentangledPosition):
+        if not isinstance(term, RelativePositionBias | DisentangledPosition | UnseenTokens):
             return f"it has no kernel for {type(term).__name__}"
         if torch.are_deterministic_algorithms_enabled() and any(x.requires_grad for x in term_tensors(term).values()):
             return "it sums a table's gradient in no fixed order, and torch is set to deterministic algorithms"
@@ -101,12 +102,12 @@ def self_check(call: Call) -> str | None:
 
 def run(call: Call) -> Any:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
-    call = with_contiguous_tables(call)
+    plan = Plan.of(with_contiguous_tables(call))
     query, key, value = dense(call.query), dense(call.key), dense(call.value)
     if not same_layout(key, value):
         key, value = key.contiguous(), value.contiguous()
     with torch.cuda.device_of(query):
-        return _Attention.apply(Plan.of(call), query, key, value, *tensors_of(call.score_terms))
+        return _Attention.apply(plan, query, key, value, *tensors_of(plan.terms))
 
 
 class _Attention(torch.autograd.Function):

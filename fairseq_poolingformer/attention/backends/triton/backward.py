@@ -30,7 +30,8 @@ LN2 = tl.constexpr(0.6931471805599453)
 def _query_gradient(
     acc, q, queries, query_position, first_token, last_token, grad_out, lse, delta,
     key, value, stride_kn, key_hidden, stride_sn, key_token, first, stop, num_keys, key_stride,
-    scale, table, farthest, grad_table, positions, head, first_key_position, spacing,
+    scale, table, farthest, before, num_tokens, near_left, near_right, grad_table, positions, head,
+    first_key_position, spacing,
     seed, dropped, rescale, draw, batch_head, numbers, key_draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, DIAGONAL: tl.constexpr,
@@ -51,7 +52,8 @@ def _query_gradient(
         )  # fmt: skip
         scores = mask_scores(
             product, token[None, :], first_token[:, None], last_token[:, None],
-            query_position[:, None], position[None, :], scale, table, farthest, BANDED,
+            query_position[:, None], position[None, :], scale, table, farthest,
+            before, num_tokens, near_left, near_right, key_stride, BANDED,
         )  # fmt: skip
         weights = tl.exp2(scores - lse[:, None])
         grad_weights = tl.dot(grad_out, tl.trans(v), input_precision="ieee")
@@ -82,7 +84,8 @@ def backward_queries(
     out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
     grad_out, grad_lse, delta, grad_query, grad_table,
     heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
-    scale, table, farthest, positions, extra_positions, seed, dropped, rescale, draw, key_draw,
+    scale, table, farthest, before, num_tokens, near_left, near_right, positions, extra_positions,
+    seed, dropped, rescale, draw, key_draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
     DIAGONAL: tl.constexpr,
@@ -116,6 +119,8 @@ def backward_queries(
         table += head * (2 * farthest + 1)
     if grad_table is not None:
         grad_table += head * (2 * farthest + 1)
+    if before is not None:
+        before += batch * (num_tokens + 1)
 
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     numbers = queries if GATHERED else draw + spacing * queries
@@ -129,7 +134,8 @@ def backward_queries(
         acc, q, queries, query_position, queries + lowest, queries + highest, do, row_lse, row_delta,
         key + place, value + place, stride_kn, key_hidden, stride_sn, None,
         first, stop, num_keys, key_stride,
-        scale, table, farthest, grad_table, positions, head, first_key_position, spacing,
+        scale, table, farthest, before, num_tokens, near_left, near_right, grad_table, positions, head,
+        first_key_position, spacing,
         seed, dropped, rescale, draw, batch_head, numbers, key_draw,
         HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, DIAGONAL, GATHERED,
     )  # fmt: skip
@@ -140,7 +146,8 @@ def backward_queries(
         acc = _query_gradient(
             acc, q, queries, query_position, queries, queries, do, row_lse, row_delta,
             extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
-            0, stop, num_extra, 1, scale, table, farthest, grad_table, extra_positions, head, 0, 1,
+            0, stop, num_extra, 1,
+            scale, table, farthest, None, 0, 0, 0, grad_table, extra_positions, head, 0, 1,
             seed, dropped, rescale, draw + 1, batch_head, numbers, key_draw,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, False, True,
         )  # fmt: skip
@@ -156,7 +163,8 @@ def backward_queries(
 def _key_gradient(
     grad_k, grad_v, k, v, first_key, token, key_position,
     query, stride_qm, grad_out, stride_om, lse, delta, stride_lm, query_token, first, stop, num_queries,
-    lowest, highest, scale, table, farthest, positions, head, first_query_position, spacing,
+    lowest, highest, scale, table, farthest, before, num_tokens, near_left, near_right, pool_size,
+    positions, head, first_query_position, spacing,
     seed, dropped, rescale, draw, batch_head, key_numbers,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
@@ -176,7 +184,8 @@ def _key_gradient(
         )  # fmt: skip
         scores = mask_scores(
             product, token[:, None], (queries + lowest)[None, :], (queries + highest)[None, :],
-            position[None, :], key_position[:, None], scale, table, farthest, BANDED,
+            position[None, :], key_position[:, None], scale, table, farthest,
+            before, num_tokens, near_left, near_right, pool_size, BANDED,
         )  # fmt: skip
         weights = tl.exp2(scores - load_lse(lse, queries, num_queries, stride_lm)[None, :])
         do = load_rows(grad_out, rows, count, stride_om, HEAD_DIM, BLOCK_D)
@@ -210,7 +219,8 @@ def backward_keys(
     extra_lse, extra_delta, extra_token, num_extra, extra_draw,
     grad_key, grad_value, stride_dkb, stride_dkh, stride_dkn,
     heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
-    scale, table, farthest, positions, extra_positions, seed, dropped, rescale, draw, key_draw,
+    scale, table, farthest, before, num_tokens, near_left, near_right, positions, extra_positions,
+    seed, dropped, rescale, draw, key_draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
@@ -233,6 +243,8 @@ def backward_keys(
     key_numbers = key_draw + spacing * keys if key_token is None else keys
     if table is not None:
         table += head * (2 * farthest + 1)
+    if before is not None:
+        before += batch * (num_tokens + 1)
     query += batch * stride_qb + head * stride_qh
     grad_out += batch * stride_ob + head * stride_oh
     place = batch * stride_lb + head * stride_lh
@@ -245,7 +257,8 @@ def backward_keys(
     grad_k, grad_v = _key_gradient(
         grad_k, grad_v, k, v, first_key, token, key_position,
         query, stride_qm, grad_out, stride_om, lse + place, delta + place, stride_lm, None, first, stop, num_queries,
-        lowest, highest, scale, table, farthest, positions, head, first_query_position, spacing,
+        lowest, highest, scale, table, farthest, before, num_tokens, near_left, near_right, key_stride,
+        positions, head, first_query_position, spacing,
         seed, dropped, rescale, draw, batch_head, key_numbers,
         HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, DROPOUT, key_token is not None,
     )  # fmt: skip
@@ -259,7 +272,8 @@ def backward_keys(
             grad_k, grad_v, k, v, first_key, token, key_position,
             query, stride_qm, grad_out, stride_om, extra_lse + place, extra_delta + place, 1,
             extra_token + batch * num_extra, 0, stop, num_extra,
-            lowest, highest, scale, table, farthest, extra_positions, head, first_query_position, spacing,
+            lowest, highest, scale, table, farthest, None, 0, 0, 0, 1,
+            extra_positions, head, first_query_position, spacing,
             seed, dropped, rescale, extra_draw, batch_head, key_numbers,
             HEAD_DIM, BLOCK_D, BLOCK_EXTRA, BLOCK_N, False, DROPOUT, True,
         )  # fmt: skip

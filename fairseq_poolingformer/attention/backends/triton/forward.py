@@ -12,6 +12,7 @@ Tensors are (B, H, length, D): strides ``b``, ``h`` and ``m`` (queries) or ``n``
 the same tensors: a ``…_token`` (B, G) has their indices, HIDDEN in empty slots, and their own results (B, H, G, …) are
 contiguous. Global keys are the *extra* lane of the queries, and global queries that of the keys; it has no band.
 ``positions`` and ``extra_positions`` are the ``terms.Positions`` of the two lanes.
+``before`` (B, num_tokens + 1) and ``near_left``, ``near_right`` are :func:`~.tiles.unseen_tokens`'.
 Optional pointers are None, and code that needs them is then not compiled. Scores and ``lse`` are to base 2, for
 ``exp2``; ``rescale`` multiplies the weights that dropout keeps. Where pairs decide on dropout, ``seed`` points to the
 numbers of all rows and heads, those of the extra lane behind them, and ``draw`` and ``key_draw`` are the numbers of
@@ -44,6 +45,7 @@ LOWEST = tl.constexpr(-1.0e38)  # a row's maximum before there is any; finite, f
 VARYING = [
     *("num_queries", "num_keys", "num_extra", "num_splits", "lowest", "highest", "key_stride", "farthest", "spacing"),
     *("seed", "dropped", "draw", "key_draw", "extra_draw", "first_query_position", "first_key_position"),
+    *("num_tokens", "near_left", "near_right"),
     *("stride_lb", "stride_lh", "stride_sb", "stride_wb", "stride_wh"),
 ]
 
@@ -52,7 +54,7 @@ VARYING = [
 def _attend(
     acc, top, total, q, queries, query_position, first_token, last_token,
     key, value, stride_kn, key_hidden, stride_sn, key_token, first, stop, num_keys, key_stride,
-    scale, table, farthest, positions, head, first_key_position, spacing,
+    scale, table, farthest, before, num_tokens, near_left, near_right, positions, head, first_key_position, spacing,
     seed, dropped, draw, batch_head, numbers, key_draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
@@ -71,7 +73,8 @@ def _attend(
         )  # fmt: skip
         scores = mask_scores(
             product, token[None, :], first_token[:, None], last_token[:, None],
-            query_position[:, None], position[None, :], scale, table, farthest, BANDED,
+            query_position[:, None], position[None, :], scale, table, farthest,
+            before, num_tokens, near_left, near_right, key_stride, BANDED,
         )  # fmt: skip
         higher = tl.maximum(top, tl.max(scores, 1))
         weights = tl.exp2(scores - higher[:, None])
@@ -95,7 +98,8 @@ def forward(
     extra_key, extra_value, stride_en, extra_token, num_extra,
     out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
     heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
-    scale, table, farthest, positions, extra_positions, seed, dropped, rescale, draw, key_draw,
+    scale, table, farthest, before, num_tokens, near_left, near_right, positions, extra_positions,
+    seed, dropped, rescale, draw, key_draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
 ):  # fmt: skip
@@ -113,6 +117,8 @@ def forward(
     query_position = first_query_position + spacing * rows
     if table is not None:
         table += head * (2 * farthest + 1)
+    if before is not None:
+        before += batch * (num_tokens + 1)
 
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     top = tl.full([BLOCK_M], LOWEST, tl.float32)
@@ -128,7 +134,7 @@ def forward(
         acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
         key + place, value + place, stride_kn, key_hidden, stride_sn, None,
         first, stop, num_keys, key_stride,
-        scale, table, farthest, positions, head, first_key_position, spacing,
+        scale, table, farthest, before, num_tokens, near_left, near_right, positions, head, first_key_position, spacing,
         seed, dropped, draw, batch_head, numbers, key_draw,
         HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, GATHERED,
     )  # fmt: skip
@@ -140,7 +146,7 @@ def forward(
             acc, top, total, q, queries, query_position, queries, queries,
             extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
             0, stop, num_extra, 1,
-            scale, table, farthest, extra_positions, head, 0, 1,
+            scale, table, farthest, None, 0, 0, 0, extra_positions, head, 0, 1,
             seed, dropped, draw + 1, batch_head, numbers, key_draw,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, True,
         )  # fmt: skip

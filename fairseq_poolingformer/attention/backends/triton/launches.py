@@ -46,7 +46,8 @@ class Inputs(NamedTuple):
     positions: PositionTables | None
 
     def tile_shape(self, num_queries: int, num_keys: int) -> TileShape:
-        terms = {"with_table": self.table is not None, "with_positions": self.positions is not None}
+        with_lookups = self.table is not None or self.plan.unseen is not None
+        terms = {"with_lookups": with_lookups, "with_positions": self.positions is not None}
         return tile_shape_of(num_queries, num_keys, self.query, **terms)
 
 

@@ -19,11 +19,10 @@ FARTHEST = 2**30  # farther than any two tokens are apart
 
 def with_contiguous_tables(call: Call) -> Call:
     """The call with contiguous copies of its score terms' tensors, so that their gradients are contiguous, too."""
-    if not call.score_terms:
+    tables = [{name: x.contiguous() for name, x in term_tensors(term).items()} for term in call.score_terms]
+    if not any(tables):
         return call
-    terms = (
-        replace(term, **{name: x.contiguous() for name, x in term_tensors(term).items()}) for term in call.score_terms
-    )
+    terms = (replace(term, **x) if x else term for term, x in zip(call.score_terms, tables, strict=True))
     return replace(call, score_terms=tuple(terms))
 
 

@@ -115,8 +115,28 @@ def queries_seeing(first_key, last_key, num_queries, lowest, highest, key_stride
 
 
 @triton.jit
+def unseen_tokens(query_position, key_position, pool_size, before, num_tokens, near_left, near_right):
+    """``UnseenTokens.counts``: how many of a pool's tokens count and lie outside of the query's window.
+
+    ``before`` has the numbers of tokens before each of the places 0 … ``num_tokens`` that count. What the window shows
+    of a pool is looked up there only in tiles with a pool of which some tokens do not count.
+    """
+    end = key_position + pool_size
+    of_pool = tl.load(before + tl.minimum(end, num_tokens)) - tl.load(before + tl.minimum(key_position, num_tokens))
+    first = tl.maximum(key_position, query_position - near_left)
+    stop = tl.maximum(tl.minimum(end, query_position + near_right + 1), first)
+    count = pool_size - (stop - first)
+    if tl.min(of_pool) < pool_size:
+        first = tl.load(before + tl.minimum(tl.maximum(first, 0), num_tokens))
+        stop = tl.load(before + tl.minimum(tl.maximum(stop, 0), num_tokens))
+        count = of_pool - (stop - first)
+    return count
+
+
+@triton.jit
 def mask_scores(
     product, key_token, first_token, last_token, query_position, key_position, scale, table, farthest,
+    before, num_tokens, near_left, near_right, pool_size,
     BANDED: tl.constexpr,
 ):  # fmt: skip
     """The tile's scores for ``exp2``: scaled, with score terms, -inf where a query does not see a key.
@@ -124,11 +144,15 @@ def mask_scores(
     A query sees the keys at ``first_token`` … ``last_token``, or without a band all keys. ``scale`` and ``table``, a
     score for each clamped distance, include the factor log2(e). ``product`` includes the scores of positions already.
     """
+    seen = (key_token >= first_token) & (key_token <= last_token) if BANDED else key_token < HIDDEN
     scores = product * scale
+    if before is not None:
+        count = unseen_tokens(query_position, key_position, pool_size, before, num_tokens, near_left, near_right)
+        scores += tl.log2(tl.maximum(count, 1).to(tl.float32))
+        seen = seen & (count > 0)
     if table is not None:
         distance = query_position - key_position
         scores += tl.load(table + tl.minimum(tl.maximum(distance, -farthest), farthest) + farthest)
-    seen = (key_token >= first_token) & (key_token <= last_token) if BANDED else key_token < HIDDEN
     return tl.where(seen, scores, float("-inf"))
 
 

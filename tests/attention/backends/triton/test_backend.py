@@ -26,6 +26,7 @@ from fairseq_poolingformer.attention import (
 from fairseq_poolingformer.attention.backends import self_check
 from fairseq_poolingformer.attention.backends.triton import arguments
 from fairseq_poolingformer.attention.call import Call, term_tensors
+from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 from tests.attention.calls import outputs_and_gradients, random_arguments, right_padding, tensors
 from tests.attention.score_terms.test_disentangled import tables
 from tests.attention.score_terms.test_relative_bias import gradient_at_a_mask_of_0
@@ -135,6 +136,33 @@ def test_score_terms_and_their_gradients(window, pooling):
     terms = [RelativePositionBias(x.requires_grad_(number != 2)) for number, x in enumerate(tables)]
     global_mask = None if pooling else torch.arange(keys)[None] % 39 == 2
     compare(tensors(1, 2, 43, keys, 4), terms, window=window, pooling=pooling, global_mask=global_mask, query_offset=3)
+
+
+@runs_kernels
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("counted", ["all", "some", "few"])
+@pytest.mark.parametrize(
+    ("near", "window", "size", "arguments"),
+    [
+        (Window(5), Window(20), 4, {}),
+        (Window(7, 0), Window(30, 0), 3, {"query_offset": 6}),
+        (Window(2, 9), Window.unlimited(), 5, {"dropout_p": 0.3, "dropout_at": DropoutAt(7, query=2)}),
+        (Window(0), Window(9), 1, {"key_padding_mask": torch.arange(43)[None] % 9 == 4}),
+    ],
+)
+def test_pools_beside_tokens(near, window, size, arguments, counted):
+    """Pools of which all tokens count, and some with padding or global tokens, at the window's edge and far from it."""
+    tokens, pooling = 43 * size - size // 2, Pooling(size, size)
+    mask = torch.arange(tokens)[None] >= 0
+    if counted != "all":
+        mask = torch.rand(1, tokens, generator=torch.Generator().manual_seed(0)) < (0.1 if counted == "few" else 0.9)
+    terms = [
+        UnseenTokens(near, pooling, mask.to(DEVICE)),
+        RelativePositionBias(torch.randn(2, 31, generator=torch.Generator().manual_seed(1)).requires_grad_()),
+    ]
+    inputs = tensors(1, 2, 70, 43, 4)
+    for some in (terms, terms[:1]):
+        compare(inputs, some, window=window, pooling=pooling, return_lse=True, **arguments)
 
 
 @runs_kernels

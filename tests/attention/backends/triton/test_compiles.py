@@ -7,6 +7,7 @@ from fairseq_poolingformer.attention import DisentangledPosition, DropoutAt, Poo
 from fairseq_poolingformer.attention.backends.triton import backend
 from fairseq_poolingformer.attention.call import Call
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 triton = pytest.importorskip("triton")
 pytestmark = [
@@ -44,6 +45,7 @@ def attend(
     farthest=None,
     positions=None,
     of_a_shard=False,
+    beside_tokens=False,
 ):
     """A call, forward and backward, in fairseq's layout, with padding where it has globals; nothing is computed."""
     keys = length if pooling is None else pooling.num_pools(length)
@@ -57,6 +59,8 @@ def attend(
         names = ["c2p", "p2c", "global_c2p", "global_p2c"][: 4 if num_globals else 2]
         given = {n: torch.zeros(4, 2 * positions, head_dim, dtype=dtype, requires_grad=True) for n in names}
         terms.append(DisentangledPosition(**given, global_bucket=64))
+    if beside_tokens:
+        terms.append(UnseenTokens(Window(64), pooling, torch.ones(2, length, dtype=torch.bool)))
     call = Call(
         query=query,
         key=key,
@@ -86,6 +90,8 @@ def attend(
         (80, 80, torch.bfloat16, {"pooling": Pooling(5, 4)}),
         (80, 64, torch.float32, {"num_globals": 1}),
         (90, 64, torch.bfloat16, {"num_globals": 1, "dropout_p": 0.1, "of_a_shard": True}),
+        (80, 64, torch.bfloat16, {"pooling": Pooling(4, 4), "beside_tokens": True, "of_a_shard": True}),
+        (90, 64, torch.bfloat16, {"pooling": Pooling(4, 4), "beside_tokens": True, "dropout_p": 0.1}),
         (90, 64, torch.bfloat16, {"num_globals": 40, "dropout_p": 0.1, "positions": 128}),
         (80, 128, torch.float16, {"num_globals": 1, "dropout_p": 0.1, "positions": 128}),
         (90, 64, torch.float32, {"num_globals": 1, "positions": 128}),
