@@ -172,7 +172,7 @@ def small_call(call: Call) -> Call:
 
 
 def _small_count(term: UnseenTokens, num_pools: int, device: torch.device) -> UnseenTokens:
-    """The term for so many pools, of all of which a token counts, and with a window that leaves some pools to be seen."""
+    """The term for so many pools, in each of which a token counts, with a window beyond which pools can be seen."""
     window, size = term.window, term.pooling.kernel_size
     place = torch.arange(num_pools * size - size // 2, device=device)
     near, first = (min(x, size * LEAST_REACH // 2) for x in (window.left, window.right)), place % size == 0
