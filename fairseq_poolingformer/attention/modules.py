@@ -288,14 +288,15 @@ class TwoLevelAttention(nn.Module):
         rotary: Rotary | None,
     ) -> dict[str, Any]:
         """The operator's arguments for the pools that stand beside the tokens in one softmax, but for their values."""
-        counted = key.new_ones(key.size(0), key.size(2), dtype=torch.bool) if padding_mask is None else ~padding_mask
-        unseen = UnseenTokens(self.window, self.pooling, counted if tokens is None else counted & ~tokens.mask)
+        unseen = UnseenTokens.of(
+            self.window, self.pooling, padding_mask, tokens, (key.size(0), key.size(2)), key.device
+        )
         pooled_keys, _ = self._pool_projected(key, self.pooled_k_pool_weight, padding_mask)
         return {
             "key": turned(pooled_keys, rotary, key.size(2)),
             "window": self.pooled_window,
             "pooling": self.pooling,
-            "key_padding_mask": unseen.of_pool == 0,
+            "key_padding_mask": unseen.empty,
             "score_terms": (
                 unseen,
                 *(cast(RelativePositionBias, term).of_pools(self.pooling.kernel_size) for term in score_terms),

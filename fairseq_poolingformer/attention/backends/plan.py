@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import groupby
 
 import torch
@@ -15,6 +14,7 @@ from fairseq_poolingformer.attention.call import Call, ScoreTerm, term_tensors
 from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import UNLIMITED, Band, Pooling, Window, band_of
+from fairseq_poolingformer.attention.remembered import remembered
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 LOG2E = math.log2(math.e)  # exp2 is nearly three times as fast as exp on a CPU, and one instruction on a GPU
@@ -95,18 +95,15 @@ class Plan:
     @classmethod
     def of(cls, call: Call) -> Plan:
         _, heads, queries, _ = call.query.shape
-        global_keys, padding = call.global_keys(), call.key_padding_mask
-        if padding is not None:
-            padding = padding.clone()  # the backward pass reads it again, and the caller may have changed it by then
-        masks = [padding, None if global_keys is None else global_keys.mask]
-        masks = [mask for mask in masks if mask is not None]
+        global_keys = call.global_keys()
+        padding, hidden, hidden_globals = _masks_of(call.key_padding_mask, global_keys)
         unseen = next((term for term in call.score_terms if isinstance(term, UnseenTokens)), None)
         geometry = call.window, call.pooling, heads, call.query_offset, queries
         return cls(
             classes=tuple(residue_classes(*geometry, always_band=unseen is not None)),
             padding=padding,
-            hidden=reduce(torch.logical_or, masks) if masks else None,  # a global token in the window counts once
-            hidden_globals=None if global_keys is None else global_keys.hidden(padding),
+            hidden=hidden,
+            hidden_globals=hidden_globals,
             global_keys=global_keys,
             global_queries=call.global_queries(),
             terms=tuple(term for term in call.score_terms if term is not unseen),
@@ -119,6 +116,19 @@ class Plan:
             dropout=KeepMask.of(call),
             return_lse=call.return_lse,
         )
+
+
+@remembered
+def _masks_of(
+    padding: Tensor | None, global_keys: GlobalTokens | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """A plan's ``padding``, ``hidden`` and ``hidden_globals``."""
+    if padding is not None:
+        padding = padding.clone()  # the backward pass reads it again, and the caller may have changed it by then
+    if global_keys is None:
+        return padding, padding, None
+    mask = global_keys.mask  # a global token in the window counts once
+    return padding, mask if padding is None else padding | mask, global_keys.hidden(padding)
 
 
 def tensors_of(terms: tuple[ScoreTerm, ...]) -> list[Tensor]:

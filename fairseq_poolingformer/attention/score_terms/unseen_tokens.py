@@ -10,7 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm
+from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling, Window
+from fairseq_poolingformer.attention.remembered import remembered
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,20 @@ class UnseenTokens(ScoreTerm):
     pooling: Pooling
     counted: Tensor
 
+    @staticmethod
+    @remembered
+    def of(
+        window: Window,
+        pooling: Pooling,
+        padding: Tensor | None,
+        tokens: GlobalTokens | None,
+        shape: tuple[int, int],
+        device: torch.device,
+    ) -> UnseenTokens:
+        """The term of a batch of (B, S) tokens with a padding mask and global tokens, or without."""
+        counted = torch.ones(shape, dtype=torch.bool, device=device) if padding is None else ~padding
+        return UnseenTokens(window, pooling, counted if tokens is None else counted & ~tokens.mask)
+
     def why_not(self, call: Call) -> str | None:
         if call.pooling != self.pooling or call.key.size(2) != self.of_pool.size(1):
             return f"it counts {self.of_pool.size(1)} pools of {self.pooling}; the call has {call.key.size(2)} keys"
@@ -40,6 +56,11 @@ class UnseenTokens(ScoreTerm):
         size, num_tokens = self.pooling.kernel_size, self.counted.size(1)
         start = size * torch.arange(self.pooling.num_pools(num_tokens), device=self.counted.device)
         return self.before[:, (start + size).clamp(max=num_tokens)] - self.before[:, start]
+
+    @cached_property
+    def empty(self) -> Tensor:
+        """(B, P) bool, True at pools of which no token counts."""
+        return self.of_pool == 0
 
     @cached_property
     def partial(self) -> Tensor:

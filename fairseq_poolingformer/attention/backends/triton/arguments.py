@@ -11,7 +11,9 @@ from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, ResidueClass
 from fairseq_poolingformer.attention.dropout import DropoutAt, KeepMask
+from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Band
+from fairseq_poolingformer.attention.remembered import remembered
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 BY_PAIR = 2  # DROPOUT where a pair decides, 1 where its place in a query group does
@@ -60,16 +62,26 @@ class Tokens(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan) -> Tokens:
-        hidden, keys, queries = plan.hidden, plan.global_keys, plan.global_queries
-        if hidden is not None:
-            hidden = hidden.int()
-            if keys and plan.padding is not None:
-                hidden += plan.padding
-        return cls(
-            hidden,
-            keys.index.masked_fill(plan.hidden_globals, HIDDEN) if keys else None,
-            queries.index.masked_fill(queries.unused, HIDDEN) if queries else None,
-        )
+        return _tokens_of(plan.hidden, plan.padding, plan.hidden_globals, plan.global_keys, plan.global_queries)
+
+
+@remembered
+def _tokens_of(
+    hidden: Tensor | None,
+    padding: Tensor | None,
+    hidden_globals: Tensor | None,
+    keys: GlobalTokens | None,
+    queries: GlobalTokens | None,
+) -> Tokens:
+    if hidden is not None:
+        hidden = hidden.int()
+        if keys and padding is not None:
+            hidden += padding
+    return Tokens(
+        hidden,
+        keys.index.masked_fill(hidden_globals, HIDDEN) if keys else None,
+        queries.index.masked_fill(queries.unused, HIDDEN) if queries else None,
+    )
 
 
 class KernelGroup(NamedTuple):
