@@ -6,8 +6,8 @@ Fine-tunes the small demo model that comes with the package, as run_scripts/quic
 for it (preprocess.facts, no download), with --checkpoint-activations and without dropout. All runs have the same
 batches, so their losses may differ by rounding only; the learning rate is a tenth of quickstart.sh's, because Adam
 soon turns rounding into other weights. The command fails where they differ by more than TOLERANCES: the first update's
-norm of the gradient, and the mean loss of the last ten updates; the loss of any one update by twice that. A run that is
-complete is not done again.
+norm of the gradient, and the mean loss of the last ten updates; or the loss of any one update by more than
+TOLERANCES_OF_ANY. A run that is complete is not done again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / "fairseq_poolingformer" / "demo_model"
 FLAGS = {"float32": (), "bfloat16": ("--bf16",), "float16": ("--fp16", "--fp16-init-scale", "128")}
-TOLERANCES = {"float32": 0.002, "bfloat16": 0.03, "float16": 0.01}
+TOLERANCES = {"float32": 0.002, "bfloat16": 0.03, "float16": 0.01}  # of the first gradient's norm and the last losses
+# of the loss of any update: in bfloat16 what is small beside a weight changes it only now and then, and losses that fall
+# fast fall later
+TOLERANCES_OF_ANY = {"float32": 0.004, "bfloat16": 0.6, "float16": 0.02}
 LAST = 10  # updates whose mean is compared
 
 
@@ -100,7 +103,7 @@ def compare(expected: dict[int, dict[str, float]], actual: dict[int, dict[str, f
 def is_allowed(gradient: float, at_the_end: float, worst: float, dtype: str) -> bool:
     """Whether what :func:`compare` found is rounding; NaN is not."""
     most = TOLERANCES[dtype]
-    return gradient <= most and at_the_end <= most and worst <= 2 * most
+    return gradient <= most and at_the_end <= most and worst <= TOLERANCES_OF_ANY[dtype]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -135,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         last = statistics.mean(rows[n]["loss"] for n in sorted(rows)[-LAST:])
         cells = [f"{rows[1]['loss']:.3f}", f"{last:.3f}", *(f"{difference:.2%}" for difference in found)]
         speed = statistics.median(row["wps"] for row in rows.values())
-        cells += [f"{TOLERANCES[dtype]:.1%}, {2 * TOLERANCES[dtype]:.1%}", f"{speed:.0f}"]
+        cells += [f"{TOLERANCES[dtype]:.1%}, {TOLERANCES_OF_ANY[dtype]:.1%}", f"{speed:.0f}"]
         print(f"{f'{device} {dtype}':<16}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
         if not is_allowed(*found, dtype):
             failed.append(f"{device} {dtype}")
