@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / "fairseq_poolingformer" / "demo_model"
 FLAGS = {"float32": (), "bfloat16": ("--bf16",), "float16": ("--fp16", "--fp16-init-scale", "128")}
 TOLERANCES = {"float32": 0.002, "bfloat16": 0.03, "float16": 0.01}  # of the first gradient's norm and the last losses
-# of the loss of any update: in bfloat16 what is small beside a weight changes it only now and then, and losses that fall
+# of the loss of any update: in bfloat16 what is small beside a weight changes it now and then, and losses that fall
 # fast fall later
 TOLERANCES_OF_ANY = {"float32": 0.004, "bfloat16": 0.6, "float16": 0.02}
 LAST = 10  # updates whose mean is compared
