@@ -256,8 +256,7 @@ class TwoLevelAttention(nn.Module):
             pooled_values, _ = self._pool_projected(value, self.pooled_v_pool_weight, padding_mask)
             how: dict[str, Any] = {"dropout_p": dropout_p, "backend": self.backend, "self_check": self.self_check}
             far, far_lse = band_attention(query, value=pooled_values, return_lse=True, **pools, **how)
-            share = self._share_of_pools(lse, far_lse, global_tokens)
-            y = torch.lerp(near.to(share.dtype), far.to(share.dtype), share).to(query.dtype)
+            y = torch.lerp(near, far, self._share_of_pools(lse, far_lse, global_tokens).to(near.dtype))
         elif self.one_softmax and self.pooled_k_pool_weight is not None and torch.is_grad_enabled():
             unused = self.pooled_k_pool_weight[0, 0] + self.pooled_v_pool_weight[0, 0]
             y = y + 0 * unused  # a gradient of zeros, for which several GPUs wait

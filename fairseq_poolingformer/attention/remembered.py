@@ -51,7 +51,7 @@ def _key(arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
             key += [id(x), x._version]
         else:
             key.append(x)
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():
         if torch.cuda.is_current_stream_capturing():
             return None
         key.append(torch.cuda.current_stream().cuda_stream)
