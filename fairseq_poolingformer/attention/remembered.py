@@ -31,11 +31,12 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
         key = _key(args)
         if key is None:
             return function(*args, **kwargs)
-        if key not in results:
-            while len(results) >= RESULTS:
-                results.pop(next(iter(results)), None)
-            results[key] = args, function(*args, **kwargs)  # while the tensors are kept, no others have their numbers
-        return results[key][1]
+        entry = results.get(key)
+        if entry is None:
+            for oldest in list(results)[: max(0, len(results) + 1 - RESULTS)]:
+                results.pop(oldest, None)  # another thread may have done so
+            entry = results[key] = args, function(*args, **kwargs)  # as long as a tensor is kept, no other has its id
+        return entry[1]
 
     return remembering
 
