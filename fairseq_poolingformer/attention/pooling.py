@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -55,8 +53,8 @@ def pool_keys(
         ValueError: an argument has the wrong shape, or ``weight`` does not go with ``kind``.
     """
     _check(x, pooling, kind, padding_mask, weight, bias)
-    pools = _pools_of(x.size(2), pooling, padding_mask, x.device)
-    pooled_padding_mask = None if pools.empty is None else pools.empty.clone()
+    real, empty = _real_and_empty(x.size(2), pooling, padding_mask, x.device)
+    pooled_padding_mask = None if empty is None else empty.clone()
     if kind == "max":
         pooled = _max(x, pooling, padding_mask)
         if pooled_padding_mask is not None:
@@ -65,9 +63,9 @@ def pool_keys(
     if padding_mask is not None:  # their weights are zero, but 0·NaN is NaN
         x = x.masked_fill(padding_mask[:, None, :, None], 0.0)
     if kind == "ldconv":
-        context = _take(x, pools.centre)
+        context = _take(x, _centre_index(None if padding_mask is None else real, x.size(2), pooling, x.device))
     else:
-        uniform = pools.real.to(x.dtype) / pools.real.sum(-1, keepdim=True).clamp(min=1)
+        uniform = real.to(x.dtype) / real.sum(-1, keepdim=True).clamp(min=1)
         context = _weighted_sum(x, uniform[:, None], pooling)
         if kind == "mean":
             return context, pooled_padding_mask
@@ -76,10 +74,10 @@ def pool_keys(
     logits = F.linear(context.transpose(1, 2).flatten(2), weight.to(x.dtype), bias)  # (B, P, sets·κ)
     logits = logits.unflatten(2, (-1, pooling.kernel_size)).transpose(1, 2)  # (B, sets, P, κ)
     # the smallest finite number, not -inf: a pool without real tokens must not give NaN
-    logits = logits.masked_fill(pools.missing[:, None], torch.finfo(logits.dtype).min)
+    logits = torch.where(real[:, None], logits, torch.finfo(logits.dtype).min)
     dynamic = logits.softmax(-1).to(x.dtype)
     if padding_mask is not None:
-        dynamic = dynamic * pools.real[:, None]
+        dynamic = dynamic * real[:, None]
     return _weighted_sum(x, dynamic, pooling), pooled_padding_mask
 
 
@@ -115,20 +113,13 @@ def _check(
         )
 
 
-class _Pools(NamedTuple):
-    """Where the pools of a batch have real tokens."""
-
-    real: Tensor  # (B or 1, P, κ) bool, True at positions with a real token
-    missing: Tensor  # the others
-    centre: Tensor  # (B or 1, P) the token whose vector gives the dynamic weights of each pool
-    empty: Tensor | None  # (B, P) bool, True at pools without a real token; None without padding
-
-
 @remembered
-def _pools_of(num_tokens: int, pooling: Pooling, padding_mask: Tensor | None, device: torch.device) -> _Pools:
+def _real_and_empty(
+    num_tokens: int, pooling: Pooling, padding_mask: Tensor | None, device: torch.device
+) -> tuple[Tensor, Tensor | None]:
+    """:func:`_real_taps`, and (B, P) bool, True at pools without any; None without padding."""
     real = _real_taps(num_tokens, pooling, padding_mask, device)
-    centre = _centre_index(None if padding_mask is None else real, num_tokens, pooling, device)
-    return _Pools(real, ~real, centre, None if padding_mask is None else ~real.any(-1))
+    return real, None if padding_mask is None else ~real.any(-1)
 
 
 def _starts(num_tokens: int, pooling: Pooling, device: torch.device) -> Tensor:
@@ -150,6 +141,7 @@ def _real_taps(num_tokens: int, pooling: Pooling, padding_mask: Tensor | None, d
     return inside & ~padding_mask[:, positions.clamp(0, num_tokens - 1)]
 
 
+@remembered
 def _centre_index(real: Tensor | None, num_tokens: int, pooling: Pooling, device: torch.device) -> Tensor:
     """The token whose vector gives the dynamic weights of each pool: (B or 1, P) indices; any for an empty pool.
 

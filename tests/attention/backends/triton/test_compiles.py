@@ -99,13 +99,19 @@ def attend(
     indirect=["compiled"],
 )
 def test_kernels_fit_the_gpu(compiled, head_dim, dtype, variant):
-    """They compile, need no more shared memory than GPUs of their capability have, and spill few registers."""
+    """They compile, need no more shared memory than the smallest GPUs have, and spill next to nothing.
+
+    With positions, pools beside tokens, and at head dimension 128, whose tile was chosen by its time on an H200, they
+    spill a few registers; that tile needs more shared memory on 9.0, where there is more.
+    """
     attend(1024, head_dim, dtype, **variant)
     multiplying = {"forward", "backward_queries", "backward_keys"}
     assert {name for name, _ in compiled} == (multiplying | {"combine"} if "num_globals" in variant else multiplying)
     for name, binary in compiled:
-        assert binary.metadata.shared <= {80: 99, 90: 227}[binary.metadata.target.arch] * 1024, name
-        assert spilled_bytes(binary) <= 256, name
+        has_more = head_dim == 128 and binary.metadata.target.arch == 90
+        assert binary.metadata.shared <= (227 if has_more else 99) * 1024, name
+        spills = head_dim == 128 or not variant.keys().isdisjoint(("positions", "beside_tokens"))
+        assert spilled_bytes(binary) <= (256 if spills else 32), name
         on_tensor_cores = name in multiplying and dtype != torch.float32
         assert ("mma" in binary.asm["ptx"]) == on_tensor_cores, f"{name}: tensor cores"
 
