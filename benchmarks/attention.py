@@ -5,8 +5,8 @@
 
 Needs torch alone; with transformers installed, LED's encoder self-attention is timed too, and with ``--parts
 disentangled`` DeBERTa's. What does not give the expected output and gradients is not timed: Hugging Face's LED and
-DeBERTa must equal this project's with the same weights, unfold + SDPA level one, and every backend, FlexAttention too,
-the reference. On a CPU, where FlexAttention has no backward pass, ``--passes forward`` times it.
+DeBERTa must equal this project's with the same weights, and unfold + SDPA, FlexAttention and every backend the
+reference. On a CPU, where FlexAttention has no backward pass, ``--passes forward`` times it.
 
 The column ``of limit`` is the time of a call's multiply-adds at the rate of a large product of matrices, measured in
 the same run, over the call's own time. What is counted are pairs of a query and a key that see each other: n tokens
@@ -25,16 +25,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from disentangled import HUGGING_FACE, WINDOWS, attention_of, deberta
 from measure import DTYPES, Case, Result, add_arguments, clock, measure, must_agree, parse, print_header, print_table
-from peers import unfold_attention
+from peers import flex_pooled, flex_window, unfold_attention
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import GlobalTokens, Pooling, TwoLevelAttention, Window, band_attention, pool_keys
-from fairseq_poolingformer.attention.backends import flex
 
 DIM, HEADS = 768, 12
 WINDOW, POOLED_WINDOW, POOLING = Window(128), Window(512), Pooling(5, 4)
@@ -142,16 +140,6 @@ def both_levels(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> 
     return level_one(query, key, value, **arguments) + level_two(query, key, value, **arguments)
 
 
-def by_flex(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """An operator that FlexAttention computes, on a CPU too: the backend refuses these, where some masks fail."""
-
-    def run(*tensors: Tensor, **arguments: Any) -> Tensor:
-        with patch.object(flex, "_why_not_here", return_value=None):
-            return call(*tensors, backend="flex", **arguments)
-
-    return run
-
-
 FLEX = ", FlexAttention"  # ends the name of a row with the same windows, by PyTorch's compiler
 CHECKED = {
     "level one": level_one,
@@ -159,12 +147,17 @@ CHECKED = {
     "level two, mean": level_two,
     "both levels": both_levels,
 }
+FLEX_OPERATORS = {
+    "level one": partial(flex_window, window=WINDOW),
+    "level one, one global token": partial(flex_window, window=WINDOW, global_token=True),
+    "level two, mean": partial(flex_pooled, window=POOLED_WINDOW, pooling=POOLING),
+}
 OPERATORS = {
     "unfold + SDPA": partial(unfold_attention, window=WINDOW.left),
     "full attention, SDPA": partial(band_attention, window=Window.unlimited(), backend="sdpa"),
     **CHECKED,
     "level one, dropout 0.1": partial(level_one, dropout_p=0.1),
-    **{name + FLEX: by_flex(call) for name, call in CHECKED.items()},
+    **{name + FLEX: call for name, call in FLEX_OPERATORS.items()},
 }
 ONE_SOFTMAX = {"pool_merge": "softmax"}
 POOLINGFORMER = {"window": WINDOW, "pooled_window": POOLED_WINDOW, "pooling": POOLING}
@@ -190,7 +183,6 @@ EQUAL_KEYS = {
 LAYERS = {
     "LED here": {"window": Window(LED_WINDOW), "separate_global_projections": True},
     "Poolingformer": POOLINGFORMER,
-    "Poolingformer" + FLEX: {**POOLINGFORMER, "backend": "flex"},
     "full attention": {"window": Window.unlimited(), "backend": "sdpa"},
 }
 
@@ -275,8 +267,7 @@ def multiply_adds(args: argparse.Namespace, passes: str) -> dict[str, float]:
     counts = {name: one for name in OPERATORS if name.startswith("level one")}
     counts |= {"unfold + SDPA": one, "full attention, SDPA": pair * args.length}
     counts |= {"LED of Hugging Face": led, "LED here": led, "full attention": pair * args.length + 4 * project}
-    for kind in ("", FLEX):
-        counts |= {"level two, mean" + kind: two, "both levels" + kind: one + two, "Poolingformer" + kind: pooled}
+    counts |= {"level two, mean": two, "level two, mean" + FLEX: two, "both levels": one + two, "Poolingformer": pooled}
     pair, project = pair * args.dim // DIM, args.length * args.dim**2 * PROJECTIONS[passes]
     for name, layer in EQUAL_KEYS.items():
         counts[name] = pair * (2 * layer["window"].left + 1) + 4 * project
@@ -308,8 +299,8 @@ def must_agree_in_all(name: str, actual: dict[str, Tensor], expected: dict[str, 
 
 def is_timed(args: argparse.Namespace, passes: str, name: str) -> bool:
     """Whether a row of ours or of PyTorch's is timed, at this length and on this device."""
-    if name.endswith(FLEX):  # a layer takes it on GPUs only
-        return args.device == "cuda" or (passes == "forward" and name in OPERATORS)
+    if name.endswith(FLEX):
+        return args.device == "cuda" or passes == "forward"
     if name.startswith("full attention"):
         return args.length <= args.longest_dense
     return name != "unfold + SDPA" or args.length % WINDOW.left == 0
@@ -328,13 +319,12 @@ def check(args: argparse.Namespace) -> None:
     for name, call in CHECKED.items():
         expected = results_of(partial(call, backend="reference"), *inputs)
         must_agree_in_all(name, results_of(call, *(x.to(dtype) for x in inputs)), expected, args.dtype)
-        if args.device == "cuda" or "forward" in args.passes:
-            actual = results_of(by_flex(call), *(x.to(dtype) for x in inputs), gradients=args.device == "cuda")
+        if name in FLEX_OPERATORS and (args.device == "cuda" or "forward" in args.passes):
+            flex = FLEX_OPERATORS[name]
+            actual = results_of(flex, *(x.to(dtype) for x in inputs), gradients=args.device == "cuda")
             must_agree_in_all(name + FLEX, actual, expected, args.dtype)
     x = torch.randn(1, length, DIM, device=args.device)
     for name, arguments in (LAYERS | EQUAL_KEYS).items():
-        if name.endswith(FLEX) and args.device == "cpu":
-            continue  # it has no gradients there
         reference, call_reference = banded(length, **{**arguments, "backend": "reference"})
         module, call = banded(length, **arguments)
         module.load_state_dict(reference.to(args.device).state_dict())

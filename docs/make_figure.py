@@ -1,4 +1,4 @@
-"""Draw two_levels.svg and context_parallel.svg from the package's own definition of who sees whom.
+"""Draw two_levels.svg from the package's own definition of who sees whom.
 
 python docs/make_figure.py
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairseq_poolingformer.attention import Pooling, Window, visible_pairs
-from fairseq_poolingformer.attention.sharding.halo import pools_of, pools_seen, tokens_of, tokens_seen
 
 TOKENS, WINDOW, POOLED_WINDOW, POOLING = 36, Window(3), Window(14), Pooling(5, 4)
 CELL, GAP = 9, 60
@@ -69,36 +68,5 @@ def two_levels() -> None:
     write("two_levels.svg", parts, width, height)
 
 
-def context_parallel() -> None:
-    """What three processes hold of one document in each level, and which of it comes from another."""
-    tokens, left, top, row = 72, 124, 40, 30
-    window, pooled_window = Window(5), Window(14)
-    shards = [range(first, first + 24) for first in range(0, tokens, 24)]
-    everything = range(POOLING.num_pools(tokens))
-    own, near, seen_by_all, pooled = "#1f6f8b", "#8fc1d4", COLORS["global"], COLORS["pooled"]
-    parts = [text(left + tokens * CELL / 2, 20, "what each process holds of one document", 14)]
-    for rank, part in enumerate(shards):
-        y = top + rank * (row + 22)
-        parts.append(text(left - 8, y + 8, f"process {rank}: tokens", 12, "end"))
-        parts.append(text(left - 8, y + row - 6, "pools", 12, "end"))
-        straddled = tokens_of(POOLING, pools_of(POOLING, part), part, tokens)
-        held = {0: seen_by_all} | dict.fromkeys([*tokens_seen(window, 1, part, tokens), *straddled], near)
-        held |= dict.fromkeys(part, own) | {0: seen_by_all}
-        parts += [cell(left + token * CELL, y, CELL, held.get(token, "#eef1f3")) for token in range(tokens)]
-        pools = dict.fromkeys(pools_seen(pooled_window, POOLING, part, everything), pooled)
-        pools |= dict.fromkeys(pools_of(POOLING, part), own)
-        wide = POOLING.key_stride * CELL
-        for pool in everything:
-            parts.append(cell(left + pool * wide, y + row - 14, wide, pools.get(pool, "#eef1f3")))
-    bottom = top + 3 * (row + 22)
-    labels = {own: "own", near: "from a neighbour: within w1, or of a pool that straddles", pooled: "within w2"}
-    x = left
-    for color, label in {**labels, seen_by_all: "global, on all"}.items():
-        parts += [cell(x, bottom - 20, CELL, color), text(x + 14, bottom - 11, label, 12, "start")]
-        x += 30 + 6.2 * len(label)
-    write("context_parallel.svg", parts, left + tokens * CELL + 20, bottom + 4)
-
-
 if __name__ == "__main__":
     two_levels()
-    context_parallel()

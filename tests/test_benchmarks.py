@@ -198,15 +198,6 @@ def test_passkey(tmp_path):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
-def test_context_parallel():
-    """Rows of equal sums; two processes exchange."""
-    output = run("context_parallel", "--size", "tiny", "--tokens", 600, "--repeats", 1, "--cases", "1x1", "2x1")
-    rows = [line.split() for line in output.splitlines()[1:]]
-    assert [row[:2] for row in rows] == [["1x1", "600"], ["2x1", "600"]]
-    assert [float(row[-1]) > 0 for row in rows] == [False, True]
-
-
 def allocate(gib: float) -> float:
     return float(torch.ones(int(gib * 2**28))[-1])
 

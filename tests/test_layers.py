@@ -66,8 +66,6 @@ def package(name: str) -> str:
 
 def needs_fairseq(name: str) -> bool:
     own = name.removeprefix(f"{PLUGIN}.")
-    if own == "models.context_parallel":
-        return False  # models of transformers are divided, too
     return package(name) not in WITHOUT_FAIRSEQ or any(fnmatch(own, pattern) for pattern in FAIRSEQ_SIDE)
 
 

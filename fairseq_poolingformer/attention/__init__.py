@@ -2,7 +2,6 @@
 
 from fairseq_poolingformer.attention.backends import BACKENDS
 from fairseq_poolingformer.attention.call import Pairs, ScoreTerm
-from fairseq_poolingformer.attention.dropout import DropoutAt
 from fairseq_poolingformer.attention.freed_memory import keep_freed_memory
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
@@ -20,7 +19,6 @@ __all__ = [
     "POOL_TYPES",
     "BandWeights",
     "DisentangledPosition",
-    "DropoutAt",
     "GlobalTokens",
     "LevelWeights",
     "Pairs",

@@ -130,7 +130,6 @@ class Call:
     score_terms: tuple[ScoreTerm, ...] = ()
     query_offset: int = 0
     dropout_p: float = 0.0
-    dropout_at: Any = None
     return_lse: bool = False
 
     @classmethod

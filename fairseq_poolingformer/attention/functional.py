@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends import BACKENDS, traced
 from fairseq_poolingformer.attention.call import Call, ScoreTerm
 from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
-from fairseq_poolingformer.attention.nonfinite import run_around_nonfinite
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 
 logger = logging.getLogger(__name__)
@@ -33,7 +31,6 @@ def band_attention(
     score_terms: Sequence[ScoreTerm] = (),
     query_offset: int = 0,
     dropout_p: float = 0.0,
-    dropout_at: Any = None,
     scale: float | None = None,
     backend: str | None = None,
     self_check: bool = True,
@@ -57,8 +54,6 @@ def band_attention(
         score_terms: terms that are added to the scores.
         query_offset: token position of query 0.
         dropout_p: probability of dropping an attention weight.
-        dropout_at: a :class:`~fairseq_poolingformer.attention.DropoutAt`, where this call stands in a larger one, whose
-            pairs keep their draws however it is divided.
         scale: α; 1/sqrt(D) by default.
         backend: one of ``BACKENDS``; None picks the fastest that can run the call.
         self_check: a backend of compiled kernels computes a small problem beside the reference before its first call of
@@ -83,13 +78,12 @@ def band_attention(
         score_terms=score_terms,
         query_offset=query_offset,
         dropout_p=dropout_p,
-        dropout_at=dropout_at,
         scale=scale,
         return_lse=return_lse,
     )
     if exporting():
         return traced.run(call)
-    return run_around_nonfinite(call, BACKENDS[_pick(call, backend, self_check)].run)
+    return BACKENDS[_pick(call, backend, self_check)].run(call)
 
 
 def _pick(call: Call, name: str | None, self_check: bool) -> str:
@@ -112,14 +106,10 @@ def fastest_backend(call: Call, self_check: bool) -> tuple[str, tuple[str, ...]]
         ValueError: none can.
     """
     refusals: list[str] = []
-    failed = False
     for name, module in BACKENDS.items():
-        if name == "flex" and not (failed or _triton_never_runs_on(call.query.device)):
-            continue
         reason = module.why_not(call)
         if reason is None and self_check and (reason := _failure(call, name)):
             _warn_once(name, reason)
-            failed = True
         if reason is None:
             return name, tuple(refusals)
         refusals.append(f"{name}: {reason}")
@@ -135,12 +125,6 @@ def _failure(call: Call, name: str) -> str | None:
 @cache
 def _warn_once(name: str, failure: str) -> None:
     logger.warning("attention backend %s is left out: %s; please report it with `poolingformer doctor`", name, failure)
-
-
-def _triton_never_runs_on(device: torch.device) -> bool:
-    """Whether a device is a GPU on which Triton's kernels can run no call at all."""
-    triton = BACKENDS.get("triton")  # which models of remote code do not have
-    return device.type == "cuda" and triton is not None and triton.why_not_on(device) is not None
 
 
 @cache

@@ -133,7 +133,6 @@ class TwoLevelAttention(nn.Module):
         key_padding_mask: Tensor | None = None,
         score_terms: tuple[ScoreTerm, ...] = (),
         rotary: Rotary | None = None,
-        shard: Any = None,
     ) -> Tensor:
         """Attend within the sequence.
 
@@ -143,20 +142,14 @@ class TwoLevelAttention(nn.Module):
             key_padding_mask: (B, T) bool, True at padding.
             score_terms: terms that are added to level one's scores.
             rotary: positions by which queries and keys are turned, pooled keys by those of their pools.
-            shard: the :class:`~fairseq_poolingformer.attention.sharding.Shard` of which ``x`` is this process's part,
-                and which has its masks; None for a whole sequence. ``rotary`` is then of this part.
 
         Returns:
             The shape of ``x``.
 
         Raises:
             ValueError: score terms with separate global projections, which have none of their own, or with one softmax
-                others than :class:`RelativePositionBias`; or masks beside a shard.
+                others than :class:`RelativePositionBias`.
         """
-        if shard is not None:
-            if global_mask is not None or key_padding_mask is not None:
-                raise ValueError("global_mask and key_padding_mask belong to the shard; give them to Shard.of")
-            return shard.attend(self, x, score_terms, rotary)
         dropout_p, query = self.dropout_p, turned(self._split(self.q_proj(x)), rotary)
         of_one = self._split(self.k_proj(x)), self._split(self.v_proj(x))
         masks = GlobalTokens.of(global_mask), key_padding_mask

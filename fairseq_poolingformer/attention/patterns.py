@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 ALIGNMENTS = ("grid", "query")
-BACKEND_NAMES = ("triton", "flex", "block", "reference", "sdpa")  # in order; attention/backends has them
+BACKEND_NAMES = ("triton", "block", "reference", "sdpa")  # in order; attention/backends has them
 UNLIMITED = 2**40  # taps on one side; more than any sequence has
 
 

@@ -28,9 +28,7 @@ def recorded_weights(
         call.
     """
 
-    def record(module: TwoLevelAttention, *args: Any, shard: Any = None, **kwargs: Any) -> Any:
-        if shard is not None:
-            raise ValueError("the weights of a document over several processes are not recorded: run it in one process")
+    def record(module: TwoLevelAttention, *args: Any, **kwargs: Any) -> Any:
         with torch.no_grad():
             return keep(module.weights(*args, **kwargs))
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import logging
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from fairseq_poolingformer.attention.sharding import Ranks
 from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, data_folder, entry, load
 from fairseq_poolingformer.cli.models import checkpoint_of, is_of_transformers
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.command import UsageError, finite, load_fairseq, natural, positive, run_command
-from fairseq_poolingformer.patches import processes
-from fairseq_poolingformer.patches.processes import torchrun_device, under_torchrun
+from fairseq_poolingformer.patches.processes import under_torchrun
 from fairseq_poolingformer.patches.saving import DICTIONARIES
 from fairseq_poolingformer.patches.untrusted_files import recorded_data
 from fairseq_poolingformer.tasks import registry
@@ -41,8 +34,6 @@ examples:
   poolingformer-summarize --model run/checkpoint_best.pt paper.txt report.txt
   pdftotext paper.pdf - | poolingformer-summarize --model run/checkpoint_best.pt -
   poolingformer-summarize --demo papers.txt
-  torchrun --nproc_per_node=4 --no-python poolingformer-summarize --model run/checkpoint_best.pt book.txt
-                                                 # each process holds a part of the document
 """
 
 
@@ -60,30 +51,15 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.demo and args.data_folder is not None:
         raise UsageError("--data-folder goes with --model; --demo's model has its own tokenizer")
+    if under_torchrun():
+        raise UsageError("it runs in one process; torchrun divides the documents of fairseq-generate")
+    documents = [(name, read_text(name)) for name in args.files]
     if args.checkpoint is not None and is_of_transformers(args.checkpoint):
-        _summarize_by_transformers(args)
+        _summarize_by_transformers(args, documents)
         return
-    is_first = not under_torchrun() or os.environ["RANK"] == "0"  # which reads and writes
-    documents = [(name, read_text(name)) if is_first else None for name in args.files]
-    with processes_of_torchrun(args.device) as ranks:
-        _summarize(args, documents, ranks)
-
-
-def _summarize(args: argparse.Namespace, documents: list[Any], ranks: Ranks | None) -> None:
-    """Write the summaries; ranks get the documents from the first, which writes, and have a part of each."""
-    is_first = ranks is None or ranks.rank == 0
-    if ranks is not None:
-        torch.distributed.broadcast_object_list(documents)
     load_fairseq()
     hub = load_demo_model() if args.checkpoint is None else load_summarizer(args.checkpoint, args.data_folder)
     hub = hub.to(device=args.device, dtype=DTYPES[args.precision]).eval()
-    if not is_first:
-        logging.disable(logging.WARNING)
-    if ranks is not None:
-        from fairseq_poolingformer.models.context_parallel import ContextParallel, divide
-
-        divide(hub.model, ContextParallel(ranks))
-        hub.task.ranks = ranks
     for first in range(0, len(documents), args.batch_size):
         batch = documents[first : first + args.batch_size]
         summaries = hub.summarize(
@@ -94,15 +70,11 @@ def _summarize(args: argparse.Namespace, documents: list[Any], ranks: Ranks | No
         )
         for (name, _), summary in zip(batch, summaries, strict=True):
             line = " ".join(summary.split())  # one line, whatever the model wrote
-            if is_first:
-                print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
+            print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
 
 
-def _summarize_by_transformers(args: argparse.Namespace) -> None:
+def _summarize_by_transformers(args: argparse.Namespace, documents: list[tuple[str, str]]) -> None:
     """Write the summaries of a model of transformers; what is not given is its ``generation_config.json``'s."""
-    if under_torchrun():
-        raise UsageError("torchrun divides documents among processes for checkpoints of fairseq alone")
-    documents = [(name, read_text(name)) for name in args.files]
     from transformers import AutoModelForSeq2SeqLM, logging
 
     from fairseq_poolingformer.huggingface import summarize
@@ -116,20 +88,6 @@ def _summarize_by_transformers(args: argparse.Namespace) -> None:
     for (name, _), summary in zip(documents, summaries, strict=True):
         line = " ".join(summary.split())
         print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
-
-
-def processes_of_torchrun(device: str) -> contextlib.AbstractContextManager[Ranks | None]:
-    """The processes that torchrun has started, which share documents within the block; None for one alone."""
-    if not under_torchrun():
-        return contextlib.nullcontext()
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    on_cpu = torch.device(device).type == "cpu"
-    if size > 1 and not on_cpu and torch.device(device).index is not None:
-        raise UsageError(f"--device {device} is one GPU for {size} processes: give --device cuda, a GPU for each")
-    number = torchrun_device(on_cpu)
-    if not on_cpu:
-        torch.cuda.set_device(number)
-    return processes.joined(size, on_cpu, rank=rank, world_size=size)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -99,8 +99,6 @@ class EncoderSelfAttention(TwoLevelAttention):
         terms = ()
         if self.relative_projections is not None:
             terms = (self.relative_projections(relative_positions, global_relative_positions),)
-        if (shard := getattr(masks, "shard", None)) is not None:
-            return {"shard": shard, "score_terms": terms}
         padding_mask = masks[:, 1, 0] if masks.size(1) == 2 else None
         global_mask: Tensor | GlobalTokens | None = masks[:, 0, 0]
         if self.global_tokens and exporting():

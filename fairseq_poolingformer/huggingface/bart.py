@@ -64,7 +64,7 @@ class Seq2SeqEncoder(TwoLevelEncoder):
         Without it the first ``config.global_tokens`` are. ``attention_mask`` may have padding on either side.
         """
         return encode(
-            self._of_part(super().forward),
+            super().forward,
             {"input_ids": input_ids, "inputs_embeds": inputs_embeds},
             attention_mask,
             global_attention_mask,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, ClassVar
 
@@ -50,11 +48,6 @@ def share_of_mean(loss: Tensor | None, labels: Tensor | None, num_items_in_batch
 
 class TwoLevelModel:
     """Comes before transformers' own class among a model's bases."""
-
-    divided: ClassVar[Any] = None  # runs an encoder's forward pass on a part of each batch (context_parallel)
-
-    def _of_part(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        return forward if self.divided is None else partial(self.divided, forward)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -138,18 +131,16 @@ class TextEncoder(TwoLevelEncoder):
         **kwargs: Any,
     ) -> BaseModelOutput:
         """Run transformers' encoder on rows whose tokens come first; in training they may begin at random positions."""
-        at_random = self.config.random_position_offsets and self.training
-        if position_ids is None and (at_random or self.divided is not None):
+        if position_ids is None and self.config.random_position_offsets and self.training:
             before = self.layout.first_position - 1  # padding's position and id, where padding has a position
             if input_ids is not None:
                 is_token = input_ids.ne(before)
             else:
                 is_token = inputs_embeds.new_ones(inputs_embeds.shape[:2], dtype=torch.bool)
             position_ids = is_token.cumsum(1) * is_token + before
-            if at_random:
-                position_ids = at_random_offsets(position_ids, is_token, self.config.max_position_embeddings - 1)
+            position_ids = at_random_offsets(position_ids, is_token, self.config.max_position_embeddings - 1)
         inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds, "position_ids": position_ids}
-        return self._of_part(super().forward)(**inputs, **kwargs)
+        return super().forward(**inputs, **kwargs)
 
 
 class WithParts(TwoLevelModel):

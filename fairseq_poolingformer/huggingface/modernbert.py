@@ -135,9 +135,10 @@ class ModernBertEncoder(TextEncoder):
         """ModernBERT's forward pass of rows whose tokens come first; the pools' positions follow the tokens'."""
         given = inputs_embeds if input_ids is None else input_ids
         positions = torch.arange(given.size(1), device=given.device)[None] if position_ids is None else position_ids
-        if self.divided is None:
+        if self.pooling is not None:
             padding_mask = attention_mask[:, 1, 0] if attention_mask.size(1) == 2 else None
-            positions = self.with_pools(positions, padding_mask)
+            pools = pool_positions(positions, self.pooling, padding_mask)
+            positions = torch.cat([positions.float().expand(pools.size(0), -1), pools], dim=1)
         masks = dict.fromkeys(("full_attention", "sliding_attention"), attention_mask)
         return super()._encode(input_ids, inputs_embeds, positions, attention_mask=masks, **kwargs)
 
@@ -145,13 +146,6 @@ class ModernBertEncoder(TextEncoder):
     def pooling(self) -> Pooling | None:
         """Level two's pools, the same in all layers."""
         return next((layer.attn.pooling for layer in self.layers if layer.attn.pooling is not None), None)
-
-    def with_pools(self, positions: Tensor, padding_mask: Tensor | None) -> Tensor:
-        """Return the positions of tokens (B or 1, T), and behind them those of level two's pools."""
-        if self.pooling is None:
-            return positions
-        pools = pool_positions(positions, self.pooling, padding_mask)
-        return torch.cat([positions.float().expand(pools.size(0), -1), pools], dim=1)
 
 
 class ModernBertChoiceHead(ChoiceHead):

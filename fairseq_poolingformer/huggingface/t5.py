@@ -107,7 +107,7 @@ class TwoLevelT5Stack(TwoLevelModel):
         if self.is_decoder:
             return super().forward(attention_mask=attention_mask, **inputs, **kwargs)
         found = encode(
-            self._of_part(super().forward),
+            super().forward,
             inputs,
             attention_mask,
             global_attention_mask,

@@ -79,7 +79,6 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
         return_all_hiddens: bool = False,
         global_mask: Tensor | None = None,
         features_only: bool = False,
-        target_columns: Tensor | None = None,
         **named: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
         """BART's forward pass, but every layer's output is kept only when asked for.
@@ -91,23 +90,17 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
             return_all_hiddens: keep every layer's output.
             global_mask: (B, S) bool, True at global tokens; None for the first ``--global-tokens``.
             features_only: return features.
-            target_columns: which of the T tokens to return, in place of all.
             named: fairseq's other arguments.
 
         Returns:
             (B, T, V) logits, or (B, T, C) features with ``features_only``, and fairseq's extra outputs.
         """
         hiddens = {"src_lengths": src_lengths, "return_all_hiddens": return_all_hiddens}
-        named |= {"features_only": features_only or target_columns is not None}
+        named |= {"features_only": features_only}
         if global_mask is None:
-            x, extra = super().forward(src_tokens, prev_output_tokens=prev_output_tokens, **hiddens, **named)
-        else:
-            encoded = self.encoder(src_tokens, global_mask=global_mask, **hiddens)
-            x, extra = self.decoder(prev_output_tokens, encoder_out=encoded, **hiddens, **named)
-        if target_columns is not None:
-            x = x.index_select(1, target_columns)
-            x = x if features_only else self.decoder.output_layer(x)
-        return x, extra
+            return super().forward(src_tokens, prev_output_tokens=prev_output_tokens, **hiddens, **named)
+        encoded = self.encoder(src_tokens, global_mask=global_mask, **hiddens)
+        return self.decoder(prev_output_tokens, encoder_out=encoded, **hiddens, **named)
 
 
 _COMMON = {"max_source_positions": 4096}

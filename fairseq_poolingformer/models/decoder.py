@@ -10,8 +10,7 @@ from fairseq.modules import FairseqDropout, MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
-from fairseq_poolingformer.attention import DropoutAt, Window, band_attention
-from fairseq_poolingformer.attention.dropout import dropout_seed
+from fairseq_poolingformer.attention import Window, band_attention
 from fairseq_poolingformer.models.encoder import wrapped
 from fairseq_poolingformer.patches.nonfinite import require_finite_output
 
@@ -62,8 +61,6 @@ class CrossAttention(MultiheadAttention):
     The beams of a sentence are more queries to the same keys, so that ``--beam 5`` projects and keeps the keys and
     values of a long source once, not five times. Attention weights are not returned, and ``--print-alignment`` and
     ``--replace-unk`` do not work; :meth:`weights` computes them for people who want to look at them.
-
-    Where ranks share the source, each attends to its own part; outputs and logarithms of all are merged.
     """
 
     def forward(
@@ -71,40 +68,30 @@ class CrossAttention(MultiheadAttention):
         query: Tensor,
         key: Tensor | None,
         value: Tensor | None,
-        key_padding_mask: Tensor | Any = None,
+        key_padding_mask: Tensor | None = None,
         incremental_state: dict[str, Any] | None = None,
         **unused: Any,
     ) -> tuple[Tensor, None]:
         """Attend to the source: (T, B·beams, C) as ``query``, and None.
 
         ``key`` and ``value`` are the encoder's output (S, B, C), whose projections ``incremental_state`` keeps;
-        ``key_padding_mask`` is (B, S) bool, True at padding, or the Shard of which ``key`` is this rank's part.
+        ``key_padding_mask`` is (B, S) bool, True at padding.
         """
         length, rows, channels = query.shape
-        shard = None if isinstance(key_padding_mask, Tensor) else key_padding_mask
-        source = self._source(key, key_padding_mask if shard is None else shard.padding, incremental_state)
+        source = self._source(key, key_padding_mask, incremental_state)
         keys, values, padding = source["keys"], source["values"], source["padding"]
         batch = keys.size(1)
         source["beams"] = beams = rows // batch
         q = self.q_proj(query).view(length, batch, beams, self.num_heads, self.head_dim)
-        dropout_p = _dropout_p(self.dropout_module)
         q = q.permute(1, 3, 2, 0, 4).flatten(2, 3)
-        divided = shard is not None and shard.ranks is not None
-        seed = dropout_seed() if shard is not None and dropout_p else None
         attended = band_attention(
             q,
             _split(keys, self.num_heads),
             _split(values, self.num_heads),
             window=Window.unlimited(),
             key_padding_mask=padding,
-            dropout_p=dropout_p,
-            dropout_at=None if seed is None else DropoutAt(seed, key=shard.part.start),
-            return_lse=divided,
+            dropout_p=_dropout_p(self.dropout_module),
         )
-        if divided:
-            from fairseq_poolingformer.attention.sharding import merged_over_ranks  # few trainings need it
-
-            attended = merged_over_ranks(shard.ranks, *attended)[0].to(query.dtype)
         attended = attended.unflatten(2, (beams, length)).permute(3, 0, 2, 1, 4)
         return self.out_proj(attended.reshape(length, rows, channels)), None
 
@@ -178,13 +165,7 @@ class PoolingformerDecoder(TransformerDecoderBase):
         *others: Any,
         **named: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """See :class:`fairseq.models.transformer.TransformerDecoderBase`.
-
-        All ranks of a divided source run the same decoder, and draw the same dropout from equal states of their
-        generators: nothing in the encoder may draw numbers for its own part alone.
-        """
-        if encoder_out is not None and encoder_out.get("shard"):
-            encoder_out = {**encoder_out, "encoder_padding_mask": encoder_out["shard"]}
+        """See :class:`fairseq.models.transformer.TransformerDecoderBase`."""
         x, extra = super().extract_features(prev_output_tokens, encoder_out, *others, **named)
         if not self.training and not x.isfinite().all():
             for index, state in enumerate(extra["inner_states"][1:]):  # the first are the embeddings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,19 +14,15 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import GlobalTokens, RelativeProjections, TwoLevelAttention
-from fairseq_poolingformer.attention.dropout import DropoutAt, dropout_seed
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.levels import attention_arguments, check_positions, relative_projections, relative_tables
-from fairseq_poolingformer.models.context_parallel import ContextParallel
 from fairseq_poolingformer.models.positions import LearnedPositions
 from fairseq_poolingformer.patches.nonfinite import require_finite_output
 from fairseq_poolingformer.settings import TwoLevelFlags
 from fairseq_poolingformer.training.optimizers import POOLED
-from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear, token_dropout
+from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear
 
 logger = logging.getLogger(__name__)
-
-ATTENDED, ACTIVATED, FED = range(3)  # lanes of a layer's dropouts
 
 
 class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
@@ -77,23 +72,19 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         global_mask: Tensor | GlobalTokens | None = None,
         relative_positions: Tensor | None = None,
         global_relative_positions: Tensor | None = None,
-        shard: Any = None,
     ) -> Tensor:
         """Attention and feed-forward, each with its residual connection, of ``x`` (T, B, C).
 
-        Masks are (B, T) bool, True at padding and at global tokens; P is (2k, C), P_g (2k_g, C). A shard has the masks
-        itself, and ``x`` is then a part of the document.
+        Masks are (B, T) bool, True at padding and at global tokens; P is (2k, C), P_g (2k_g, C).
         """
         score_terms = ()
         if self.relative_projections is not None:
             score_terms = (self.relative_projections(relative_positions, global_relative_positions),)
-        at = None if shard is None else DropoutAt(dropout_seed(), shard.part.start)  # the same in every division
         residual = x
         if self.normalize_before:
             x = self.self_attn_layer_norm(x)
-        masks = {"global_mask": global_mask, "key_padding_mask": encoder_padding_mask, "shard": shard}
-        x = self.self_attn(x, score_terms=score_terms, **masks)
-        x = self.residual_connection(self._dropped(self.dropout_module, x, at, ATTENDED), residual)
+        x = self.self_attn(x, global_mask=global_mask, key_padding_mask=encoder_padding_mask, score_terms=score_terms)
+        x = self.residual_connection(self.dropout_module(x), residual)
         if not self.normalize_before:
             x = self.self_attn_layer_norm(x)
 
@@ -102,18 +93,13 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
             x = self.final_layer_norm(x)
         x = self.fc1(x)
         if self.activation_dropout_module.p:
-            x = self.fc2(self._dropped(self.activation_dropout_module, self.activation_fn(x), at, ACTIVATED))
+            x = self.fc2(self.activation_dropout_module(self.activation_fn(x)))
         else:
             x = activated_linear(x, self.activation_fn, self.fc2)
-        x = self._dropped(self.dropout_module, x, at, FED)
-        x = self.residual_connection(x, residual)
+        x = self.residual_connection(self.dropout_module(x), residual)
         if not self.normalize_before:
             x = self.final_layer_norm(x)
         return x
-
-    @staticmethod
-    def _dropped(dropout: nn.Module, x: Tensor, at: DropoutAt | None, lane: int) -> Tensor:
-        return dropout(x) if at is None else token_dropout(dropout, x, replace(at, lane=lane))
 
 
 def wrapped(layer: nn.Module, cfg) -> nn.Module:
@@ -127,11 +113,8 @@ class PoolingformerEncoder(TransformerEncoderBase):
     """fairseq's transformer encoder with Poolingformer's layers and a mask of global tokens.
 
     The first ``--global-tokens`` tokens of each row are global unless the caller passes a mask. With
-    ``--relative-attention`` the encoder has the relative positions that all layers share. With a ``division``, this
-    process computes its part of each batch (:func:`~.context_parallel.divide`).
+    ``--relative-attention`` the encoder has the relative positions that all layers share.
     """
-
-    division: ContextParallel | None = None
 
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
         self._layers_built = 0
@@ -163,7 +146,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
         token_embeddings: Tensor | None = None,
         global_mask: Tensor | None = None,
     ) -> dict[str, list[Tensor]]:
-        """Encode. With a division, the results are of this rank's columns, of padding where there are too few.
+        """Encode.
 
         Args:
             src_tokens: (B, T) indices, padded on either side.
@@ -173,12 +156,8 @@ class PoolingformerEncoder(TransformerEncoderBase):
             global_mask: (B, T) bool, True at global tokens; None for the first ``--global-tokens``.
 
         Returns:
-            fairseq's encoder output: ``encoder_out`` [(T, B, C)], ``encoder_padding_mask`` [(B, T)], and the rest; with
-            a division also ``shard`` [Shard].
+            fairseq's encoder output: ``encoder_out`` [(T, B, C)], ``encoder_padding_mask`` [(B, T)], and the rest.
         """
-        if self.division is not None:
-            src_tokens = self.division.widened(src_tokens, self.padding_idx)
-            token_embeddings, global_mask = map(self.division.widened, (token_embeddings, global_mask))
         padding_mask = src_tokens.eq(self.padding_idx)
         self._check_length(padding_mask)
         if global_mask is None:
@@ -186,19 +165,12 @@ class PoolingformerEncoder(TransformerEncoderBase):
         lengths = (~padding_mask).sum(1, dtype=torch.int32, keepdim=True)
         # plain arguments, because a checkpointed layer passes no gradient to tensors inside another object
         arguments = self._relative_tables(global_mask)
-        if self.division is None:
-            shard = None
-            x, embedding = self.forward_embedding(src_tokens, token_embeddings)
-            arguments |= {"global_mask": GlobalTokens.of(global_mask)}  # the mask is read once, not in each layer
-            if padding_mask.any():
-                x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
-                arguments |= {"encoder_padding_mask": padding_mask}
-            x = x.transpose(0, 1)
-        else:
-            shard, embedding = self.division.shard(padding_mask, global_mask), None
-            x = self._embed_part(src_tokens, token_embeddings, padding_mask, shard)
-            padding_mask = padding_mask[:, shard.part.start : shard.part.stop]
-            arguments |= {"shard": shard}
+        arguments |= {"global_mask": GlobalTokens.of(global_mask)}  # the mask is read once, not in each layer
+        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        if padding_mask.any():
+            x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+            arguments |= {"encoder_padding_mask": padding_mask}
+        x = x.transpose(0, 1)
 
         states = [x] if return_all_hiddens else []
         if not self.training:
@@ -214,29 +186,12 @@ class PoolingformerEncoder(TransformerEncoderBase):
         return {
             "encoder_out": [x],
             "encoder_padding_mask": [padding_mask],
-            "encoder_embedding": [] if embedding is None else [embedding],
+            "encoder_embedding": [embedding],
             "encoder_states": states,
             "fc_results": [],
             "src_tokens": [],
             "src_lengths": [lengths],
-            **({} if shard is None else {"shard": [shard]}),
         }
-
-    def _embed_part(
-        self, src_tokens: Tensor, token_embeddings: Tensor | None, padding_mask: Tensor, shard: Any
-    ) -> Tensor:
-        """:meth:`forward_embedding` of a part of whole documents, (T, B, C), with zeros at padding."""
-        seed, part = dropout_seed(), slice(shard.part.start, shard.part.stop)
-        x = self.embed_tokens(src_tokens[:, part]) if token_embeddings is None else token_embeddings[:, part]
-        x = self.embed_scale * x
-        if isinstance(self.embed_positions, LearnedPositions):
-            x = x + self.embed_positions(src_tokens, part)
-        elif self.embed_positions is not None:
-            x = x + self.embed_positions(src_tokens)[:, part]
-        if self.layernorm_embedding is not None:
-            x = self.layernorm_embedding(x)
-        x = token_dropout(self.dropout_module, x.transpose(0, 1), DropoutAt(seed, part.start))
-        return x.masked_fill(padding_mask[:, part].t().unsqueeze(-1), 0.0)
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
         """Return the source as it is: :class:`~.decoder.CrossAttention` keeps and reorders its own projections.
@@ -248,7 +203,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
     def _check_length(self, padding_mask: Tensor) -> None:
         """Refuse rows longer than ``max_positions``, where a table of positions does not refuse them."""
         longest = self.max_positions()
-        if (self.embed_positions is not None and self.division is None) or padding_mask.size(1) <= longest:
+        if self.embed_positions is not None or padding_mask.size(1) <= longest:
             return
         tokens = int((~padding_mask).sum(1).max())
         if tokens > longest:

@@ -24,16 +24,12 @@ class LearnedPositions(LearnedPositionalEmbedding):
         self.weight = positions.weight
         self.random_offsets = random_offsets
 
-    def forward(self, input: Tensor, part: slice = slice(None), *unused: object) -> Tensor:
-        """(B, T, C) the positions of (B, T) tokens, or of a part of these columns; padding's is ``padding_idx``."""
-        return F.embedding(self._numbers(input)[:, part], self.weight, self.padding_idx)
-
-    def _numbers(self, input: Tensor) -> Tensor:
-        """(B, T) the rows of the table."""
+    def forward(self, input: Tensor, *unused: object) -> Tensor:
+        """(B, T, C) the positions of (B, T) tokens; padding's is ``padding_idx``."""
         numbers = make_positions(input, self.padding_idx)
         if self.random_offsets and self.training:
             numbers = at_random_offsets(numbers, input.ne(self.padding_idx), self.num_embeddings - 1)
-        return numbers
+        return F.embedding(numbers, self.weight, self.padding_idx)
 
 
 class PartlyFrozenPositions(LearnedPositions):

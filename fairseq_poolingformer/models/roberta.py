@@ -54,7 +54,6 @@ class PoolingformerRobertaEncoder(RobertaEncoder):
         return_all_hiddens: bool = False,
         masked_tokens: Tensor | None = None,
         global_mask: Tensor | None = None,
-        own_part: bool = False,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
         """Compute features, or logits of the masked-language-model head.
@@ -63,15 +62,13 @@ class PoolingformerRobertaEncoder(RobertaEncoder):
             src_tokens: (B, T) indices.
             features_only: return features.
             return_all_hiddens: also return every layer's output.
-            masked_tokens: (B, T) bool, the tokens (of the own part) to compute logits of; None for all.
+            masked_tokens: (B, T) bool, the tokens to compute logits of; None for all.
             global_mask: (B, T) bool, True at global tokens; None for the first ``--global-tokens``.
-            own_part: leave out what other ranks compute of divided documents, instead of gathering it.
 
         Returns:
-            (B, T, C) features, (B, T, V) logits or (N, V) those of ``masked_tokens``; and ``inner_states``, with
-            ``shard`` where the documents are divided.
+            (B, T, C) features, (B, T, V) logits or (N, V) those of ``masked_tokens``; and ``inner_states``.
         """
-        features, extra = self.extract_features(src_tokens, return_all_hiddens, global_mask, own_part)
+        features, extra = self.extract_features(src_tokens, return_all_hiddens, global_mask)
         return features if features_only else self.output_layer(features, masked_tokens), extra
 
     def extract_features(
@@ -79,20 +76,12 @@ class PoolingformerRobertaEncoder(RobertaEncoder):
         src_tokens: Tensor,
         return_all_hiddens: bool = False,
         global_mask: Tensor | None = None,
-        own_part: bool = False,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
         """(B, T, C) features and ``inner_states``, each (T, B, C); arguments as :meth:`forward`."""
         encoded = self.sentence_encoder(src_tokens, return_all_hiddens=return_all_hiddens, global_mask=global_mask)
         (features,), states = encoded["encoder_out"], encoded["encoder_states"] if return_all_hiddens else None
-        extra = {}
-        if "shard" in encoded:
-            (extra["shard"],) = encoded["shard"]
-            if not own_part:  # for a layer that reads all tokens, or any of them
-                tokens = src_tokens.size(1)
-                features = extra["shard"].joined(features, 0)[:tokens]
-                states = states and [extra["shard"].joined(state, 0)[:tokens] for state in states]
-        return features.transpose(0, 1), {"inner_states": states, **extra}
+        return features.transpose(0, 1), {"inner_states": states}
 
 
 @register_model("poolingformer_roberta")

@@ -1,4 +1,4 @@
-"""``fairseq-generate`` on several processes: ``--num-shards``, ``torchrun``, and ``--context-parallel-size``."""
+"""``fairseq-generate`` on several processes: ``--num-shards`` and ``torchrun``."""
 
 import contextlib
 import io
@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.command import UsageError
-from fairseq_poolingformer.patches import processes
 from fairseq_poolingformer.patches.processes import torchrun_device, under_torchrun
 from fairseq_poolingformer.patching import set_within
 
@@ -33,8 +32,7 @@ def divide_batches(original: Callable, cfg: Any) -> Any:
 
     Under torchrun, process R of P generates every P-th batch of its shard from batch R on. Process 0 prints all of
     them, as one process does: the same lines in the same order, and one result. The others do not wait for it: they
-    leave their hypotheses in the store through which torchrun's processes meet. With ``--context-parallel-size N``,
-    N neighbouring processes do together what else one does: each has a part of the documents, and the first one speaks.
+    leave their hypotheses in the store through which torchrun's processes meet.
     """
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
@@ -42,23 +40,18 @@ def divide_batches(original: Callable, cfg: Any) -> Any:
     shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
     if not 0 <= shard < shards:
         raise UsageError(f"--shard-id {shard} with --num-shards {shards}: give one from 0 to {shards - 1}")
-    size = getattr(cfg.task, "context_parallel_size", 1)
     if not under_torchrun():
-        processes.check_size(size, 1)
         return _generate(original, cfg, shards, shard, generate_alone)
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
     device = torchrun_device(on_cpu)
     if not on_cpu:
         torch.cuda.set_device(device)
     store, rank, number = next(torch.distributed.rendezvous("env://"))
-    groups, (group, member) = number // size, divmod(rank, size)
-    with processes.joined(size, on_cpu, store=store, rank=rank, world_size=number) as ranks:
-        if rank == 0:
-            return _generate(original, cfg, shards, shard, step_of_the_first(store, groups), ranks)
-        cfg.common_eval.results_path, cfg.common_eval.quiet, cfg.common.log_format = None, True, "none"
-        step = generate_alone if member else step_of_a_helper(store, group, groups)
-        with contextlib.redirect_stdout(io.StringIO()):
-            return _generate(original, cfg, shards * groups, shard + group * shards, step, ranks)
+    if rank == 0:
+        return _generate(original, cfg, shards, shard, step_of_the_first(store, number))
+    cfg.common_eval.results_path, cfg.common_eval.quiet, cfg.common.log_format = None, True, "none"
+    with contextlib.redirect_stdout(io.StringIO()):
+        return _generate(original, cfg, shards * number, shard + rank * shards, step_of_a_helper(store, rank, number))
 
 
 def generate_alone(number: int, inference_step: Callable, task: Any, *arguments: Any, **named: Any) -> list:
@@ -112,22 +105,14 @@ def _key(number: int) -> str:
     return f"hypotheses of batch {number}"
 
 
-def _generate(original: Callable, cfg: Any, shards: int, shard: int, step: Step, ranks: Any = None) -> Any:
-    """Run fairseq-generate on every ``shards``-th batch from batch ``shard`` on, each by ``step``, shared by ranks."""
-    from fairseq import checkpoint_utils, scoring
+def _generate(original: Callable, cfg: Any, shards: int, shard: int, step: Step) -> Any:
+    """Run fairseq-generate on every ``shards``-th batch from batch ``shard`` on, each by ``step``."""
+    from fairseq import scoring
     from fairseq.tasks import FairseqTask
 
-    # fairseq-generate divides its batches by these two, and a divided task divides them by the size of a group
-    size, distributed = 1 if ranks is None else ranks.size, cfg.distributed_training
-    distributed.distributed_world_size, distributed.distributed_rank = shards * size, shard * size
+    distributed = cfg.distributed_training  # fairseq-generate divides its batches by these two
+    distributed.distributed_world_size, distributed.distributed_rank = shards, shard
     inference_step, build_scorer, batches = FairseqTask.inference_step, scoring.build_scorer, 0
-    load = checkpoint_utils.load_model_ensemble
-
-    def load_divided(*arguments: Any, task: Any, **named: Any) -> tuple[list, Any]:
-        models, saved = load(*arguments, task=task, **named)
-        for model in models if ranks is not None and task is not None else ():  # a language model has no task
-            task.divide(model, None, ranks)
-        return models, saved
 
     def next_step(task: Any, *arguments: Any, **named: Any) -> list:
         nonlocal batches
@@ -145,7 +130,6 @@ def _generate(original: Callable, cfg: Any, shards: int, shard: int, step: Step,
     with (
         set_within(FairseqTask, "inference_step", next_step),
         set_within(scoring, "build_scorer", labelled_scorer if shards > 1 else build_scorer),
-        set_within(checkpoint_utils, "load_model_ensemble", load_divided),
     ):
         try:
             return original(cfg)

@@ -32,10 +32,7 @@ from fairseq_poolingformer.patches import (
 from fairseq_poolingformer.patching import command_module, replace, stand_in, substitute
 
 Trainer, EpochBatchIterator = trainer.Trainer, iterators.EpochBatchIterator
-COMMANDS = ("train", "generate", "validate", "interactive")
-fairseq_train, fairseq_generate, fairseq_validate, fairseq_interactive = (
-    command_module(f"fairseq_cli.{name}") for name in COMMANDS
-)
+fairseq_train, fairseq_generate = (command_module(f"fairseq_cli.{name}") for name in ("train", "generate"))
 
 # done once, at once
 DONE_AT_ONCE = (
@@ -73,12 +70,6 @@ AROUND = (
     (distributed, "call_main", processes.make_torchrun_one_training),
     (distributed, "all_gather_list", processes.gather_objects_without_cuda),
     (distributed_fairseq_model, "DistributedDataParallel", processes.wrap_model_on_any_device),
-    # --context-parallel-size
-    (Trainer, "__init__", processes.divide_documents_of_trainer),
-    (Trainer, "train_step", processes.raise_errors_of_memory),
-    (Trainer, "valid_step", processes.raise_errors_of_memory),
-    (fairseq_validate, "main", processes.refuse_to_divide),
-    (fairseq_interactive, "main", processes.refuse_to_divide),
     # --num-shards and torchrun divide the work of fairseq-generate
     (fairseq_generate, "main", generation_shards.divide_batches),
     # an update whose gradient is not finite is named, or skipped

@@ -14,7 +14,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from fairseq_poolingformer.attention.dropout import DropoutAt, KeepMask
+from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 
 
@@ -64,29 +64,13 @@ class SeededDropout(FairseqDropout):
         return _SeededDropout.apply(x, KeepMask.draw(self.p))
 
 
-def token_dropout(dropout: FairseqDropout, x: Tensor, at: DropoutAt) -> Tensor:
-    """Dropout of some tokens of a document, which is the same however the document is divided."""
-    if not dropout.p or not (dropout.training or dropout.apply_during_inference):
-        return x
-    return _SeededDropout.apply(x, KeepMask(dropout.p, at.seed, at))
-
-
 class _SeededDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, mask: KeepMask) -> Tensor:
         ctx.mask = mask
-        return _kept(x, mask).mul_(x).mul_(1 / mask.keep)
+        return mask.like(x).mul_(x).mul_(1 / mask.keep)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor):
-        return _kept(grad, ctx.mask).mul_(grad).mul_(1 / ctx.mask.keep), None
-
-
-def _kept(x: Tensor, mask: KeepMask) -> Tensor:
-    """1 where an element is kept, else 0; of :func:`token_dropout` where the mask knows its place."""
-    if mask.at is None:
-        return mask.like(x)
-    tokens, _, channels = x.shape
-    rows = x.transpose(0, 1).unsqueeze(1)
-    return mask.at.of_pairs(rows, mask.dropped, range(tokens), range(channels)).squeeze(1).transpose(0, 1)
+        return ctx.mask.like(grad).mul_(grad).mul_(1 / ctx.mask.keep), None

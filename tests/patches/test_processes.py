@@ -1,4 +1,4 @@
-"""Several processes: torchrun, training on CPUs, and --context-parallel-size."""
+"""Several processes: torchrun, and training on CPUs."""
 
 import subprocess
 from pathlib import Path

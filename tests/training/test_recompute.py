@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_poolingformer.attention.dropout import DropoutAt
-from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear, token_dropout
+from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear
 
 
 def saved_bytes(run):
@@ -86,17 +85,3 @@ def test_seeded_dropout_draws_the_same_when_a_layer_is_recomputed():
     out = torch.utils.checkpoint.checkpoint(dropout, x, use_reentrant=False)
     (grad,) = torch.autograd.grad(out.sum(), x)
     torch.testing.assert_close(out, x * grad)
-
-
-def test_token_dropout_depends_on_the_place_of_a_token_alone():
-    dropout = SeededDropout(0.3)
-    x = torch.randn(64, 3, 50, requires_grad=True)
-    out = token_dropout(dropout, x, DropoutAt(5))
-    (gradient,) = torch.autograd.grad(out, x, torch.ones_like(x))
-    assert torch.equal(out, x * gradient)
-    assert gradient.eq(0).double().mean() == pytest.approx(0.3, abs=0.02)
-    assert gradient.max() == pytest.approx(1 / 0.7, rel=1e-4)
-    assert torch.equal(token_dropout(dropout, x[20:], DropoutAt(5, 20)), out[20:])
-    for other in (DropoutAt(6), DropoutAt(5, 1), DropoutAt(5, lane=1)):
-        assert not torch.equal(token_dropout(dropout, x, other), out)
-    assert token_dropout(dropout.eval(), x, DropoutAt(5)) is x

@@ -2,19 +2,17 @@
 
 Each has two functions: ``why_not(call) -> str | None`` gives the reason why it cannot run a call, and ``run(call) ->
 Tensor`` runs it. One of compiled kernels also has ``self_check(call) -> str | None``: what goes wrong in a small
-problem of the call's kind. ``flex``, PyTorch's kernel, runs by name, and is picked on GPUs on which the Triton kernels
-cannot run or fail their self-check.
+problem of the call's kind.
 """
 
 from typing import Any
 
-from fairseq_poolingformer.attention.backends import flex, reference, sdpa
+from fairseq_poolingformer.attention.backends import reference, sdpa
 from fairseq_poolingformer.attention.backends.block import backend as block_backend
 from fairseq_poolingformer.attention.backends.triton import backend as triton_backend
 
 BACKENDS: dict[str, Any] = {
     "triton": triton_backend,
-    "flex": flex,
     "block": block_backend,
     "reference": reference,
     "sdpa": sdpa,

@@ -113,7 +113,7 @@ class Plan:
             key_offset=call.key_offset,
             key_stride=call.key_stride,
             scale=call.scale,
-            dropout=KeepMask.of(call),
+            dropout=KeepMask.draw(call.dropout_p),
             return_lse=call.return_lse,
         )
 
@@ -169,6 +169,12 @@ def dense(x: Tensor) -> Tensor:
     # not contiguous(), which leaves the strides of dimensions of size 1 as they are
     is_dense = x.stride(-1) == 1 and x.stride(-2) >= x.size(-1)
     return x if is_dense else x.clone(memory_format=torch.contiguous_format)
+
+
+def zero_padding(x: Tensor, padding: Tensor | None) -> Tensor:
+    """Keys or values (B, H, S, D) with zeros at padding (B, S): weights are zero there, but 0·NaN is NaN."""
+    # not masked_fill(), which gives up the layout
+    return x if padding is None else x.clone().masked_fill_(padding[:, None, :, None], 0.0)
 
 
 def empty_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_poolingformer.attention.backends.plan import zero_padding
 from fairseq_poolingformer.attention.call import Call, Pairs
-from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.patterns import visible_pairs
 
 
@@ -42,22 +42,18 @@ def with_global(call: Call) -> Tensor:
 
 def run(call: Call) -> Any:
     """``softmax(scale·QKᵀ + terms) V`` over the keys that each query sees; zero where it sees none."""
-    query, key = call.query, call.key
+    query = call.query
+    key, value = (zero_padding(x, call.key_padding_mask) for x in (call.key, call.value))
+    queries, keys = (torch.arange(x.size(2), device=x.device) for x in (query, key))
+    with_one = False if call.global_mask is None else with_global(call)
+    pairs = Pairs.of(call, queries, keys, query, key, with_one)
     if query.dtype == torch.float16:  # it ends at 65,504, scores do not
         query, key = query.float(), key.float()
     scores = call.scale * query @ key.transpose(-1, -2)
-    queries, keys = (torch.arange(x.size(2), device=x.device) for x in (query, key))
-    with_one = False if call.global_mask is None else with_global(call)
-    pairs = Pairs.of(call, queries, keys, call.query, call.key, with_one)
     for term in call.score_terms:
         scores = scores + term.scores(pairs)
     scores = scores.masked_fill(~visibility(call), -torch.inf)
-    weights = softmax_or_zeros(scores).to(call.value.dtype)
-    if call.dropout_at is None:
-        weights = F.dropout(weights, call.dropout_p)
-    elif call.dropout_p:
-        weights = weights * call.dropout_at.kept(weights, KeepMask.of(call), call)
-    out = weights @ call.value
+    out = F.dropout(softmax_or_zeros(scores).to(value.dtype), call.dropout_p) @ value
     return (out, log_denominator(scores)) if call.return_lse else out
 
 

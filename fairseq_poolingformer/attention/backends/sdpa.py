@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends.plan import dense
+from fairseq_poolingformer.attention.backends.plan import dense, zero_padding
 from fairseq_poolingformer.attention.call import Call
 from fairseq_poolingformer.attention.patterns import band_of
 
@@ -20,8 +20,6 @@ def why_not(call: Call) -> str | None:
         return "it takes no score terms"
     if call.return_lse:
         return "its logarithms have no gradient"
-    if call.dropout_at is not None:
-        return "its dropout does not know where the call stands"
     if call.dropout_p and call.query.device.type == "cpu":
         return "its dropout on a CPU keeps all weights in memory"
     band, start = band_of(call.window, call.pooling), call.query_offset
@@ -40,6 +38,7 @@ def run(call: Call) -> Tensor:
         blind = call.key_padding_mask.all(1)[:, None]
         mask = ~(call.key_padding_mask & ~blind)[:, None, None]  # a row without keys would give NaN
     # its kernels for 16 bits on a CPU take no vectors that overlap in their backward pass
-    query, key, value = dense(call.query), dense(call.key), dense(call.value)
+    query = dense(call.query)
+    key, value = (zero_padding(dense(x), call.key_padding_mask) for x in (call.key, call.value))
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=call.dropout_p, scale=call.scale)
     return out if blind is None else out.masked_fill(blind[:, :, None, None], 0.0)

@@ -18,7 +18,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention.backends import reference
 from fairseq_poolingformer.attention.backends.plan import tensors_of
 from fairseq_poolingformer.attention.call import Call, ScoreTerm, term_tensors
-from fairseq_poolingformer.attention.dropout import DropoutAt, KeepMask
+from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import UNLIMITED, Window
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
@@ -90,8 +90,7 @@ def describe(call: Call) -> str:
         f"{call.pooling}": call.pooling is not None,
         "global tokens": _num_globals(call),
         "padding": call.key_padding_mask is not None,
-        "dropout": call.dropout_p and call.dropout_at is None,
-        "dropout by pairs": call.dropout_p and call.dropout_at is not None,
+        "dropout": call.dropout_p,
         "logarithms": call.return_lse,
         **{type(term).__name__: True for term in call.score_terms},
     }
@@ -104,7 +103,7 @@ def kind_of(call: Call) -> tuple[Hashable, ...]:
     return (
         *(query.device, query.dtype, query.size(1) > 1, query.size(3), query.size(2) <= FEW, keys <= FEW),
         *(_small_window(call), call.pooling, _num_globals(call), call.key_padding_mask is None, call.dropout_p > 0.0),
-        *(call.dropout_at is None, call.return_lse),
+        call.return_lse,
         *(_kind_of_term(term) for term in call.score_terms),
     )
 
@@ -166,7 +165,6 @@ def small_call(call: Call) -> Call:
         score_terms=tuple(terms),
         query_offset=0 if call.pooling is not None else middle - (queries - 1) // 2,
         dropout_p=DROPOUT if call.dropout_p else 0.0,
-        dropout_at=None if call.dropout_at is None else DropoutAt(0),
         return_lse=call.return_lse,
     )
 

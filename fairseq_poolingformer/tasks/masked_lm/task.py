@@ -15,7 +15,6 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
-from fairseq.models import BaseFairseqModel
 from fairseq.tasks import register_task
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -239,23 +238,6 @@ class LongMaskedLMTask(OneDictionaryTask):
                 "--pretrained-positions, or --pooled-layers some layers"
             )
         return model
-
-    def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion, ranks: Any) -> None:
-        """As :meth:`CheckedTask.divide`; a process counts the targets among its part's tokens."""
-        if self.is_fitting(criterion):
-            criterion.counts_share = True
-            criterion.register_forward_pre_hook(lambda _, given: (given[0], self._own_part(given[1], ranks)))
-        super().divide(model, criterion, ranks)
-
-    def _own_part(self, sample: dict[str, Any], ranks: Any) -> dict[str, Any]:
-        """The batch with the targets of this rank's part; the first rank counts examples and tokens."""
-        from fairseq_poolingformer.models.context_parallel import ContextParallel  # few trainings need it
-
-        target = ContextParallel(ranks).own(sample["target"], self.dictionary.pad())
-        positions = target.flatten().ne(self.dictionary.pad()).nonzero().squeeze(1)
-        counts = {name: 0 for name in ("ntokens", "nsentences", "num_characters") if ranks.rank}
-        net_input = sample["net_input"] | {"own_part": True}
-        return sample | counts | {"net_input": net_input, "target": target, "masked_positions": positions}
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         is_training = split == self.cfg.train_subset

@@ -33,13 +33,6 @@ class CheckedConfig(FairseqDataclass):
             "next one ends the training (default: 0)"
         },
     )
-    context_parallel_size: int = field(
-        default=1,
-        metadata={
-            "help": "N neighbouring processes compute each batch together, in training and generation, each a part of "
-            "its documents; the number of processes is a multiple of N (default: 1)"
-        },
-    )
 
 
 class CheckedTask(FairseqTask):
@@ -52,7 +45,6 @@ class CheckedTask(FairseqTask):
     layout: ClassVar[Layout]  # the files of its data folders
     criterion: ClassVar[str]  # fairseq's --criterion with the task's loss
     other_criterions: ClassVar[tuple[str, ...]] = ()  # that fit its batches, too
-    ranks: Any = None  # the processes that share this one's batches; None where it has its own
 
     @property
     def data_folder(self) -> Path:
@@ -79,25 +71,6 @@ class CheckedTask(FairseqTask):
         """Whether a criterion is one of those that fit the task's batches, or made of one."""
         names = (self.criterion, *self.other_criterions)
         return any(isinstance(criterion, CRITERION_REGISTRY[name]) for name in names)
-
-    def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion | None, ranks: Any) -> None:
-        """Let some processes share all batches from now on: each computes a part of their documents."""
-        from fairseq_poolingformer.models.context_parallel import (  # few trainings need it
-            ContextParallel,
-            count_once,
-            divide,
-        )
-
-        divide(model, ContextParallel(ranks))
-        if criterion is not None:
-            count_once(criterion, ranks)
-        self.ranks = ranks
-
-    def get_batch_iterator(self, *args: Any, num_shards: int = 1, shard_id: int = 0, **kwargs: Any) -> Any:
-        """fairseq's iterator of batches, of which processes that share them get the same."""
-        size = 1 if self.ranks is None else self.ranks.size
-        num_shards, shard_id = max(1, num_shards // size), shard_id // size
-        return super().get_batch_iterator(*args, num_shards=num_shards, shard_id=shard_id, **kwargs)
 
     def filter_indices_by_size(
         self,

@@ -2,7 +2,6 @@
 
 # ruff: noqa: UP045 - fairseq reads the fields' types at run time and knows Optional only
 
-import contextlib
 import json
 import logging
 from argparse import Namespace
@@ -22,12 +21,9 @@ from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.scoring import BaseScorer, register_scorer
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from torch import Tensor, nn
+from torch import Tensor
 
-from fairseq_poolingformer.attention.sharding import Ranks
-from fairseq_poolingformer.attention.sharding.exchange import stacked
 from fairseq_poolingformer.models.hub import DictionaryBPE
-from fairseq_poolingformer.patching import set_within
 from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig, CheckedTask
 from fairseq_poolingformer.tasks.summarization import PAIRS, QUERY, pair_array
 from fairseq_poolingformer.tasks.summarization.rouge import (
@@ -113,48 +109,6 @@ class QueriedDataset(LengthBucketDataset):
             places = torch.arange(batch["net_input"]["src_tokens"].size(1))
             batch["net_input"]["global_mask"] = places < torch.tensor(counts)[:, None]
         return batch
-
-
-def share_targets(criterion: nn.Module, ranks: Ranks, pad: int) -> None:
-    """Let a criterion count a share of each batch: losses, sample sizes and logged numbers add up over the ranks."""
-    if getattr(criterion, "ignore_prefix_size", 0):
-        raise ValueError("--ignore-prefix-size does not go with --context-parallel-size: leave one of them out")
-    criterion.counts_share = True
-    criterion.register_forward_pre_hook(lambda _, given: (given[0], _share(given[1], ranks, pad)))
-    if ranks.rank:
-        criterion.register_forward_hook(_without_sentences)
-
-
-def _without_sentences(criterion: Any, given: Any, counted: tuple[Any, Any, dict[str, Any]]) -> tuple[Any, ...]:
-    """The same loss, with no sentences: the first rank counts them."""
-    loss, sample_size, logged = counted
-    sample_size = 0 if criterion.sentence_avg else sample_size
-    return loss, sample_size, {**logged, "nsentences": 0, "sample_size": sample_size}
-
-
-def _share(sample: dict[str, Any], ranks: Ranks, pad: int) -> dict[str, Any]:
-    """The batch with some columns of the target: as many on each rank, of which those beyond the last do not count."""
-    target = sample["target"]
-    count = -(-target.size(1) // ranks.size)
-    columns = torch.arange(count, device=target.device) + ranks.rank * count
-    beyond = columns >= target.size(1)
-    columns = columns.where(~beyond, 0)
-    target = target[:, columns].masked_fill(beyond, pad)
-    return {
-        **sample,
-        "target": target,
-        "ntokens": int(target.ne(pad).sum()),
-        "net_input": {**sample["net_input"], "target_columns": columns},
-    }
-
-
-def of_the_first(ranks: Ranks, generator: Any) -> contextlib.AbstractContextManager:
-    """All ranks go on with the choices of the first one's search: another processor may round otherwise."""
-    search = getattr(generator, "search", None)
-    if search is None:
-        return contextlib.nullcontext()
-    step = search.step
-    return set_within(search, "step", lambda *given, **named: [x[0] for x in stacked(ranks, *step(*given, **named))])
 
 
 @register_scorer("rouge", dataclass=FairseqDataclass)
@@ -361,27 +315,14 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         if prefix_tokens is None:
             source = sample["net_input"]["src_tokens"]
             prefix_tokens = source.new_full((source.size(0), 1), self.tgt_dict.bos())
-        if self.ranks is None:
-            return super().inference_step(generator, models, sample, prefix_tokens, constraints)
-        with of_the_first(self.ranks, generator):
-            return super().inference_step(generator, models, sample, prefix_tokens, constraints)
-
-    def divide(self, model, criterion, ranks: Any) -> None:
-        """Let some processes share all batches: each has a part of the documents, and counts a share of the targets.
-
-        Other packages' criterions may count the targets otherwise: of them the first process counts all.
-        """
-        if self.is_fitting(criterion):
-            share_targets(criterion, ranks, self.tgt_dict.pad())
-        super().divide(model, criterion, ranks)
+        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     def valid_step(self, sample, model, criterion):
         """Compute the loss of as much of each summary as the decoder takes and, with ``--eval-rouge``, ROUGE."""
         loss, sample_size, logging_output = super().valid_step(self._fitting(sample), model, criterion)
         if self.cfg.eval_rouge:
             hypotheses, references = self._summarize(sample, model)
-            count = 0 if self.ranks is not None and self.ranks.rank else len(hypotheses)  # all ranks write the same
-            logging_output["_rouge_count"] = count
+            logging_output["_rouge_count"] = count = len(hypotheses)
             for name, score in mean_f1(hypotheses, references).items():
                 logging_output[f"_{name}_sum"] = score * count
         return loss, sample_size, logging_output

@@ -11,7 +11,6 @@ import torch
 from fairseq_poolingformer.attention import (
     BACKENDS,
     DisentangledPosition,
-    DropoutAt,
     Pooling,
     RelativePositionBias,
     TwoLevelAttention,
@@ -59,7 +58,6 @@ KINDS = {
     "positions": {"score_terms": [positions()]},
     "positions of global tokens": {"score_terms": [positions(**COARSE, global_bucket=9)], "global_mask": first(1)},
     "logarithms": {"return_lse": True, "global_mask": first(2)},
-    "dropout by pairs": {"dropout_p": 0.1, "dropout_at": DropoutAt(3), "return_lse": True},
 }
 
 

@@ -12,7 +12,6 @@ from fairseq_poolingformer.attention import Pooling, RelativePositionBias, TwoLe
 from fairseq_poolingformer.attention.rotary import Rotary, pool_positions
 from fairseq_poolingformer.attention.score_terms.relative_bias import distance_bias
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
-from fairseq_poolingformer.attention.sharding import Shard
 from tests.attention.calls import FAST, assert_equals_reference, right_padding, tensors
 from tests.attention.naive import attend, pool, pool_centres, rotate, sees, sees_pool
 from tests.dropped import assert_dropped, identity
@@ -309,7 +308,5 @@ def test_other_refusals():
     x, unseen = torch.zeros(1, 9, C).double(), UnseenTokens(Window(1), Pooling(3, 3), torch.ones(1, 9).bool())
     with pytest.raises(ValueError, match="a UnseenTokens has no scores for pools"):
         build()(x, score_terms=(unseen,))
-    with pytest.raises(ValueError, match="'softmax' does not compute documents in parts"):
-        build()(x, shard=Shard.of(1, 9))
     with pytest.raises(ValueError, match="counts 3 pools"):
         assert_equals_reference(tensors(1, 2, 9, 9, 4), "block", window=Window(3), score_terms=(unseen,))

@@ -20,10 +20,7 @@ import fairseq_poolingformer.tasks.summarization.task  # noqa: F401  (registers)
 from fairseq_poolingformer.tasks.summarization.task import (
     LongSummarizationConfig,
     LongSummarizationTask,
-    of_the_first,
-    share_targets,
 )
-from tests.attention.sharding.ranks import in_threads
 from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
 
 BOS, PAD, EOS = 0, 1, 2
@@ -279,27 +276,6 @@ class Namespace5:
     """Generation options, as fairseq reads them from a namespace."""
 
     beam, max_len_a, max_len_b, lenpen, nbest = 5, 0, 15, 2.0, 5
-
-
-def test_a_prefix_that_does_not_count_is_refused():
-    with pytest.raises(ValueError, match="--ignore-prefix-size does not go with --context-parallel-size"):
-        share_targets(SimpleNamespace(ignore_prefix_size=1), None, PAD)
-
-
-def test_all_ranks_follow_the_search_of_the_first():
-    def rank(ranks):
-        search = SimpleNamespace(step=lambda number: [torch.full((2, 3), 10.0 * ranks.rank + number), torch.arange(3)])
-        generator, before = SimpleNamespace(search=search), search.step
-        with of_the_first(ranks, generator):
-            found = search.step(4)
-        assert search.step is before
-        return found
-
-    for scores, numbers in in_threads(3, rank):
-        assert scores.unique().tolist() == [4.0]
-        assert numbers.tolist() == [0, 1, 2]
-    with of_the_first(None, object()):  # a scorer has no search
-        pass
 
 
 def build_scorer(*argv: str):

@@ -34,6 +34,7 @@ from fairseq_poolingformer.attention.backends.plan import (
     dense,
     softmax_dtype,
     tensors_of,
+    zero_padding,
     zeros_like,
 )
 from fairseq_poolingformer.attention.call import Call, Pairs
@@ -55,6 +56,7 @@ def run(call: Call) -> Any:
 class _BlockAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor):
+        key, value = zero_padding(key, plan.padding), zero_padding(value, plan.padding)
         batch, heads, queries, _ = query.shape
         out = zeros_like(query)
         lse = query.new_full((batch, heads, queries), torch.inf, dtype=softmax_dtype(query))
@@ -126,7 +128,7 @@ def _forward(plan: Plan, group: QueryGroup) -> None:
             fade = top.sub_(higher).exp2_()
             total.mul_(fade).add_(weights.sum(-1, keepdim=True))
             if plan.dropout.probability:
-                weights.mul_(_kept(plan, block, keys, number, weights))
+                weights.mul_(plan.dropout.like(weights, (*block.number, number)))
             product = torch.bmm(weights.to(dtype), keys.take(block.lane.value, dtype)).to(wide)
             mixed = torch.addcmul(product, mixed, fade)
             top = higher
@@ -153,7 +155,7 @@ def _backward(plan: Plan, group: QueryGroup, gradients: TermGradients) -> None:
             grad_scores = torch.bmm(grad_out, keys.take(lane.value, dtype).transpose(1, 2)).to(wide)
             kept = weights
             if plan.dropout.probability:
-                mask = _kept(plan, block, keys, number, weights)
+                mask = plan.dropout.like(weights, (*block.number, number))
                 kept = weights * mask
                 grad_scores.mul_(mask)
             keys.add(lane.grad_value, kept.to(dtype).transpose(1, 2), grad_out)
@@ -169,14 +171,6 @@ def _backward(plan: Plan, group: QueryGroup, gradients: TermGradients) -> None:
         block.add(group.grad_query, grad_query)
     for term in terms:
         term.finish()
-
-
-def _kept(plan: Plan, block: QueryBlock, keys: KeyBlock, number: int, weights: Tensor) -> Tensor:
-    """1 for the weights (B·H, t, s) of a query block and its key block ``number`` that dropout keeps, else 0."""
-    dropout = plan.dropout
-    if dropout.at is None:
-        return dropout.like(weights, (*block.number, number))
-    return dropout.at.of_blocks(weights, dropout.dropped, block, keys)
 
 
 def _terms_of(plan: Plan, group: QueryGroup, gradients: TermGradients | None = None) -> list[TermOfGroup]:

@@ -6,17 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, ResidueClass
-from fairseq_poolingformer.attention.dropout import DropoutAt, KeepMask
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Band
 from fairseq_poolingformer.attention.remembered import remembered
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
-BY_PAIR = 2  # DROPOUT where a pair decides, 1 where its place in a query group does
 HIDDEN = 2**31 - 1  # the token of a key that is not seen; beyond every real token
 SMALL_BLOCK = 16  # the least that tensor cores multiply
 PROGRAMS = 512  # fewer programs do not fill a large GPU: then several of them split the steps of one
@@ -89,7 +86,6 @@ class KernelGroup(NamedTuple):
 
     residues: ResidueClass  # which of the call's heads, queries and keys these are, and the band between them
     draw: int  # tells the group's dropout from that of other groups
-    lane: int  # the same where pairs decide
     query: Tensor  # (B, H, U, D); all of the call's queries where some of them are global queries
     query_token: Tensor | None  # (B, U) which queries the group has; None for all
     key: Tensor  # (B, H, S, D), with the same strides
@@ -112,24 +108,21 @@ def local_groups(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: 
         queries = query[:, residues.heads, residues.queries]
         keys = (slice(None), residues.heads, residues.keys)
         hidden = None if tokens.key_hidden is None else tokens.key_hidden[:, residues.keys]
-        yield KernelGroup(residues, 2 * number, 0, queries, None, key[keys], value[keys], hidden, queries.size(2))
+        yield KernelGroup(residues, 2 * number, queries, None, key[keys], value[keys], hidden, queries.size(2))
 
 
 def global_group(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> KernelGroup:
     """The global queries."""
     token, draw = tokens.global_queries, 2 * len(plan.classes)
     everything = ResidueClass(slice(0, plan.num_heads), slice(None), slice(None), None)
-    return KernelGroup(
-        everything, draw, DropoutAt.FROM_GLOBAL, query, token, key, value, tokens.key_hidden, token.size(1)
-    )
+    return KernelGroup(everything, draw, query, token, key, value, tokens.key_hidden, token.size(1))
 
 
 def global_keys_of(group: KernelGroup, key: Tensor, value: Tensor) -> KernelGroup:
     """The group with the call's ``key`` and ``value``, from which a kernel takes the global ones."""
     residues = replace(group.residues, keys=slice(None), band=None)
     key, value = key[:, residues.heads], value[:, residues.heads]
-    group = group._replace(draw=group.draw + 1, lane=DropoutAt.TO_GLOBAL)
-    return group._replace(residues=residues, key=key, value=value, key_hidden=None)
+    return group._replace(draw=group.draw + 1, residues=residues, key=key, value=value, key_hidden=None)
 
 
 def tile_shape_of(
@@ -219,10 +212,10 @@ def extra_line(group: KernelGroup, tokens: Tokens, key: Tensor, value: Tensor) -
 
 
 def score_line(
-    plan: Plan, group: KernelGroup, splits: int, table: Tensor | None, positions: tuple[Any, Any], extra_lane: int
+    plan: Plan, group: KernelGroup, splits: int, table: Tensor | None, positions: tuple[Any, Any]
 ) -> tuple[Any, ...]:
-    """heads … key_draw: everything besides queries and keys that scores and weights depend on."""
-    residues = group.residues
+    """heads … draw: everything besides queries and keys that scores and weights depend on."""
+    residues, dropout = group.residues, plan.dropout
     return (
         group.key.size(1),
         splits,
@@ -236,7 +229,10 @@ def score_line(
         0 if table is None else table.size(1) // 2,
         *unseen_line(plan.unseen),
         *positions,
-        *draw_line(plan.dropout, group, extra_lane),
+        dropout.seed,
+        dropout.dropped,
+        1.0 / dropout.keep,
+        group.draw,
     )
 
 
@@ -248,25 +244,9 @@ def unseen_line(unseen: UnseenTokens | None) -> tuple[Any, ...]:
     return unseen.before, most, min(unseen.window.left, most), min(unseen.window.right, most)
 
 
-def draw_line(dropout: KeepMask, group: KernelGroup, extra_lane: int) -> tuple[Any, ...]:
-    """seed, dropped, rescale, draw, key_draw."""
-    numbers = dropout.dropped, 1.0 / dropout.keep
-    if dropout.at is None:
-        return dropout.seed, *numbers, group.draw, 0
-    residues, batch, device = group.residues, group.key.size(0), group.key.device
-    first = residues.heads.start or 0
-    heads = range(first, first + group.key.size(1))
-    seeds = torch.stack([dropout.at.bits_of_heads(batch, heads, lane, device) for lane in (group.lane, extra_lane)])
-    firsts = (
-        at + (of.start or 0) for at, of in ((dropout.at.query, residues.queries), (dropout.at.key, residues.keys))
-    )
-    return seeds, *numbers, *firsts
-
-
 def variant(plan: Plan, group: KernelGroup, shape: TileShape) -> tuple[Any, ...]:
     """HEAD_DIM … DROPOUT."""
-    banded, dropout = group.residues.band is not None, int(plan.dropout.probability > 0.0)
-    dropout = BY_PAIR if dropout and plan.dropout.at is not None else dropout
+    banded, dropout = group.residues.band is not None, plan.dropout.probability > 0.0
     return *head_sizes(group.query), shape.queries, shape.keys, banded, dropout
 
 

@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_poolingformer.attention.backends.plan import Plan, TermGradients, dense, empty_like, tensors_of
+from fairseq_poolingformer.attention.backends.plan import (
+    Plan,
+    TermGradients,
+    dense,
+    empty_like,
+    tensors_of,
+    zero_padding,
+)
 from fairseq_poolingformer.attention.backends.self_check import failure_on_gpu
 from fairseq_poolingformer.attention.backends.triton.arguments import (
     Tokens,
@@ -113,6 +120,7 @@ def run(call: Call) -> Any:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor):
+        key, value = zero_padding(key, plan.padding), zero_padding(value, plan.padding)
         ctx.plan, ctx.tokens = plan, Tokens.of(plan)
         table = binary_scores(distance_table(plan.num_heads, plan.terms))
         x = launches.Inputs(plan, ctx.tokens, query, key, value, table, PositionTables.of(plan.terms))

@@ -6,16 +6,13 @@ import triton.language as tl
 from fairseq_poolingformer.attention.backends.triton.forward import VARYING
 from fairseq_poolingformer.attention.backends.triton.positions import add_position_gradients, add_position_products
 from fairseq_poolingformer.attention.backends.triton.tiles import (
-    BY_PAIR,
     add_term_gradients,
-    bits_of_queries,
     draw_kept,
     keys_seen,
     load_lse,
     load_rows,
     load_tokens,
     mask_scores,
-    pairs_kept,
     place_of_split,
     queries_seeing,
     rows_of,
@@ -32,13 +29,12 @@ def _query_gradient(
     key, value, stride_kn, key_hidden, stride_sn, key_token, first, stop, num_keys, key_stride,
     scale, table, farthest, before, num_tokens, near_left, near_right, grad_table, positions, head,
     first_key_position, spacing,
-    seed, dropped, rescale, draw, batch_head, numbers, key_draw,
+    seed, dropped, rescale, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, DIAGONAL: tl.constexpr,
     COARSE: tl.constexpr,
 ):  # fmt: skip
     """Add the share of a lane's keys ``first`` … ``stop`` to the gradient of a block of queries."""
-    bits = bits_of_queries(seed, batch_head, numbers, DROPOUT)
     for start in range(first, stop, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         rows, count = rows_of(key_token, keys, num_keys)
@@ -58,10 +54,7 @@ def _query_gradient(
         weights = tl.exp2(scores - lse[:, None])
         grad_weights = tl.dot(grad_out, tl.trans(v), input_precision="ieee")
         if DROPOUT:
-            if DROPOUT == BY_PAIR:
-                kept = pairs_kept(bits, key_draw + spacing * keys if key_token is None else keys, dropped)
-            else:
-                kept = draw_kept(seed, dropped, draw, batch_head, queries, start, BLOCK_N)
+            kept = draw_kept(seed, dropped, draw, batch_head, queries, start, BLOCK_N)
             grad_weights = tl.where(kept, grad_weights * rescale, 0.0)
         grad_scores = weights * (grad_weights - delta[:, None])
         if grad_table is not None:
@@ -85,7 +78,7 @@ def backward_queries(
     grad_out, grad_lse, delta, grad_query, grad_table,
     heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
     scale, table, farthest, before, num_tokens, near_left, near_right, positions, extra_positions,
-    seed, dropped, rescale, draw, key_draw,
+    seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
     DIAGONAL: tl.constexpr,
@@ -123,7 +116,6 @@ def backward_queries(
         before += batch * (num_tokens + 1)
 
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    numbers = queries if GATHERED else draw + spacing * queries
     last_query = tl.minimum(first_query + BLOCK_M, num_queries) - 1
     first, stop = keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED)
     first, stop = split_of(first, stop, split, num_splits, BLOCK_N)
@@ -136,19 +128,17 @@ def backward_queries(
         first, stop, num_keys, key_stride,
         scale, table, farthest, before, num_tokens, near_left, near_right, grad_table, positions, head,
         first_key_position, spacing,
-        seed, dropped, rescale, draw, batch_head, numbers, key_draw,
+        seed, dropped, rescale, draw, batch_head,
         HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, DIAGONAL, GATHERED,
     )  # fmt: skip
     if extra_key is not None:
         stop = tl.where(split == 0, num_extra, 0)
-        if DROPOUT == BY_PAIR:
-            seed += tl.num_programs(0) // blocks
         acc = _query_gradient(
             acc, q, queries, query_position, queries, queries, do, row_lse, row_delta,
             extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
             0, stop, num_extra, 1,
             scale, table, farthest, None, 0, 0, 0, grad_table, extra_positions, head, 0, 1,
-            seed, dropped, rescale, draw + 1, batch_head, numbers, key_draw,
+            seed, dropped, rescale, draw + 1, batch_head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, False, True,
         )  # fmt: skip
     acc = acc * scale * LN2
@@ -165,7 +155,7 @@ def _key_gradient(
     query, stride_qm, grad_out, stride_om, lse, delta, stride_lm, query_token, first, stop, num_queries,
     lowest, highest, scale, table, farthest, before, num_tokens, near_left, near_right, pool_size,
     positions, head, first_query_position, spacing,
-    seed, dropped, rescale, draw, batch_head, key_numbers,
+    seed, dropped, rescale, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
@@ -192,12 +182,7 @@ def _key_gradient(
         grad_weights = tl.dot(v, tl.trans(do), input_precision="ieee")
         kept_weights = weights
         if DROPOUT:
-            if DROPOUT == BY_PAIR:
-                numbers = draw + spacing * queries if query_token is None else queries
-                bits = bits_of_queries(seed, batch_head, numbers, DROPOUT)
-                kept = tl.trans(pairs_kept(bits, key_numbers, dropped))
-            else:
-                kept = tl.trans(draw_kept(seed, dropped, draw, batch_head, queries, first_key, BLOCK_N))
+            kept = tl.trans(draw_kept(seed, dropped, draw, batch_head, queries, first_key, BLOCK_N))
             kept_weights = tl.where(kept, weights, 0.0)
             grad_weights = tl.where(kept, grad_weights * rescale, 0.0)
         grad_v = tl.dot(kept_weights.to(do.dtype), do, grad_v, input_precision="ieee")
@@ -220,7 +205,7 @@ def backward_keys(
     grad_key, grad_value, stride_dkb, stride_dkh, stride_dkn,
     heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
     scale, table, farthest, before, num_tokens, near_left, near_right, positions, extra_positions,
-    seed, dropped, rescale, draw, key_draw,
+    seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
@@ -240,7 +225,6 @@ def backward_keys(
         key_hidden += batch * stride_sb
     token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 0)
     key_position = first_key_position + spacing * key_stride * rows if key_token is None else rows
-    key_numbers = key_draw + spacing * keys if key_token is None else keys
     if table is not None:
         table += head * (2 * farthest + 1)
     if before is not None:
@@ -259,22 +243,20 @@ def backward_keys(
         query, stride_qm, grad_out, stride_om, lse + place, delta + place, stride_lm, None, first, stop, num_queries,
         lowest, highest, scale, table, farthest, before, num_tokens, near_left, near_right, key_stride,
         positions, head, first_query_position, spacing,
-        seed, dropped, rescale, draw, batch_head, key_numbers,
+        seed, dropped, rescale, draw, batch_head,
         HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, DROPOUT, key_token is not None,
     )  # fmt: skip
     if extra_token is not None:
         token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 1)
         place = batch_head.to(tl.int64) * num_extra
         stop = tl.where(split == 0, num_extra, 0)
-        if DROPOUT == BY_PAIR:
-            seed += tl.num_programs(0) // blocks
         grad_k, grad_v = _key_gradient(
             grad_k, grad_v, k, v, first_key, token, key_position,
             query, stride_qm, grad_out, stride_om, extra_lse + place, extra_delta + place, 1,
             extra_token + batch * num_extra, 0, stop, num_extra,
             lowest, highest, scale, table, farthest, None, 0, 0, 0, 1,
             extra_positions, head, first_query_position, spacing,
-            seed, dropped, rescale, extra_draw, batch_head, key_numbers,
+            seed, dropped, rescale, extra_draw, batch_head,
             HEAD_DIM, BLOCK_D, BLOCK_EXTRA, BLOCK_N, False, DROPOUT, True,
         )  # fmt: skip
     grad_k, grad_v = grad_k * scale * LN2, grad_v * rescale

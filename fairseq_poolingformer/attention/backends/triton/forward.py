@@ -14,10 +14,8 @@ contiguous. Global keys are the *extra* lane of the queries, and global queries 
 ``positions`` and ``extra_positions`` are the ``terms.Positions`` of the two lanes.
 ``before`` (B, num_tokens + 1) and ``near_left``, ``near_right`` are :func:`~.tiles.unseen_tokens`'.
 Optional pointers are None, and code that needs them is then not compiled. Scores and ``lse`` are to base 2, for
-``exp2``; ``rescale`` multiplies the weights that dropout keeps. Where pairs decide on dropout, ``seed`` points to the
-numbers of all rows and heads, those of the extra lane behind them, and ``draw`` and ``key_draw`` are the numbers of
-query and key 0. Arguments are passed by place, which takes the host half the time of names; each line of them comes
-from one function of ``arguments.py``.
+``exp2``; ``rescale`` multiplies the weights that dropout keeps. Arguments are passed by place, which takes the host
+half the time of names; each line of them comes from one function of ``arguments.py``.
 """
 
 import triton
@@ -25,14 +23,11 @@ import triton.language as tl
 
 from fairseq_poolingformer.attention.backends.triton.positions import add_position_products
 from fairseq_poolingformer.attention.backends.triton.tiles import (
-    BY_PAIR,
-    bits_of_queries,
     draw_kept,
     keys_seen,
     load_rows,
     load_tokens,
     mask_scores,
-    pairs_kept,
     place_of_split,
     rows_of,
     split_of,
@@ -44,7 +39,7 @@ LOWEST = tl.constexpr(-1.0e38)  # a row's maximum before there is any; finite, f
 # Triton compiles a kernel again where an integer becomes 1 or a multiple of 16; these change with every length
 VARYING = [
     *("num_queries", "num_keys", "num_extra", "num_splits", "lowest", "highest", "key_stride", "farthest", "spacing"),
-    *("seed", "dropped", "draw", "key_draw", "extra_draw", "first_query_position", "first_key_position"),
+    *("seed", "dropped", "draw", "extra_draw", "first_query_position", "first_key_position"),
     *("num_tokens", "near_left", "near_right"),
     *("stride_lb", "stride_lh", "stride_sb", "stride_wb", "stride_wh"),
 ]
@@ -55,12 +50,11 @@ def _attend(
     acc, top, total, q, queries, query_position, first_token, last_token,
     key, value, stride_kn, key_hidden, stride_sn, key_token, first, stop, num_keys, key_stride,
     scale, table, farthest, before, num_tokens, near_left, near_right, positions, head, first_key_position, spacing,
-    seed, dropped, draw, batch_head, numbers, key_draw,
+    seed, dropped, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
     """Add a lane's keys ``first`` … ``stop`` to the running softmax of a block of queries."""
-    bits = bits_of_queries(seed, batch_head, numbers, DROPOUT)
     for start in range(first, stop, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         rows, count = rows_of(key_token, keys, num_keys)
@@ -81,10 +75,7 @@ def _attend(
         fade = tl.exp2(top - higher)
         top = higher
         total = total * fade + tl.sum(weights, 1)
-        if DROPOUT == BY_PAIR:
-            key_numbers = key_draw + spacing * keys if key_token is None else keys
-            weights = tl.where(pairs_kept(bits, key_numbers, dropped), weights, 0.0)
-        elif DROPOUT:
+        if DROPOUT:
             weights = tl.where(draw_kept(seed, dropped, draw, batch_head, queries, start, BLOCK_N), weights, 0.0)
         v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
         acc = tl.dot(weights.to(v.dtype), v, acc * fade[:, None], input_precision="ieee")
@@ -99,7 +90,7 @@ def forward(
     out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
     heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
     scale, table, farthest, before, num_tokens, near_left, near_right, positions, extra_positions,
-    seed, dropped, rescale, draw, key_draw,
+    seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
 ):  # fmt: skip
@@ -123,7 +114,6 @@ def forward(
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     top = tl.full([BLOCK_M], LOWEST, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
-    numbers = queries if GATHERED else draw + spacing * queries
     last_query = tl.minimum(first_query + BLOCK_M, num_queries) - 1
     first, stop = keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED)
     first, stop = split_of(first, stop, split, num_splits, BLOCK_N)
@@ -135,19 +125,17 @@ def forward(
         key + place, value + place, stride_kn, key_hidden, stride_sn, None,
         first, stop, num_keys, key_stride,
         scale, table, farthest, before, num_tokens, near_left, near_right, positions, head, first_key_position, spacing,
-        seed, dropped, draw, batch_head, numbers, key_draw,
+        seed, dropped, draw, batch_head,
         HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, GATHERED,
     )  # fmt: skip
     if extra_key is not None:
         stop = tl.where(split == 0, num_extra, 0)
-        if DROPOUT == BY_PAIR:
-            seed += tl.num_programs(0) // blocks
         acc, top, total = _attend(
             acc, top, total, q, queries, query_position, queries, queries,
             extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
             0, stop, num_extra, 1,
             scale, table, farthest, None, 0, 0, 0, extra_positions, head, 0, 1,
-            seed, dropped, draw + 1, batch_head, numbers, key_draw,
+            seed, dropped, draw + 1, batch_head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, True,
         )  # fmt: skip
 

@@ -31,7 +31,6 @@ from fairseq_poolingformer.attention.backends.triton.arguments import (
     variant,
 )
 from fairseq_poolingformer.attention.backends.triton.terms import PositionTables, position_line
-from fairseq_poolingformer.attention.dropout import DropoutAt
 
 
 class Inputs(NamedTuple):
@@ -78,7 +77,7 @@ def forward(x: Inputs, group: KernelGroup, out: Tensor, lse: Tensor, window_lse:
         *strides(out),
         to_lse,
         *lse.stride(),
-        *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group), DropoutAt.TO_GLOBAL),
+        *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group)),
         *variant(x.plan, group, shape),
         block_for(extra[-1], shape.keys),
         partial,
@@ -123,7 +122,7 @@ def backward_queries(
         delta,
         to_grad,
         None if grad_table is None else grad_table[group.residues.heads],
-        *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group), DropoutAt.TO_GLOBAL),
+        *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group)),
         *variant(x.plan, group, shape),
         block_for(extra[-1], shape.keys),
         partial,
@@ -238,7 +237,7 @@ def _gradients_of_keys(
         to_key,
         to_value,
         *strides(grad_key),
-        *score_line(x.plan, group, splits, x.table, positions, DropoutAt.FROM_GLOBAL),
+        *score_line(x.plan, group, splits, x.table, positions),
         *variant(x.plan, group, shape),
         block_for(num_extra, shape.queries),
         partial,

@@ -7,12 +7,9 @@ either may be its rows.
 import triton
 import triton.language as tl
 
-from fairseq_poolingformer.attention import dropout
 from fairseq_poolingformer.attention.backends.triton import arguments
 
 HIDDEN = tl.constexpr(arguments.HIDDEN)
-BY_PAIR = tl.constexpr(arguments.BY_PAIR)
-FACTOR, OTHER_FACTOR = map(tl.constexpr, dropout.FACTORS)
 
 
 @triton.jit
@@ -207,26 +204,3 @@ def draw_kept(seed, dropped, draw, batch_head, queries, first_key, BLOCK_N: tl.c
     four = tl.join(tl.join(a, b), tl.join(c, d))
     eight = tl.join(four & 0xFFFF, four >> 16)
     return tl.reshape(eight, (queries.shape[0], BLOCK_N)) >= dropped
-
-
-@triton.jit
-def _mixed(x):
-    """``attention.dropout``'s mixing function of 32-bit integers."""
-    # they are signed here, and a shift copies the sign: the masks take these bits away
-    x = (x ^ ((x >> 16) & 0xFFFF)) * FACTOR
-    x = (x ^ ((x >> 15) & 0x1FFFF)) * OTHER_FACTOR
-    return x ^ ((x >> 16) & 0xFFFF)
-
-
-@triton.jit
-def bits_of_queries(seed, batch_head, numbers, DROPOUT: tl.constexpr):
-    """What decides about the queries with these numbers; of every query the same where pairs do not decide."""
-    return _mixed(tl.load(seed + batch_head) ^ numbers) if DROPOUT == BY_PAIR else numbers
-
-
-@triton.jit
-def pairs_kept(bits, key_numbers, dropped):
-    """Which weights dropout keeps where pairs decide: (queries, keys) bool, as ``DropoutAt.of_pairs`` has it."""
-    bits = (bits[:, None] ^ _mixed(key_numbers)[None, :]) * FACTOR
-    bits = (bits ^ ((bits >> 15) & 0x1FFFF)) * OTHER_FACTOR
-    return (bits >> 16) >= dropped - 32768  # the bits are signed: −2¹⁵ … 2¹⁵ − 1

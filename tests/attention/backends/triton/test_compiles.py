@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import DisentangledPosition, DropoutAt, Pooling, RelativePositionBias, Window
+from fairseq_poolingformer.attention import DisentangledPosition, Pooling, RelativePositionBias, Window
 from fairseq_poolingformer.attention.backends.triton import backend
 from fairseq_poolingformer.attention.call import Call
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
@@ -44,7 +44,7 @@ def attend(
     dropout_p=0.0,
     farthest=None,
     positions=None,
-    of_a_shard=False,
+    return_lse=False,
     beside_tokens=False,
 ):
     """A call, forward and backward, in fairseq's layout, with padding where it has globals; nothing is computed."""
@@ -72,11 +72,10 @@ def attend(
         score_terms=tuple(terms),
         query_offset=0,
         dropout_p=dropout_p,
-        dropout_at=DropoutAt(5) if of_a_shard else None,
-        return_lse=of_a_shard,
+        return_lse=return_lse,
         scale=head_dim**-0.5,
     )
-    outs = backend.run(call) if of_a_shard else (backend.run(call),)
+    outs = backend.run(call) if return_lse else (backend.run(call),)
     torch.autograd.backward(outs, [torch.zeros_like(out) for out in outs])
 
 
@@ -89,8 +88,8 @@ def attend(
         (80, 256, torch.bfloat16, {"num_globals": 1, "dropout_p": 0.1}),
         (80, 80, torch.bfloat16, {"pooling": Pooling(5, 4)}),
         (80, 64, torch.float32, {"num_globals": 1}),
-        (90, 64, torch.bfloat16, {"num_globals": 1, "dropout_p": 0.1, "of_a_shard": True}),
-        (80, 64, torch.bfloat16, {"pooling": Pooling(4, 4), "beside_tokens": True, "of_a_shard": True}),
+        (90, 64, torch.bfloat16, {"num_globals": 1, "dropout_p": 0.1, "return_lse": True}),
+        (80, 64, torch.bfloat16, {"pooling": Pooling(4, 4), "beside_tokens": True, "return_lse": True}),
         (90, 64, torch.bfloat16, {"pooling": Pooling(4, 4), "beside_tokens": True, "dropout_p": 0.1}),
         (90, 64, torch.bfloat16, {"num_globals": 40, "dropout_p": 0.1, "positions": 128}),
         (80, 128, torch.float16, {"num_globals": 1, "dropout_p": 0.1, "positions": 128}),
