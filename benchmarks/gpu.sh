@@ -68,7 +68,7 @@ for step in ${steps//,/ }; do
       record install "$python" -m pip install --disable-pip-version-check --no-index --find-links "$wheels" --no-deps \
         --no-build-isolation --upgrade --target "$out/packages" --requirement benchmarks/offline.txt
       ;;
-    doctor) record doctor "$python" -m fairseq_poolingformer.cli.main doctor --device "$device" --folder "$out" ;;
+    doctor) record doctor "$python" -m fairseq_poolingformer.cli.main doctor --device "$device" ;;
     tests)
       # those that run on a GPU where there is one; the interpreter's and the compiler's tests of the kernels need none
       record tests "$python" -m pytest -q "${workers[@]}" tests/attention/backends/triton tests/attention/score_terms \

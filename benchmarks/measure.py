@@ -12,7 +12,6 @@ import gc
 import importlib.metadata
 import logging
 import multiprocessing
-import os
 import platform
 import resource
 import signal
@@ -29,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention import keep_freed_memory
+from fairseq_poolingformer import attention
 
 GIB = 2**30
 DTYPES = ("float32", "bfloat16", "float16")
@@ -127,8 +126,10 @@ def _work(
     logging.basicConfig(level=logging.WARNING, format="  %(message)s", force=True)
     logging.getLogger("fairseq_poolingformer.attention").setLevel(logging.INFO)  # says which backend is timed
     torch.set_num_threads(threads)
-    if allocator == "kept" and not keep_freed_memory():
-        raise SystemExit("--allocator kept: the C library is not glibc, or the environment has its MALLOC_ variables")
+    if allocator == "kept" and not attention.keep_freed_memory():
+        raise SystemExit("--allocator kept: the C library is not glibc")
+    if allocator == "glibc":
+        attention.keep_freed_memory = lambda: False  # the plugin, which is not imported yet, calls it
     if memory_limit is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (int(memory_limit * GIB),) * 2)
     try:
@@ -200,17 +201,6 @@ def measure(cases: Sequence[Case], args: argparse.Namespace) -> list[Result]:
     With several repeats on a CPU the cases run in turn (A B A B), so that a busy machine slows all alike; their models
     are then in memory at the same time. With a single one, ``--alone`` and on a GPU, each has the memory to itself.
     """
-    before = os.environ.get("MALLOC_PERTURB_")
-    if args.allocator == "glibc":
-        os.environ["MALLOC_PERTURB_"] = "0"  # which is so anyway; a plugin that sees it leaves glibc as it is
-    try:
-        return _measure(cases, args)
-    finally:
-        if before is None:
-            os.environ.pop("MALLOC_PERTURB_", None)
-
-
-def _measure(cases: Sequence[Case], args: argparse.Namespace) -> list[Result]:
     if args.device == "cuda":
         torch.cuda.empty_cache()  # what the checks before have left
     arguments = (args.device, args.threads, args.allocator, args.memory_limit)
@@ -280,10 +270,15 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> a
     return args
 
 
+def processor() -> str:
+    """The processor's name."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
 def machine(args: argparse.Namespace) -> str:
     """The processor or GPU, threads and versions, in one line."""
-    from fairseq_poolingformer.cli.doctor import processor  # here, so that the measured processes do not import it
-
     name = torch.cuda.get_device_name() if args.device == "cuda" else processor()
     versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:

@@ -11,16 +11,21 @@ import logging
 import os
 import pickle
 import re
+import shutil
 import struct
+import tarfile
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
 from torch.serialization import safe_globals
+
+from fairseq_poolingformer.text.digests import digest_of
 
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02"  # first bytes of a zip archive, and of the pickles before torch 1.6
 OPTIMIZER = "last_optimizer_state"  # the entry that training alone needs: twice the bytes of the parameters
@@ -31,6 +36,7 @@ DAMAGE = (
     *(AssertionError, ArithmeticError, OSError, struct.error, zipfile.BadZipFile, zlib.error),
 )
 ANOTHER = "Copy it again, or take another checkpoint of the same run, such as checkpoint_best.pt"
+LONGEST = 1000  # characters of an error that are quoted
 
 logger = logging.getLogger(__name__)
 
@@ -278,3 +284,57 @@ def data_folder(checkpoint: Path, recorded: Any) -> Path:
         return checkpoint.parent
     logger.info("the dictionary is looked for in the data folder that %s records: %s", checkpoint, folder)
     return folder
+
+
+@contextlib.contextmanager
+def explained(path: str) -> Iterator[None]:
+    """Turn the errors of building something from a checkpoint into one sentence with its file.
+
+    The error itself is the cause of the new one.
+    """
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        yield
+    except (CheckpointError, OSError):  # these name a file
+        raise
+    except (*DAMAGE, HydraException, OmegaConfBaseException, argparse.ArgumentError) as error:
+        text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())[:LONGEST]
+        kind = "" if type(error) in (ValueError, ConfigurationError) else f"{type(error).__name__}: "
+        raise CheckpointError(f"{path} cannot be used: {kind}{text}") from error
+
+
+def model_folder(name: str | os.PathLike) -> str:
+    """Return the folder of a model: the one that is named, or one with the content of the archive that is named.
+
+    fairseq unpacks an archive wherever its entries say, over the user's own files if they say so, and removes the
+    archive. Here an archive is kept, and unpacked once into the cache of torch.hub; one with an entry that leaves its
+    folder, or that is neither a file nor a folder nor a link within it, is refused.
+    """
+    from fairseq import file_utils
+
+    try:
+        found = Path(file_utils.cached_path(os.fspath(name)))
+    except OSError as error:
+        raise FileNotFoundError(f"{name}: no such folder, and no such archive ({first_line(error)})") from error
+    if found.is_dir():
+        return str(found)
+    folder = Path(file_utils.PYTORCH_FAIRSEQ_CACHE) / f"{digest_of(found)}.unpacked"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=f"{folder.name[:8]}.", dir=folder.parent))
+        try:
+            with tarfile.open(found) as archive:
+                archive.extractall(unfinished, filter="data")
+            if not folder.is_dir():  # another process may have been quicker
+                unfinished.rename(folder)
+        except (*DAMAGE, tarfile.TarError) as error:
+            raise CheckpointError(
+                f"{found} cannot be unpacked ({first_line(error)}). Give a whole .tar.gz, or the folder of a model"
+            ) from error
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    while len(content := list(folder.iterdir())) == 1 and content[0].is_dir():  # where the files begin
+        folder = content[0]
+    return str(folder)

@@ -63,7 +63,7 @@ def make_check_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="poolingformer-preprocess check",
         description="Read every file of data folders whole and compare it with its digest. Training and prediction "
-        "check small files whenever they open them, but of a large file its size and a sample only.",
+        "check small files whenever they open them, but of a large file its size only.",
     )
     parser.add_argument("folders", nargs="+", metavar="FOLDER", type=Path, help="a data folder")
     return parser

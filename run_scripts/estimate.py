@@ -1,13 +1,8 @@
-"""Estimates time, memory and cost of an experiment on some GPUs, from its line in experiments.txt.
+"""Counts the operations of an experiment and estimates its memory, from its line in experiments.txt.
 
-    python run_scripts/estimate.py summarization/arxiv_16k [question_answering/nq_large …]
-        [--gpus v100 a100 h200] [--number 8] [--utilization 0.3] [--price 2.5] [--no-recompute]
-    python run_scripts/estimate.py summarization/arxiv_16k --longest 1 2 8    # the longest documents for 1, 2, 8 GPUs
-    python run_scripts/estimate.py summarization/arxiv_4k --windows 256 512   # one window in place of two levels
-    python run_scripts/estimate.py --layer 768 1024    # keys and multiply-adds of an attention layer for each token
-
-Time is the multiply-adds of the training over those of the GPUs, times an assumed utilization: nobody has measured the
-utilization of this project on a GPU. docs/scale.md says how to measure it.
+python run_scripts/estimate.py summarization/arxiv_16k [question_answering/nq_large …] [--no-recompute]
+python run_scripts/estimate.py summarization/arxiv_4k --windows 256 512   # one window in place of two levels
+python run_scripts/estimate.py --layer 768 1024    # keys and multiply-adds of an attention layer for each token
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ from pathlib import Path
 from fairseq_poolingformer.settings import layer_numbers
 
 SCRIPTS = Path(__file__).resolve().parent
-GIB = 2**30
+GIB, LARGE = 2**30, 80  # bytes; the GiB of a large GPU
 
 
 @dataclass(frozen=True)
@@ -35,25 +30,6 @@ class Size:
     encoder_layers: int
     decoder_layers: int
     vocabulary: int
-
-
-@dataclass(frozen=True)
-class GPU:
-    """A kind of GPU.
-
-    Attributes:
-        name: for people.
-        teraflops: dense 16-bit matrix products at its peak, 10¹² floating-point operations a second.
-        gib: memory.
-        utilization: the share of the peak that a training is assumed to reach.
-        price: dollars an hour, assumed.
-    """
-
-    name: str
-    teraflops: float
-    gib: float
-    utilization: float
-    price: float
 
 
 @dataclass(frozen=True)
@@ -92,11 +68,6 @@ SIZES = {
     "bart_base": Size(768, 3072, 6, 6, 50265),
     "roberta_large": Size(1024, 4096, 24, 0, 50265),
     "roberta_base": Size(768, 3072, 12, 0, 50265),
-}
-GPUS = {
-    "v100": GPU("V100-32G", 125, 32, 0.30, 2.5),
-    "a100": GPU("A100-80G", 312, 80, 0.35, 2.5),
-    "h200": GPU("H200", 989, 141, 0.25, 4.0),
 }
 LAYERS = {  # attention of one layer; heads dilated 1, 2, 3 cost what a window of as many keys does
     "window of 256, or heads dilated 1, 2, 3": Attention(256),
@@ -159,29 +130,26 @@ def parameters(size: Size, attention: Attention, positions: int) -> int:
     return total
 
 
-def memory(
-    training: Training, recompute: bool, half: bool = True, shards: int = 1, divided: int = 1
-) -> dict[str, float]:
-    """Estimate the memory of one device, in bytes."""
+def memory(training: Training, recompute: bool, half: bool = True) -> dict[str, float]:
+    """Estimate the memory of one GPU, in bytes."""
     size, count = training.size, parameters(training.size, training.attention, training.source)
     layers = size.encoder_layers
     kept = layers + KEPT if recompute else layers * KEPT
-    tokens = training.device_batch * training.source / divided
     return {
         "weights": count * (4 if half else 8),
-        "optimizer": count * (16 if half else 8) / shards,
-        "activations": tokens * size.width * kept * (2 if half else 4),
+        "optimizer": count * (16 if half else 8),
+        "activations": training.device_batch * training.source * size.width * kept * (2 if half else 4),
     }
 
 
-def longest(training: Training, gib: float, divided: int, recompute: bool) -> int:
-    """Estimate the longest document whose training fits into the devices that it is divided among."""
+def longest(training: Training, gib: float, recompute: bool) -> int:
+    """Estimate the longest document whose training fits into one GPU."""
 
-    def fits(blocks: int) -> bool:
-        one = replace(training, source=1024 * blocks, device_batch=1)
-        return sum(memory(one, recompute, divided=divided).values()) <= gib * GIB
+    def is_too_long(blocks: int) -> bool:
+        longer = replace(training, source=1024 * blocks, device_batch=1)
+        return sum(memory(longer, recompute).values()) > gib * GIB
 
-    return 1024 * (bisect.bisect(range(1, 2**20), False, key=lambda blocks: not fits(blocks)))
+    return 1024 * bisect.bisect(range(1, 2**20), False, key=is_too_long)
 
 
 def load(experiment: str) -> Training:
@@ -211,33 +179,14 @@ def load(experiment: str) -> Training:
     return Training(known[0], attention, source, target, documents, batch, int(row["device_batch"]), updates)
 
 
-def table(experiments: Sequence[str], gpus: Sequence[GPU], number: int, recompute: bool) -> str:
+def table(experiments: Sequence[str], recompute: bool) -> str:
     """Write the estimates of experiments as a table in Markdown."""
-    heads = ["experiment", "GPUs", "PFLOP an update", "updates", "utilization", "s an update", "days", "GPU-hours"]
-    rows = [[*heads, "dollars", "GiB a GPU"]]
+    rows = [["experiment", "PFLOP an update", "updates", "GiB a GPU", f"tokens of a document that fills {LARGE} GiB"]]
     for experiment in experiments:
         training = load(experiment)
-        work = operations(training, recompute)
-        for gpu in gpus:
-            seconds = work / (number * gpu.teraflops * 1e12 * gpu.utilization)
-            hours = seconds * training.updates / 3600
-            gib = sum(memory(training, recompute).values()) / GIB
-            fits = "" if gib < gpu.gib else f" (of {gpu.gib:g}: too much)"
-            cells = [experiment, f"{number} × {gpu.name}", f"{work / 1e15:.1f}", f"{training.updates}"]
-            cells += [f"{gpu.utilization:.0%}", f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"]
-            cells += [f"{hours / 24:.1f}", f"{hours * number:.0f}", f"{hours * number * gpu.price:.0f}"]
-            rows.append([*cells, f"{gib:.0f}{fits}"])
-    return markdown(rows)
-
-
-def table_of_lengths(experiments: Sequence[str], gpus: Sequence[GPU], divided: Sequence[int], recompute: bool) -> str:
-    """Write the longest documents, by the number of GPUs that one is divided among, as a table in Markdown."""
-    rows = [["longest document, tokens", "GPU", *map(str, divided)]]
-    for experiment in experiments:
-        training = load(experiment)
-        for gpu in gpus:
-            lengths = [f"{longest(training, gpu.gib, count, recompute):,}" for count in divided]
-            rows.append([experiment, gpu.name, *lengths])
+        gib = sum(memory(training, recompute).values()) / GIB
+        work, tokens = operations(training, recompute) / 1e15, longest(training, LARGE, recompute)
+        rows.append([experiment, f"{work:.1f}", f"{training.updates}", f"{gib:.0f}", f"{tokens:,}"])
     return markdown(rows)
 
 
@@ -281,16 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("experiments", nargs="*", metavar="FOLDER/NAME", help="lines of experiments.txt")
-    parser.add_argument("--gpus", nargs="+", choices=GPUS, default=list(GPUS))
-    parser.add_argument("--number", type=int, default=8, help="of GPUs (default: 8)")
-    parser.add_argument("--utilization", type=float, help="share of the peak; default: an assumption for each kind")
-    parser.add_argument(
-        "--price", type=float, help="dollars for an hour of a GPU; default: an assumption for each kind"
-    )
     parser.add_argument("--no-recompute", action="store_true", help="keep activations instead of recomputing them")
-    parser.add_argument(
-        "--longest", nargs="+", type=int, metavar="N", help="the longest document that N GPUs hold together"
-    )
     parser.add_argument(
         "--windows", nargs="+", type=int, metavar="W", help="multiply-adds with one window of W a side for two levels"
     )
@@ -298,24 +238,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if bool(args.experiments) == bool(args.layer):
         parser.error("give experiments, or --layer with widths")
-    if min(args.longest or [1]) < 1:
-        parser.error(f"--longest {min(args.longest)}: must be 1 or more")
-    for name in ("number", "utilization", "price"):
-        if (value := getattr(args, name)) is not None and value <= 0:
-            parser.error(f"--{name} {value}: must be more than 0")
-    gpus = [
-        GPU(gpu.name, gpu.teraflops, gpu.gib, args.utilization or gpu.utilization, args.price or gpu.price)
-        for gpu in map(GPUS.get, args.gpus)
-    ]
     try:
         if args.layer:
             print(table_of_layers(args.layer))
         elif args.windows:
             print(table_of_windows(args.experiments, args.windows))
-        elif args.longest:
-            print(table_of_lengths(args.experiments, gpus, args.longest, not args.no_recompute))
         else:
-            print(table(args.experiments, gpus, args.number, not args.no_recompute))
+            print(table(args.experiments, not args.no_recompute))
     except ValueError as error:
         parser.error(str(error))
     return 0

@@ -17,17 +17,15 @@ PLUGIN = "fairseq_poolingformer"
 
 # each folder, and each file beside them, may import those before it
 RANKS = (
-    *("extras", "patching", "command", "checkpoints", "attention", "settings", "levels", "text", "weights"),
-    *("patches", "training", "models", "tasks", "huggingface", "show", "char_lm", "preprocess", "cli"),
+    *("extras", "patching", "command", "attention", "settings", "levels", "text", "checkpoints", "weights"),
+    *("training", "models", "tasks", "patches", "huggingface", "show", "char_lm", "preprocess", "cli"),
 )
-UPWARDS = {  # folders that know one above them
-    ("patches", "tasks"),  # the registry, which says what a data folder is for
-}
 # of the folders that load without fairseq, the modules that face it
 FAIRSEQ_SIDE = (
     "tasks.*.task",
     "tasks.shared.base_task",
 )
+FAIRSEQ_IN_FUNCTIONS = {"command", "checkpoints"}  # load without it
 WITHOUT_FAIRSEQ = {"extras", "patching", "command", "checkpoints", "settings", "levels", "attention", "text"}
 WITHOUT_FAIRSEQ |= {"weights", "huggingface", "tasks", "preprocess"}
 
@@ -78,12 +76,11 @@ def test_imports_only_what_is_below(name):
         if imported == PLUGIN:
             continue  # whose register() is the one import that goes up
         if imported.startswith((f"{PLUGIN}.", "preprocess")):
-            is_below = RANKS.index(above) <= RANKS.index(own) or (own, above) in UPWARDS
-            assert is_below, f"{name} imports {imported}, which is above it"
+            assert RANKS.index(above) <= RANKS.index(own), f"{name} imports {imported}, which is above it"
             found = as_module(imported) or imported
             assert needs_fairseq(name) or not needs_fairseq(found), f"{name} imports {imported}, which needs fairseq"
         elif package(imported) == "fairseq":
-            assert needs_fairseq(name) or own == "command", f"{name} imports {imported}"
+            assert needs_fairseq(name) or own in FAIRSEQ_IN_FUNCTIONS, f"{name} imports {imported}"
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.startswith(("preprocess.", PLUGIN))])

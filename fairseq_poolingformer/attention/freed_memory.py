@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 
 # numbers of mallopt's parameters in glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
@@ -16,14 +15,9 @@ def keep_freed_memory() -> bool:
     on long documents on a CPU that takes 8 to 10 % of the time. What the process has once used then stays with it; see
     docs/performance.md for what that costs.
 
-    An environment that has one of glibc's own settings, ``MALLOC_…`` or ``GLIBC_TUNABLES=glibc.malloc.…``, is obeyed
-    and nothing is changed. ``MALLOC_PERTURB_=0`` is a setting that leaves all as it is.
-
     Returns:
-        Whether glibc keeps freed memory now. False too where the C library is another.
+        Whether glibc keeps freed memory now; False where the C library is another.
     """
-    if "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(x.startswith("MALLOC_") for x in os.environ):
-        return False
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # musl and macOS have no mallopt, Windows no CDLL(None)

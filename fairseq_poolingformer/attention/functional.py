@@ -33,7 +33,6 @@ def band_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
     backend: str | None = None,
-    self_check: bool = True,
     return_lse: bool = False,
 ) -> Any:
     """Attend to the keys in each query's window and to global tokens, in one softmax.
@@ -56,8 +55,6 @@ def band_attention(
         dropout_p: probability of dropping an attention weight.
         scale: α; 1/sqrt(D) by default.
         backend: one of ``BACKENDS``; None picks the fastest that can run the call.
-        self_check: a backend of compiled kernels computes a small problem beside the reference before its first call of
-            a kind in this process. Where that fails, the next backend is picked, or a named one refused.
         return_lse: also return the natural logarithm of each softmax's denominator, with a gradient.
 
     Returns:
@@ -83,23 +80,23 @@ def band_attention(
     )
     if exporting():
         return traced.run(call)
-    return BACKENDS[_pick(call, backend, self_check)].run(call)
+    return BACKENDS[_pick(call, backend)].run(call)
 
 
-def _pick(call: Call, name: str | None, self_check: bool) -> str:
+def _pick(call: Call, name: str | None) -> str:
     if name is None:
-        name, refusals = fastest_backend(call, self_check)
+        name, refusals = fastest_backend(call)
         _announce_once(name, call.query.device.type, refusals)
         return name
     if name not in BACKENDS:
         raise ValueError(f"backend must be one of {tuple(BACKENDS)} or None, got {name!r}")
-    reason = BACKENDS[name].why_not(call) or (self_check and _failure(call, name))
+    reason = BACKENDS[name].why_not(call) or _failure(call, name)
     if reason:
         raise ValueError(f"backend {name!r} cannot run this call: {reason}")
     return name
 
 
-def fastest_backend(call: Call, self_check: bool) -> tuple[str, tuple[str, ...]]:
+def fastest_backend(call: Call) -> tuple[str, tuple[str, ...]]:
     """The fastest backend that can run a call, and the reasons why those before it cannot.
 
     Raises:
@@ -108,7 +105,7 @@ def fastest_backend(call: Call, self_check: bool) -> tuple[str, tuple[str, ...]]
     refusals: list[str] = []
     for name, module in BACKENDS.items():
         reason = module.why_not(call)
-        if reason is None and self_check and (reason := _failure(call, name)):
+        if reason is None and (reason := _failure(call, name)):
             _warn_once(name, reason)
         if reason is None:
             return name, tuple(refusals)
@@ -117,7 +114,7 @@ def fastest_backend(call: Call, self_check: bool) -> tuple[str, tuple[str, ...]]
 
 
 def _failure(call: Call, name: str) -> str | None:
-    """What a backend's self-check finds; None for nothing, and for backends without one."""
+    """The reason why a backend's self-check fails; None where it passes, and for backends without compiled kernels."""
     self_check = getattr(BACKENDS[name], "self_check", None)
     return None if self_check is None else self_check(call)
 

@@ -48,7 +48,6 @@ class TwoLevelAttention(nn.Module):
         bias: the projections have one.
         dropout: probability of dropping an attention weight in training, and where ``retain_dropout`` is set.
         backend: see :func:`~fairseq_poolingformer.attention.band_attention`.
-        self_check: as the operator's.
         batch_first: inputs are (B, T, C) instead of (T, B, C).
 
     Raises:
@@ -73,7 +72,6 @@ class TwoLevelAttention(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
         backend: str | None = None,
-        self_check: bool = True,
         batch_first: bool = True,
     ) -> None:
         super().__init__()
@@ -99,7 +97,6 @@ class TwoLevelAttention(nn.Module):
         self.window, self.pooled_window, self.pooling = window, pooled_window, pooling
         self.pool_type, self.ldconv_heads, self.mix = pool_type, ldconv_heads, mix
         self.scale, self.dropout, self.backend, self.batch_first = scale, dropout, backend, batch_first
-        self.self_check = self_check
         self.retain_dropout = False
 
         def linear() -> nn.Linear:
@@ -240,14 +237,13 @@ class TwoLevelAttention(nn.Module):
             dropout_p=dropout_p,
             scale=self.scale,
             backend=self.backend or self._fastest(query, key, dropout_p, self.window, score_terms=score_terms),
-            self_check=self.self_check,
             return_lse=has_pools,
         )
         if has_pools:
             near, lse = y
             pools = self._pools(key, global_tokens, padding_mask, score_terms, rotary)
             pooled_values, _ = self._pool_projected(value, self.pooled_v_pool_weight, padding_mask)
-            how: dict[str, Any] = {"dropout_p": dropout_p, "backend": self.backend, "self_check": self.self_check}
+            how: dict[str, Any] = {"dropout_p": dropout_p, "backend": self.backend}
             far, far_lse = band_attention(query, value=pooled_values, return_lse=True, **pools, **how)
             y = torch.lerp(near, far, self._share_of_pools(lse, far_lse, global_tokens).to(near.dtype))
         elif self.one_softmax and self.pooled_k_pool_weight is not None and torch.is_grad_enabled():
@@ -352,7 +348,6 @@ class TwoLevelAttention(nn.Module):
             key_padding_mask=pooled_padding,
             dropout_p=dropout_p,
             backend=self.backend or fastest,
-            self_check=self.self_check,
         )
 
     def _pool_projected(
@@ -400,7 +395,6 @@ class TwoLevelAttention(nn.Module):
             dropout_p=dropout_p,
             scale=self.scale,
             backend=self.backend,
-            self_check=self.self_check,
         )
         return tokens.replaced(y, attended)
 

@@ -24,7 +24,7 @@ COMMANDS = {
     "score": ("fairseq_poolingformer.cli.score", "score summaries or predictions as the official scripts do"),
     "eval-mlm": ("fairseq_poolingformer.cli.eval_mlm", "evaluate masked language models, by distance"),
     "eval-lm": ("fairseq_poolingformer.cli.eval_lm", "evaluate a character language model"),
-    "doctor": ("fairseq_poolingformer.cli.doctor", "report on this machine: versions, backends, self-checks"),
+    "doctor": ("fairseq_poolingformer.cli.doctor", "report versions, GPUs, and backends after their self-checks"),
     "average-checkpoints": ("fairseq_poolingformer.cli.average_checkpoints", "average the parameters of checkpoints"),
 }
 LIBRARIES = ("torch", "triton", "fairseq", "fairseq-fixed", "transformers", "sentencepiece", "numpy")

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from fairseq_poolingformer.checkpoints import MissingCheckpointError
+from fairseq_poolingformer.checkpoints import MissingCheckpointError, explained
 from fairseq_poolingformer.cli.options import DTYPES
 from fairseq_poolingformer.command import load_fairseq
 
@@ -47,7 +47,7 @@ def load_models(
     from fairseq import checkpoint_utils
     from fairseq.tasks import TASK_REGISTRY
 
-    from fairseq_poolingformer.patches.untrusted_files import explained, without_optimizer
+    from fairseq_poolingformer.patches.untrusted_files import without_optimizer
 
     overrides = {} if data is None else {"data": str(data.resolve())}
     models, loaded = [], None

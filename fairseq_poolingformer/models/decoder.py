@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Window, band_attention
 from fairseq_poolingformer.models.encoder import wrapped
-from fairseq_poolingformer.patches.nonfinite import require_finite_output
+from fairseq_poolingformer.training.nonfinite import require_finite_output
 
 
 def _split(x: Tensor, num_heads: int) -> Tensor:

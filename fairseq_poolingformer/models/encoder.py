@@ -17,8 +17,8 @@ from fairseq_poolingformer.attention import GlobalTokens, RelativeProjections, T
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.levels import attention_arguments, check_positions, relative_projections, relative_tables
 from fairseq_poolingformer.models.positions import LearnedPositions
-from fairseq_poolingformer.patches.nonfinite import require_finite_output
 from fairseq_poolingformer.settings import TwoLevelFlags
+from fairseq_poolingformer.training.nonfinite import require_finite_output
 from fairseq_poolingformer.training.optimizers import POOLED
 from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear
 

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 import fairseq_poolingformer
+from fairseq_poolingformer.checkpoints import explained, model_folder
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
 from fairseq_poolingformer.settings import TwoLevels, set_defaults
@@ -80,9 +81,6 @@ class LoadsCheckpoints:
         **kwargs: Any,
     ) -> PoolingformerHubInterface | PoolingformerRobertaHubInterface:
         """Load a model for use in Python."""
-        # a training needs neither these nor the reader of checkpoints that they import
-        from fairseq_poolingformer.patches.untrusted_files import explained, model_folder
-
         fairseq_poolingformer.register()
         model_name_or_path = model_folder(model_name_or_path)
         relative = data_name_or_path.startswith(".")

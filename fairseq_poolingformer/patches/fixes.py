@@ -17,10 +17,10 @@ from fairseq_poolingformer.attention import keep_freed_memory
 from fairseq_poolingformer.checkpoints import CheckpointError
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.extras import MissingLibraryError
-from fairseq_poolingformer.patches.nonfinite import NonfiniteError
 from fairseq_poolingformer.patches.untrusted_files import DictionaryError
 from fairseq_poolingformer.patching import stand_in
 from fairseq_poolingformer.text.data_folder import FolderError
+from fairseq_poolingformer.training.nonfinite import NonfiniteError
 
 logger = logging.getLogger(__name__)
 

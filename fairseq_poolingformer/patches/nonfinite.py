@@ -1,4 +1,4 @@
-"""Numbers that are not finite: gradients, which ``--skip-nonfinite`` may leave out, parameters and outputs."""
+"""Numbers that are not finite: gradients, which ``--skip-nonfinite`` may leave out, and parameters."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -9,21 +9,9 @@ from torch import Tensor
 
 from fairseq_poolingformer.checkpoints import CheckpointError
 from fairseq_poolingformer.patches.resuming import SKIPPED
+from fairseq_poolingformer.training.nonfinite import NonfiniteError
 
 logger = logging.getLogger(__name__)
-
-
-class NonfiniteError(ValueError):
-    """Numbers that are not finite; no FloatingPointError, after which fairseq would compute the update again."""
-
-
-def require_finite_output(output: Tensor, name: str) -> None:
-    """Refuse what a part of a model gave in evaluation where it is not finite: a search would end in an assertion."""
-    if not output.isfinite().all():
-        raise NonfiniteError(
-            f"the outputs of {name} are NaN or infinite, and nothing before it: its weights are too large for "
-            f"{str(output.dtype).removeprefix('torch.')}. Take an earlier checkpoint, or float32 where this is float16"
-        )
 
 
 def require_finite(path: Any, parameters: Mapping[str, Any]) -> None:

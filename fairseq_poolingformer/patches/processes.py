@@ -37,8 +37,9 @@ def make_torchrun_one_training(original: Callable, cfg: Any, main: Callable, **k
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
     if not cfg.common.tpu and not distributed.pipeline_model_parallel:
         training = cfg.common_eval.path is None
-        if distributed.distributed_init_method is None and (training or distributed.distributed_world_size > 1):
-            _join_launcher(distributed, on_cpu)
+        is_joined = training or distributed.distributed_world_size > 1
+        if is_joined and distributed.distributed_init_method is None and under_torchrun():
+            _join_torchrun(distributed, on_cpu)
         if on_cpu:
             _prepare_cpu(distributed)
     was_initialized = torch.distributed.is_initialized()
@@ -57,13 +58,6 @@ def _leave_group() -> None:
     torch.distributed.destroy_process_group()
     if hasattr(utils.get_global_group, "_global_group"):
         del utils.get_global_group._global_group  # fairseq's copy of the destroyed group
-
-
-def _join_launcher(distributed: Any, on_cpu: bool) -> None:
-    if under_torchrun():
-        _join_torchrun(distributed, on_cpu)
-    elif on_cpu and distributed.distributed_world_size > 1 and "SLURM_PROCID" in os.environ:
-        _join_slurm_on_cpu(distributed)
 
 
 def torchrun_device(on_cpu: bool) -> int:
@@ -85,21 +79,6 @@ def _join_torchrun(distributed: Any, on_cpu: bool) -> None:
     distributed.device_id = device
     distributed.distributed_no_spawn = True
     logger.info(f"started by torchrun: process {distributed.distributed_rank} of {distributed.distributed_world_size}")
-
-
-def _join_slurm_on_cpu(distributed: Any) -> None:
-    # fairseq derives ranks from the number of GPUs of a node, which is 0 here, and sets a CUDA device
-    from fairseq.distributed import utils
-
-    if distributed.distributed_port <= 0:
-        raise UsageError(
-            "several processes under SLURM need a port on which to meet: give --distributed-port, for instance 12345"
-        )
-    utils._infer_slurm_init(distributed, None)
-    distributed.distributed_world_size = int(os.environ["SLURM_NTASKS"])
-    distributed.distributed_rank = int(os.environ["SLURM_PROCID"])
-    distributed.device_id = 0
-    distributed.distributed_no_spawn = True
 
 
 def _prepare_cpu(distributed: Any) -> None:

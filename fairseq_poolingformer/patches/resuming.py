@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.checkpoints import CheckpointError, MissingCheckpointError
-from fairseq_poolingformer.patches.untrusted_files import explained
+from fairseq_poolingformer.checkpoints import CheckpointError, MissingCheckpointError, explained
 from fairseq_poolingformer.patching import command_module, copies, set_within
 from fairseq_poolingformer.settings import layer_numbers, settings_with
 

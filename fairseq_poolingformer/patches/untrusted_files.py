@@ -14,10 +14,7 @@ import copy
 import functools
 import os
 import re
-import shutil
 import sys
-import tarfile
-import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
@@ -25,21 +22,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from fairseq_poolingformer.checkpoints import (
-    DAMAGE,
     OPTIMIZER,
-    CheckpointError,
     ConfigurationError,
     data_folder,
     entry,
-    first_line,
+    explained,
     load,
+    model_folder,
 )
 from fairseq_poolingformer.patching import set_within
-from fairseq_poolingformer.text import digests
 from fairseq_poolingformer.text.dictionary import read_entries
 from fairseq_poolingformer.text.sequences import check_dataset
 
-LONGEST = 1000  # characters of an error that are quoted
 KINDS = {"model": "arch", "task": "task", "criterion": "criterion"}  # section of a configuration -> name in a Namespace
 NAMES = (*KINDS.values(), "optimizer", "_name")
 DDP, NO_DDP = "ddp_backend", "legacy_ddp"  # which no loss refuses; a model that is read is not trained by it
@@ -81,25 +75,6 @@ def explain_unusable_model(original: Callable, filenames: list[str], *args: Any,
     """Name the checkpoint from which no model can be built."""
     with explained(os.pathsep.join(map(str, filenames))), without_optimizer():
         return original(filenames, *args, **kwargs)
-
-
-@contextlib.contextmanager
-def explained(path: str) -> Iterator[None]:
-    """Turn the errors of building something from a checkpoint into one sentence with its file.
-
-    The error itself is the cause of the new one.
-    """
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        yield
-    except (CheckpointError, OSError):  # these name a file
-        raise
-    except (*DAMAGE, HydraException, OmegaConfBaseException, argparse.ArgumentError) as error:
-        text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())[:LONGEST]
-        kind = "" if type(error) in (ValueError, ConfigurationError) else f"{type(error).__name__}: "
-        raise CheckpointError(f"{path} cannot be used: {kind}{text}") from error
 
 
 def restricted(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
@@ -266,38 +241,3 @@ def check_stored_dataset(original: Callable, path: str, impl: str, *args: Any, *
 def unpack_within_folder(original: Callable, name: str | os.PathLike, **unused: Any) -> str:
     """See :func:`model_folder`."""
     return model_folder(name)
-
-
-def model_folder(name: str | os.PathLike) -> str:
-    """Return the folder of a model: the one that is named, or one with the content of the archive that is named.
-
-    fairseq unpacks an archive wherever its entries say, over the user's own files if they say so, and removes the
-    archive. Here an archive is kept, and unpacked once into the cache of torch.hub; one with an entry that leaves its
-    folder, or that is neither a file nor a folder nor a link within it, is refused.
-    """
-    from fairseq import file_utils
-
-    try:
-        found = Path(file_utils.cached_path(os.fspath(name)))
-    except OSError as error:
-        raise FileNotFoundError(f"{name}: no such folder, and no such archive ({first_line(error)})") from error
-    if found.is_dir():
-        return str(found)
-    folder = Path(file_utils.PYTORCH_FAIRSEQ_CACHE) / f"{digests.digest_of(found)}.unpacked"
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=f"{folder.name[:8]}.", dir=folder.parent))
-        try:
-            with tarfile.open(found) as archive:
-                archive.extractall(unfinished, filter="data")
-            if not folder.is_dir():  # another process may have been quicker
-                unfinished.rename(folder)
-        except (*DAMAGE, tarfile.TarError) as error:
-            raise CheckpointError(
-                f"{found} cannot be unpacked ({first_line(error)}). Give a whole .tar.gz, or the folder of a model"
-            ) from error
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-    while len(content := list(folder.iterdir())) == 1 and content[0].is_dir():  # where the files begin
-        folder = content[0]
-    return str(folder)

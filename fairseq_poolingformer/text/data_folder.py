@@ -5,7 +5,6 @@
 ``dict.txt``              fairseq's dictionary; folders of pairs have ``dict.source.txt`` and ``dict.target.txt``
 ``tokenizer/``            ``config.json`` and the tokenizer's own files
 ``SPLIT.ARRAY.bin, .idx``  a sequence of integers for each example, in fairseq's memory-mapped format
-``SPLIT.ARRAY.blocks``    of a large ``.bin``, the digests of its blocks
 ``SPLIT.TEXT.txt``        a text for each example: its id, its summary on one line, …
 ``SPLIT.rejects.jsonl``   the records of the input that could not be used, and why
 ``.parts/``               unfinished work
@@ -27,7 +26,7 @@ from fairseq_poolingformer.text import digests
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_entries
 from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.sequences import Sequences, blocks_path
+from fairseq_poolingformer.text.sequences import Sequences
 
 _BLOCK = 2**22  # ids compared at a time
 
@@ -110,7 +109,6 @@ class DataFolder:
         prefix = self.array_path(split, array)
         for suffix in (".idx", ".bin"):
             check_file(self.path, self._require(Path(f"{prefix}{suffix}"), self._other_splits(split, array)))
-        check_file(self.path, blocks_path(prefix))
         if array in self.layout.ids and _described(self.path, Path(f"{prefix}.bin")) is None:
             self._check_ids(prefix, array)
         return prefix
@@ -160,7 +158,6 @@ class DataFolder:
         for split in splits:
             prefixes = [self.array_path(split, array) for array in arrays]
             paths += [Path(f"{prefix}{suffix}") for prefix in prefixes for suffix in (".bin", ".idx")]
-            paths += [path for path in map(blocks_path, prefixes) if path.is_file()]
             paths += [self.text_path(split, text) for text in self.layout.texts]
         return paths
 

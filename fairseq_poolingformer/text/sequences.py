@@ -2,7 +2,7 @@
 
 A dataset is two files: ``.bin``, all integers one after the other, and ``.idx``: magic, version, type, number of
 sequences, their lengths (int32), their byte offsets (int64). fairseq's own writer needs torch and a tensor for each
-sequence. A large ``.bin`` has ``.blocks`` beside it, the digests of its blocks; fairseq does without.
+sequence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from fairseq_poolingformer.text.atomic_write import atomic_write
-from fairseq_poolingformer.text.digests import BlockDigests, BlockHasher
 
 MAGIC = b"MMIDIDX\x00\x00"
 DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16, 9: np.uint32}  # by code
@@ -25,8 +24,6 @@ CODES = {np.dtype(dtype): code for code, dtype in DTYPES.items()}
 
 class Sequences:
     """Sequences of integers of any lengths, one after the other in a file.
-
-    Where the file has digests of its blocks, each block is compared with its own when it is first read.
 
     Attributes:
         bounds: (n + 1,) int64; sequence k is ``read(bounds[k], bounds[k + 1])``.
@@ -39,8 +36,6 @@ class Sequences:
         path = Path(f"{prefix}.bin")
         _check_size(path, int(self.bounds[-1]) * dtype.itemsize)
         self._values = np.memmap(path, dtype, mode="r") if self.bounds[-1] else np.empty(0, dtype)
-        content, blocks = np.asarray(self._values).view(np.uint8), blocks_path(self.prefix)
-        self._blocks = BlockDigests(path, blocks, content) if blocks.exists() else None  # a small file has none
 
     @property
     def sizes(self) -> np.ndarray:
@@ -49,7 +44,7 @@ class Sequences:
 
     @property
     def values(self) -> np.ndarray:
-        """(N,) all integers. Where there are digests, the first call reads the file whole."""
+        """(N,) all integers, memory-mapped."""
         return self.read(0, self.num_values)
 
     @property
@@ -59,8 +54,6 @@ class Sequences:
 
     def read(self, first: int, end: int) -> np.ndarray:
         """The integers from ``first`` to ``end``, memory-mapped."""
-        if self._blocks is not None:
-            self._blocks.check(int(first) * self._values.itemsize, int(end) * self._values.itemsize)
         return self._values[first:end]
 
     def __len__(self) -> int:
@@ -71,11 +64,6 @@ class Sequences:
 
     def __reduce__(self):
         return Sequences, (self.prefix,)  # a pickled memory map would carry the whole file
-
-
-def blocks_path(prefix: Path) -> Path:
-    """The file with the digests of the blocks of a dataset's ``.bin``."""
-    return Path(f"{prefix}.blocks")
 
 
 def _bounds(sizes: np.ndarray) -> np.ndarray:
@@ -126,7 +114,6 @@ class SequencesWriter:
         self._prefix = Path(prefix)
         self._dtype = np.dtype(dtype)
         self._sizes: list[np.ndarray] = []
-        self._blocks = BlockHasher()
 
     def __enter__(self) -> SequencesWriter:
         self._files = contextlib.ExitStack()
@@ -137,7 +124,7 @@ class SequencesWriter:
     def append(self, integers: np.ndarray) -> None:
         """Append one sequence."""
         self._sizes.append(np.array([len(integers)], np.int32))
-        self._write(integers.astype(self._dtype, copy=False).tobytes())
+        self._bin.write(integers.astype(self._dtype, copy=False).tobytes())
 
     def append_file(self, file: Path, sizes: np.ndarray, take: np.ndarray) -> None:
         """Append sequences of a file that holds integers of the writer's type one after the other."""
@@ -153,16 +140,11 @@ class SequencesWriter:
                     block = integers.read(min(remaining, 2**20))
                     if not block:
                         raise ValueError(f"{file}: {remaining} bytes shorter than its lengths say")
-                    self._write(block)
+                    self._bin.write(block)
                     remaining -= len(block)
-
-    def _write(self, data: bytes) -> None:
-        self._bin.write(data)
-        self._blocks.update(data)
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is None:
-            self._blocks.write(blocks_path(self._prefix))
             sizes = np.concatenate([np.empty(0, np.int32), *self._sizes])
             pointers = (np.cumsum(sizes, dtype=np.int64) - sizes) * self._dtype.itemsize
             head = MAGIC + struct.pack("<QBQ", 1, CODES[self._dtype], len(sizes))

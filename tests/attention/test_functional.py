@@ -311,6 +311,8 @@ def test_others_kernels_run_on_gpus_that_ours_do_not(
     monkeypatch.setattr(torch.utils._triton, "has_triton", lambda: has_triton)
     if not has_triton:
         monkeypatch.setattr(BACKENDS["triton"], "triton", None)
+    for name in ("triton", "flex"):
+        monkeypatch.setattr(BACKENDS[name], "self_check", lambda call: None)
     arguments = {"dtype": torch.float32, "dropout_p": 0.0, "head_dim": 32, **arguments}
     caplog.set_level("INFO")
     functional._announce_once.cache_clear()
@@ -318,7 +320,7 @@ def test_others_kernels_run_on_gpus_that_ours_do_not(
         with FakeTensorMode():
             x = torch.empty(1, 2, 30, arguments["head_dim"], dtype=arguments["dtype"], device=device)
         call = Call.of(x, x, x, window=Window(3), dropout_p=arguments["dropout_p"])
-        assert functional._pick(call, None, self_check=False) == expected
+        assert functional._pick(call, None) == expected
     of_gpu, of_cpu = (record.message for record in caplog.records)
     assert "flex" not in of_cpu
     if picked == "flex":
@@ -383,11 +385,10 @@ def test_others_kernels_run_where_ours_fail_their_self_check(fails, picked, monk
     functional._warn_once.cache_clear()
     x = torch.zeros(1, 1, 4, 8)
     call = Call.of(x, x, x, window=Window(1))
-    assert functional.fastest_backend(call, self_check=True)[0] == picked
+    assert functional.fastest_backend(call)[0] == picked
     assert [f"attention backend {name} is left out" in caplog.text for name in ("triton", "flex")] == [
         name in fails for name in ("triton", "flex")
     ]
-    assert functional.fastest_backend(call, self_check=False)[0] == "triton"
 
 
 @pytest.mark.parametrize("backend", ON_CPU)

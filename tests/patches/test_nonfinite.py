@@ -9,8 +9,9 @@ from fairseq.optim.fp16_optimizer import DynamicLossScaler
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationConfig
 
-from fairseq_poolingformer.patches.nonfinite import NonfiniteError, _most_skipped
+from fairseq_poolingformer.patches.nonfinite import _most_skipped
 from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig
+from fairseq_poolingformer.training.nonfinite import NonfiniteError
 from tests.patches.helpers import train
 
 POISONED = 5  # an example of the training split

@@ -1,6 +1,5 @@
 """Several processes: torchrun, and training on CPUs."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -118,25 +117,6 @@ def test_processes_started_by_hand(started):
     arguments = ["--distributed-world-size", "2", "--distributed-rank", "1", "--distributed-no-spawn"]
     distributed = started(*arguments, "--distributed-init-method", "tcp://localhost:1")
     assert distributed.distributed_rank == 1
-    assert distributed.distributed_backend == "gloo"
-
-
-@pytest.mark.parametrize("per_node", ["1", "2"])
-def test_slurm_on_a_cpu(started, monkeypatch, per_node):
-    nodes = {"1": "2", "2": "1"}[per_node]
-    variables = {
-        **{"SLURM_PROCID": "1", "SLURM_LOCALID": "0" if per_node == "1" else "1", "SLURM_NODEID": "1"},
-        **{"SLURM_STEP_NODELIST": "a,b", "SLURM_NNODES": nodes, "SLURM_NTASKS": "2"},
-        "SLURM_NTASKS_PER_NODE": per_node,
-    }
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(subprocess, "check_output", lambda command: b"a\nb\n")
-    with pytest.raises(ValueError, match="--distributed-port"):
-        started("--distributed-world-size", "2")
-    distributed = started("--distributed-world-size", "2", "--distributed-port", "12345")
-    assert distributed.distributed_init_method == "tcp://a:12345"
-    assert (distributed.distributed_world_size, distributed.distributed_rank, distributed.device_id) == (2, 1, 0)
     assert distributed.distributed_backend == "gloo"
 
 

@@ -22,9 +22,9 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli.train import main as train_main
 from omegaconf import OmegaConf
 
-from fairseq_poolingformer.checkpoints import ConfigurationError
+from fairseq_poolingformer.checkpoints import ConfigurationError, model_folder
 from fairseq_poolingformer.patches import CheckpointError, table
-from fairseq_poolingformer.patches.untrusted_files import LARGEST, PATHS, literal, model_folder, restricted
+from fairseq_poolingformer.patches.untrusted_files import LARGEST, PATHS, literal, restricted
 from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.models import tiny_bart
 from tests.patches.helpers import TRAINING, TRANSLATION, parse, train

@@ -9,7 +9,7 @@ import pytest
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
 from fairseq_poolingformer.tasks.question_answering.data import QuestionAnsweringSplit
 from fairseq_poolingformer.tasks.summarization import PAIRS
-from fairseq_poolingformer.text.data_folder import BYTES, DataFolder, check_folder, tokenizer_config
+from fairseq_poolingformer.text.data_folder import BYTES, DataFolder, tokenizer_config
 from fairseq_poolingformer.text.sequences import SequencesWriter
 
 
@@ -108,19 +108,6 @@ def test_links_to_files_are_followed(tmp_path):
     (tmp_path / "elsewhere").write_text("a 1\n")
     os.symlink(tmp_path / "elsewhere", tmp_path / "dict.txt")
     assert DataFolder(tmp_path, DOCUMENTS).dictionary().read_text() == "a 1\n"
-
-
-def test_digests_of_blocks_that_are_gone_are_missed(tmp_path):
-    folder = DataFolder(write_tokenizer(tmp_path, "dict.txt"), DOCUMENTS)
-    with SequencesWriter(folder.array_path("train"), np.uint16) as writer:
-        writer.append(np.zeros(2**20, np.uint16))
-    folder.text_path("train", "id").write_text("")
-    folder.write_corpus({}, ["train"])
-    assert check_folder(tmp_path) == (6, [])
-    assert folder.sequences("train").num_values == 2**20
-    (tmp_path / "train.blocks").unlink()
-    with pytest.raises(FileNotFoundError, match=r"train\.blocks: not found; restore it"):
-        folder.sequences("train")
 
 
 def test_tokens_that_the_dictionary_lacks_are_named_where_no_digest_vouches_for_them(tmp_path):

@@ -1,8 +1,6 @@
 """Memory-mapped sequences, written and read."""
 
 import itertools
-import os
-import random
 import struct
 
 import numpy as np
@@ -11,8 +9,7 @@ import torch
 from fairseq.data import indexed_dataset
 
 from fairseq_poolingformer import register
-from fairseq_poolingformer.text import digests
-from fairseq_poolingformer.text.sequences import MAGIC, Sequences, SequencesWriter, blocks_path, read_sizes
+from fairseq_poolingformer.text.sequences import MAGIC, Sequences, SequencesWriter, read_sizes
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint16, np.uint32])
@@ -77,64 +74,3 @@ def test_a_crafted_index_is_a_sentence_for_every_reader(name, tmp_path):
         Sequences(prefix)
     with pytest.raises(ValueError, match=r"train\.(idx|bin): .*preprocess again"):
         indexed_dataset.make_dataset(str(prefix), "mmap")
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    """6 MB in sequences of all lengths."""
-    prefix = tmp_path_factory.mktemp("large") / "train"
-    rng = np.random.default_rng(0)
-    with SequencesWriter(prefix, np.dtype(np.uint16)) as writer:
-        for _ in range(600):
-            writer.append(rng.integers(0, 2**16, rng.integers(0, 10_000), np.uint16))
-    return prefix
-
-
-def test_every_flip_in_a_large_file_is_noticed_where_it_is_read_and_not_before(large):
-    path, rng = large.with_suffix(".bin"), random.Random(0)
-    good = path.read_bytes()
-    for _ in range(25):
-        place = rng.randrange(len(good))
-        data = bytearray(good)
-        data[place] ^= 1 << rng.randrange(8)
-        path.write_bytes(data)
-        sequences = Sequences(large)
-        block = place // digests.BLOCK_BYTES
-        for number in range(len(sequences)):
-            first, end = sequences.bounds[number : number + 2] * 2
-            if first // digests.BLOCK_BYTES <= block < -(-end // digests.BLOCK_BYTES):
-                with pytest.raises(ValueError, match=r"train\.bin: not the file that .*bytes from .* on have changed"):
-                    sequences[number]
-            else:
-                sequences[number]
-        with pytest.raises(ValueError, match="have changed"):
-            sequences.values  # noqa: B018
-    path.write_bytes(good)
-    assert np.array_equal(Sequences(large).values, np.frombuffer(good, np.uint16))
-
-
-def test_a_block_is_compared_once_also_by_forked_processes(large, monkeypatch):
-    sequences = Sequences(large)
-    if not (child := os.fork()):
-        sequences.values  # noqa: B018
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    monkeypatch.setattr(digests.hashlib, "sha256", None)
-    assert len(sequences.values) == sequences.num_values
-
-
-def test_digests_of_another_file_are_refused(large, tmp_path):
-    for suffix in (".bin", ".idx"):
-        (tmp_path / f"train{suffix}").write_bytes(large.with_suffix(suffix).read_bytes())
-    assert len(Sequences(tmp_path / "train")) == 600  # an older folder: without digests
-    blocks_path(tmp_path / "train").write_bytes(blocks_path(large).read_bytes()[:-32])
-    with pytest.raises(ValueError, match=r"train\.blocks: not the digests of train\.bin"):
-        Sequences(tmp_path / "train")
-
-
-def test_a_small_file_leaves_no_digests_of_a_larger_one(tmp_path):
-    for count, has_digests in ((2**20, True), (2**10, False)):
-        with SequencesWriter(tmp_path / "train", np.dtype(np.uint16)) as writer:
-            writer.append(np.zeros(count, np.uint16))
-        assert blocks_path(tmp_path / "train").exists() == has_digests
-        assert Sequences(tmp_path / "train").num_values == count

@@ -1,8 +1,8 @@
 """The operator's implementations, in the order in which one is picked; ``sdpa`` is last, since it runs by name only.
 
 Each has two functions: ``why_not(call) -> str | None`` gives the reason why it cannot run a call, and ``run(call) ->
-Tensor`` runs it. One of compiled kernels also has ``self_check(call) -> str | None``: what goes wrong in a small
-problem of the call's kind.
+Tensor`` runs it. One of compiled kernels also has ``self_check(call) -> str | None``: why a small problem of the call's
+variant fails.
 """
 
 from typing import Any

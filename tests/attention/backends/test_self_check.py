@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fairseq_poolingformer.attention import (
     BACKENDS,
     DisentangledPosition,
     Pooling,
     RelativePositionBias,
-    TwoLevelAttention,
     Window,
     band_attention,
 )
@@ -37,6 +37,10 @@ def first(count):
 
 
 COARSE = {name: table(4, 6, 8) for name in ("global_c2p", "global_p2c")}
+BESIDE_TOKENS = {
+    **{"window": Window(60), "pooling": Pooling(4, 4)},
+    "score_terms": [UnseenTokens(Window(9), Pooling(4, 4), torch.ones(2, 360, dtype=torch.bool))],
+}
 KINDS = {
     "window": {},
     "causal": {"window": Window(40, 0)},
@@ -51,10 +55,8 @@ KINDS = {
     "dropout": {"dropout_p": 0.1, "global_mask": first(1)},
     "dropout of pools": {"dropout_p": 0.1, "window": Window(60), "pooling": Pooling(5, 4)},
     "biases": {"score_terms": [RelativePositionBias(table(1, 9)), RelativePositionBias(table(4, 2049))]},
-    "pools beside tokens": {
-        **{"window": Window(60), "pooling": Pooling(4, 4), "return_lse": True},
-        "score_terms": [UnseenTokens(Window(9), Pooling(4, 4), torch.ones(2, 360, dtype=torch.bool))],
-    },
+    "pools beside tokens": {**BESIDE_TOKENS, "return_lse": True},
+    "dropout of pools beside tokens": {**BESIDE_TOKENS, "dropout_p": 0.1},
     "positions": {"score_terms": [positions()]},
     "positions of global tokens": {"score_terms": [positions(**COARSE, global_bucket=9)], "global_mask": first(1)},
     "logarithms": {"return_lse": True, "global_mask": first(2)},
@@ -112,7 +114,7 @@ def test_a_right_backend_passes_whatever_the_call():
             arguments["score_terms"] = [RelativePositionBias(torch.randn(rng.choice([1, heads]), columns))]
         inputs = tensors(batch, heads, queries, keys, head_dim, torch.float32, seed=case)
         call = Call.of(*(x.detach() for x in inputs), return_lse=case % 2 == 0, **arguments)
-        assert self_check.difference(block.run, call) is None, self_check.describe(call)
+        assert self_check.difference(block.run, call) is None, self_check.variant_of(call)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
@@ -120,6 +122,16 @@ def test_a_right_backend_passes_whatever_the_call():
 def test_a_right_backend_passes_in_every_dtype_and_for_few_queries(dtype, queries):
     for kind in ("window", "global tokens", "dropout"):
         assert self_check.difference(block.run, call_of(kind, dtype, queries)) is None
+
+
+def test_the_small_problem_is_of_the_calls_variant(monkeypatch):
+    monkeypatch.setattr(self_check, "LENGTH", 300)  # of which pools 16 tokens apart are not few keys
+    for kind in KINDS:
+        call = call_of(kind)
+        small, exact = self_check.small_call(call), self_check.small_call(call, exact=True)
+        assert self_check.variant_of(small) == self_check.variant_of(call), kind
+        assert exact.key.dtype == torch.float64
+        assert torch.equal(small.key.double(), exact.key)
 
 
 def with_another_gradient(name, factor):
@@ -132,6 +144,10 @@ def with_another_gradient(name, factor):
 
 def with_another_window(call):
     return block.run(replace(call, window=Window(call.window.left - 1, call.window.right)))
+
+
+def without_dilation(call):
+    return block.run(replace(call, window=Window(call.window.left, call.window.right)))
 
 
 def with_nan_in_a_gradient(call):
@@ -178,6 +194,7 @@ def reference_dropout(call):
         ("window", lambda call: 1.1 * block.run(call), "the output differs"),
         ("window", lambda call: block.run(call) + torch.nan, "the output differs from the reference by nan"),
         ("window", with_another_window, "the output differs"),
+        ("dilated", without_dilation, "the output differs"),
         ("pools", with_another_window, "the output differs"),
         ("window", with_another_gradient("query", 1.2), "the gradient of query differs"),
         ("global tokens", with_another_gradient("key", 0.0), "the gradient of key differs"),
@@ -220,7 +237,7 @@ def test_the_next_backend_takes_over_and_a_named_one_refuses(compiled, caplog, r
     for _ in range(2):
         torch.testing.assert_close(attend(), attend(backend="reference"), atol=1e-5, rtol=1e-5)
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert "triton is left out: its self-check failed on cpu (float32, head dimension 8): " + problem in warning
+    assert "triton is left out: its self-check failed (torch.float32, cpu, 8): " + problem in warning
     assert "\n" not in warning
     times = counted.times
     with pytest.raises(ValueError, match="backend 'triton' cannot run this call: its self-check failed"):
@@ -228,46 +245,37 @@ def test_the_next_backend_takes_over_and_a_named_one_refuses(compiled, caplog, r
     assert counted.times == times, "the check is repeated"
 
 
-def test_a_kind_is_checked_once_and_told_once(compiled, caplog):
-    caplog.set_level(logging.INFO, "fairseq_poolingformer")
+def test_a_variant_is_checked_once(compiled):
     counted = compiled(block.run)
     for queries in (90, 70, 50):
         inputs = tensors(2, 4, queries, 90, 8, torch.float32)
         band_attention(*inputs, window=Window(30 + queries))
-    passed = [r.getMessage() for r in caplog.records if "self-check" in r.getMessage()]
-    assert passed == ["attention self-check passed on cpu: float32, head dimension 8"]
     assert counted.times == 1 + 3
     attend("global tokens")
-    assert counted.times == 1 + 3 + 2, "another kind is checked"
-
-
-def test_it_can_be_left_out(compiled, monkeypatch):
-    counted = compiled(with_another_window)
-    monkeypatch.setattr(BACKENDS["triton"], "self_check", lambda call: pytest.fail("it is not left out"))
-    inputs = torch.randn(2, 40, 16)
-    levels = {"pooled_window": Window(16), "pooling": Pooling(3, 2)}
-    layer = TwoLevelAttention(16, 2, window=Window(4), **levels, separate_global_projections=True, self_check=False)
-    layer(inputs, global_mask=torch.arange(40).expand(2, 40) < 1)
-    assert counted.times == 3
-    attend(self_check=False)
-    assert counted.times == 4
+    assert counted.times == 1 + 3 + 2, "another variant is checked"
 
 
 def test_nothing_is_checked_while_a_model_is_traced_and_what_failed_before_stays_out(compiled, monkeypatch):
     counted = compiled(with_another_window)
     with monkeypatch.context() as patch:
-        patch.setattr(self_check, "_must_not_compute", lambda device: True)
+        patch.setattr(torch.compiler, "is_compiling", lambda: True)
         attend()
         assert counted.times == 1
     attend()
     times = counted.times
-    monkeypatch.setattr(self_check, "_must_not_compute", lambda device: True)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     attend()
     assert counted.times == times
-    monkeypatch.undo()
+
+
+def test_nothing_is_checked_while_a_graph_is_captured(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert self_check._must_not_compute(torch.device("cuda"))
-    assert not self_check._must_not_compute(torch.device("cpu"))
+    monkeypatch.setattr(self_check, "difference", lambda run, call: "it was computed")
+    with FakeTensorMode():
+        x = torch.empty(1, 2, 90, 8, device="cuda")
+    call = Call.of(x, x, x, window=Window(3))
+    assert self_check.failure(block.run, call) is None
+    assert self_check.failure(block.run, call_of()) is not None, "on the CPU nothing is captured"
 
 
 def test_without_memory_nothing_is_decided(compiled):

@@ -445,7 +445,7 @@ def test_masks_changed_before_the_backward_pass_change_no_gradient(changed):
 )
 def test_the_self_check_passes_and_finds_what_is_broken(given, monkeypatch):
     monkeypatch.setattr(self_check, "LENGTH", 40)
-    monkeypatch.setattr(self_check, "DROPPED_LENGTH", 30)
+    monkeypatch.setattr(self_check, "REACH", 5)
     given = {name: x.to(DEVICE) if isinstance(x, Tensor) else x for name, x in given.items()}
     keys = given["pooling"].num_pools(40) if "pooling" in given else 40
     inputs = [on_device(x, torch.float32) for x in tensors(1, 2, 40, keys, 16)]
