@@ -5,6 +5,7 @@ from fairseq_poolingformer.attention.call import Pairs, ScoreTerm
 from fairseq_poolingformer.attention.freed_memory import keep_freed_memory
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.modules import TwoLevelAttention
 from fairseq_poolingformer.attention.patterns import Pooling, Window, visible_pairs
 from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
@@ -21,6 +22,7 @@ __all__ = [
     "DisentangledPosition",
     "GlobalTokens",
     "LevelWeights",
+    "Masks",
     "Pairs",
     "Pooling",
     "RelativePositionBias",

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, Window, require_kind
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -124,9 +125,8 @@ class Call:
     value: Tensor
     scale: float
     window: Window
+    masks: Masks
     pooling: Pooling | None = None
-    global_tokens: GlobalTokens | None = None
-    key_padding_mask: Tensor | None = None
     score_terms: tuple[ScoreTerm, ...] = ()
     query_offset: int = 0
     dropout_p: float = 0.0
@@ -139,7 +139,9 @@ class Call:
         key: Tensor,
         value: Tensor,
         *,
+        masks: Masks | None = None,
         global_mask: Tensor | GlobalTokens | None = None,
+        key_padding_mask: Tensor | None = None,
         score_terms: Sequence[ScoreTerm] = (),
         scale: float | None = None,
         **arguments: Any,
@@ -151,15 +153,14 @@ class Call:
         """
         require_kind(Tensor, query=query, key=key, value=value)
         scale = max(1, query.size(-1)) ** -0.5 if scale is None else scale
-        tokens, terms = GlobalTokens.of(global_mask), tuple(score_terms)
-        call = cls(query, key, value, scale, global_tokens=tokens, score_terms=terms, **arguments)
+        masks = Masks.of(masks, global_mask, key_padding_mask)
+        call = cls(query, key, value, scale, masks=masks, score_terms=tuple(score_terms), **arguments)
         call._check_tensors()
         call._check_pattern()
         return call
 
     def _check_tensors(self) -> None:
         query, key, value = self.query, self.key, self.value
-        require_kind(Tensor, True, key_padding_mask=self.key_padding_mask)
         for name, x in (("query", query), ("key", key), ("value", value)):
             if x.dim() != 4:
                 raise ValueError(f"{name} must be (B, H, length, D), got shape {tuple(x.shape)}")
@@ -215,19 +216,19 @@ class Call:
     @property
     def global_mask(self) -> Tensor | None:
         """(B, S) bool, True at global tokens."""
-        return None if self.global_tokens is None else self.global_tokens.mask
+        return self.masks.global_mask
 
-    def global_keys(self) -> GlobalTokens | None:
-        """The global tokens among the keys, padding or not; None without any."""
-        tokens = self.global_tokens
-        return tokens if tokens is not None and tokens.num_slots else None
+    @property
+    def key_padding_mask(self) -> Tensor | None:
+        """(B, S) bool, True at keys that no query sees."""
+        return self.masks.padding
 
     def global_queries(self) -> GlobalTokens | None:
         """The global tokens among the queries, as indices into the queries; None without any."""
         num_queries, num_keys = self.query.size(2), self.key.size(2)
         start, of_keys = self.query_offset, self.global_mask
         if of_keys is None or (start == 0 and num_queries == num_keys):
-            return self.global_keys()
+            return self.masks.global_keys
         mask = of_keys.new_zeros(self.query.size(0), num_queries)
         first, last = max(0, start), min(num_keys, start + num_queries)
         if first < last:

@@ -13,6 +13,7 @@ from fairseq_poolingformer.attention.backends import BACKENDS, traced
 from fairseq_poolingformer.attention.call import Call, ScoreTerm
 from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ def band_attention(
     *,
     window: Window,
     pooling: Pooling | None = None,
+    masks: Masks | None = None,
     global_mask: Tensor | GlobalTokens | None = None,
     key_padding_mask: Tensor | None = None,
     score_terms: Sequence[ScoreTerm] = (),
@@ -47,8 +49,8 @@ def band_attention(
         value: (B, H, S, D).
         window: tokens visible on each side, dilated or not.
         pooling: how ``key`` and ``value`` were pooled; None for tokens.
-        global_mask: (B, S) bool, True at global tokens, or a :class:`GlobalTokens` that many calls share; not with
-            ``pooling``.
+        masks: the :class:`Masks` of the keys, which many calls share, in place of the next two.
+        global_mask: (B, S) bool, True at global tokens, or their :class:`GlobalTokens`; not with ``pooling``.
         key_padding_mask: (B, S) bool, True at keys (tokens, or pooled keys) that no query sees, global or not.
         score_terms: terms that are added to the scores.
         query_offset: token position of query 0.
@@ -70,6 +72,7 @@ def band_attention(
         value,
         window=window,
         pooling=pooling,
+        masks=masks,
         global_mask=global_mask,
         key_padding_mask=key_padding_mask,
         score_terms=score_terms,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -11,9 +13,10 @@ from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, Window, band_of
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
-from fairseq_poolingformer.attention.pooling import POOL_MERGES, POOL_TYPES, pool_keys
+from fairseq_poolingformer.attention.pooling import POOL_MERGES, POOL_TYPES, pool, pool_masks
 from fairseq_poolingformer.attention.probabilities import LevelWeights, band_weights
 from fairseq_poolingformer.attention.rotary import Rotary, turned
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
@@ -126,6 +129,7 @@ class TwoLevelAttention(nn.Module):
         self,
         x: Tensor,
         *,
+        masks: Masks | None = None,
         global_mask: Tensor | GlobalTokens | None = None,
         key_padding_mask: Tensor | None = None,
         score_terms: tuple[ScoreTerm, ...] = (),
@@ -135,6 +139,7 @@ class TwoLevelAttention(nn.Module):
 
         Args:
             x: (B, T, C), or (T, B, C) without ``batch_first``.
+            masks: the :class:`Masks` of the batch, which all layers share, in place of the next two.
             global_mask: (B, T) bool, True at global tokens, or the :class:`GlobalTokens` of such a mask.
             key_padding_mask: (B, T) bool, True at padding.
             score_terms: terms that are added to level one's scores.
@@ -145,113 +150,119 @@ class TwoLevelAttention(nn.Module):
 
         Raises:
             ValueError: score terms with separate global projections, which have none of their own, or with one softmax
-                others than :class:`RelativePositionBias`.
+                others than :class:`RelativePositionBias`; or ``masks`` beside a plain mask.
         """
-        dropout_p, query = self.dropout_p, turned(self._split(self.q_proj(x)), rotary)
-        of_one = self._split(self.k_proj(x)), self._split(self.v_proj(x))
-        masks = GlobalTokens.of(global_mask), key_padding_mask
-        y = self._level_one(x, query, *of_one, *masks, score_terms, dropout_p, rotary)
-        if self.pooling is None or self.one_softmax:
-            return self.out_proj(self._merge(y))
-        source: Tensor | tuple[Tensor, Tensor] = (
-            of_one  # both levels have the same queries, and of each token the same key
-        )
-        if not self.mix or self.pooled_q_proj is not None:
-            source = x if self.mix else self._merge(y)
-            query = turned(self._split(self._pooled_projections()[0](source)), rotary)
-        z = self._attend_to_pooled(source, query, key_padding_mask, dropout_p, rotary)
-        return self.out_proj(self._merge(y + z))
+        masks = Masks.of(masks, global_mask, key_padding_mask)
+        attend = partial(self._operator, dropout_p=self.dropout_p)
+        return self.out_proj(self._merge(self._attended(x, masks, score_terms, rotary, attend)))  # T 2.15: W_o(Y + Z)
+
+    def weights(
+        self,
+        x: Tensor,
+        *,
+        masks: Masks | None = None,
+        global_mask: Tensor | GlobalTokens | None = None,
+        key_padding_mask: Tensor | None = None,
+        score_terms: tuple[ScoreTerm, ...] = (),
+        rotary: Rotary | None = None,
+    ) -> LevelWeights:
+        """The attention weights of both levels in banded form, without dropout; arguments as :meth:`forward`'s.
+
+        ``level_two`` is None where the layer has one level, and in one softmax where the window shows every token.
+        """
+        masks, calls = Masks.of(masks, global_mask, key_padding_mask), {}
+
+        def recorded(level: str, query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Any:
+            result = self._operator(level, query, key, value, dropout_p=0.0, **arguments)
+            return_lse = arguments.pop("return_lse", False)
+            calls[level] = band_weights(query, key, **arguments), result[1] if return_lse else None
+            return result
+
+        self._attended(x, masks, score_terms, rotary, recorded)
+        (one, lse), (two, pools_lse) = calls["one"], calls.get("two", (None, None))
+        if pools_lse is not None:  # both calls are parts of one softmax
+            share = share_of_pools(lse, pools_lse, masks)
+            one = one._replace(band=one.band * (1 - share), to_global=one.to_global * (1 - share))
+            two = two._replace(band=two.band * share)
+        if "global" in calls:
+            unused = masks.global_keys.unused[:, None, :, None]
+            one = one._replace(from_global=calls["global"][0].band.masked_fill(unused, 0.0))
+        return LevelWeights(one, two)
 
     @property
     def dropout_p(self) -> float:
         """The probability of dropping an attention weight now."""
         return self.dropout if self.training or self.retain_dropout else 0.0
 
-    def weights(
+    def _attended(
         self,
         x: Tensor,
-        *,
-        global_mask: Tensor | GlobalTokens | None = None,
-        key_padding_mask: Tensor | None = None,
-        score_terms: tuple[ScoreTerm, ...] = (),
-        rotary: Rotary | None = None,
-    ) -> LevelWeights:
-        """The attention weights of both levels in banded form, without dropout; arguments as :meth:`forward`'s."""
-        global_tokens = GlobalTokens.of(global_mask)
-        masks = {"global_mask": global_tokens, "key_padding_mask": key_padding_mask}
-        query_of_one, key_of_one = (self._split(projection(x)) for projection in (self.q_proj, self.k_proj))
-        query_of_one, key = turned(query_of_one, rotary), turned(key_of_one, rotary)
-        one = band_weights(query_of_one, key, window=self.window, score_terms=score_terms, scale=self.scale, **masks)
-        if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
-            query = self._global_query(x, global_tokens, rotary)
-            own_key = turned(self._split(self.global_k_proj(x)), rotary)
-            own = band_weights(
-                query, own_key, window=Window.unlimited(), key_padding_mask=key_padding_mask, scale=self.scale
-            )
-            one = one._replace(from_global=own.band.masked_fill(global_tokens.unused[:, None, :, None], 0.0))
-        if self.pooling is None:
-            return LevelWeights(one, None)
-        if self.one_softmax:
-            pools = self._pools(key_of_one, global_tokens, key_padding_mask, score_terms, rotary)
-            near: dict[str, Any] = {"window": self.window, "score_terms": score_terms, "scale": self.scale, **masks}
-            lse = band_attention(query_of_one, key, key, return_lse=True, **near)[1]
-            far_lse = band_attention(query_of_one, value=pools["key"], return_lse=True, **pools)[1]
-            share, two = self._share_of_pools(lse, far_lse, global_tokens), band_weights(query_of_one, **pools)
-            one = one._replace(band=one.band * (1 - share), to_global=one.to_global * (1 - share))
-            return LevelWeights(one, two._replace(band=two.band * share))
-        source = x
-        if not self.mix:
-            masks_of_one = (global_tokens, key_padding_mask, score_terms, 0.0, rotary)
-            value = self._split(self.v_proj(x))
-            source = self._merge(self._level_one(x, query_of_one, key_of_one, value, *masks_of_one))
-        q_proj, k_proj, _ = self._pooled_projections()
-        query = turned(self._split(q_proj(source)), rotary)
-        pooled_keys, pooled_padding = self._pool(source, k_proj, self.pooled_k_pool_weight, key_padding_mask)
-        pooled_keys = turned(pooled_keys, rotary, query.size(2))
-        geometry = {"window": self.pooled_window, "pooling": self.pooling}
-        return LevelWeights(one, band_weights(query, pooled_keys, key_padding_mask=pooled_padding, **geometry))
-
-    def _level_one(
-        self,
-        x: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        global_tokens: GlobalTokens | None,
-        padding_mask: Tensor | None,
+        masks: Masks,
         score_terms: tuple[ScoreTerm, ...],
-        dropout_p: float,
         rotary: Rotary | None,
+        attend: Callable[..., Any],
     ) -> Tensor:
-        """Level one's Y (eq. 3–4, 12–13), (B, H, T, D), from keys not yet turned; with one softmax of pools, too."""
+        """Y + Z, (B, H, T, D): the layer's attention calls in their order, each run by ``attend``.
+
+        ``attend(level, query, key, value, **arguments)`` has the arguments of :func:`band_attention`; ``level`` is
+        "one", "global" or "two".
+        """
         self.check_score_terms(score_terms)
+        # eq. 1: Q, K, V
+        query = turned(self._split(self.q_proj(x)), rotary)
+        key, value = self._split(self.k_proj(x)), self._split(self.v_proj(x))
+        # a window that shows every token leaves no token to the pools
         has_pools = self.one_softmax and (exporting() or key.size(2) > 1 + min(self.window.left, self.window.right))
-        y = band_attention(
-            query,
-            turned(key, rotary),
-            value,
-            window=self.window,
-            global_mask=global_tokens,
-            key_padding_mask=padding_mask,
-            score_terms=score_terms,
-            dropout_p=dropout_p,
-            scale=self.scale,
-            backend=self.backend or self._fastest(query, key, dropout_p, self.window, score_terms=score_terms),
-            return_lse=has_pools,
-        )
+
+        # eq. 13 (eq. 4 without global tokens): Y, from the window and the global tokens
+        geometry: dict[str, Any] = {"window": self.window, "score_terms": score_terms, "scale": self.scale}
+        y = attend("one", query, turned(key, rotary), value, masks=masks, return_lse=has_pools, **geometry)
+
+        # one softmax: the pools' share of it goes to the pooled values
         if has_pools:
-            near, lse = y
-            pools = self._pools(key, global_tokens, padding_mask, score_terms, rotary)
-            pooled_values, _ = self._pool_projected(value, self.pooled_v_pool_weight, padding_mask)
-            how: dict[str, Any] = {"dropout_p": dropout_p, "backend": self.backend}
-            far, far_lse = band_attention(query, value=pooled_values, return_lse=True, **pools, **how)
-            y = torch.lerp(near, far, self._share_of_pools(lse, far_lse, global_tokens).to(near.dtype))
+            y, lse = y
+            pools, pools_lse = attend("two", query, **self._unseen_pools(key, value, masks, score_terms, rotary))
+            y = torch.lerp(y, pools, share_of_pools(lse, pools_lse, masks).to(y.dtype))
         elif self.one_softmax and self.pooled_k_pool_weight is not None and torch.is_grad_enabled():
             unused = self.pooled_k_pool_weight[0, 0] + self.pooled_v_pool_weight[0, 0]
             y = y + 0 * unused  # a gradient of zeros, for which several GPUs wait
-        if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
-            y = self._attend_globally(x, y, global_tokens, padding_mask, dropout_p, rotary)
-        return y
+
+        # Longformer §3.1: global tokens attend to all tokens with projections of their own
+        if self.global_q_proj is not None and masks.global_keys is not None:
+            global_query = self._split(self.global_q_proj(self._merge(masks.global_keys.gather(self._split(x)))))
+            if rotary is not None:
+                global_query = turned(global_query, rotary.of_global(masks.global_keys))
+            global_key = turned(self._split(self.global_k_proj(x)), rotary)
+            global_value = self._split(self.global_v_proj(x))
+            geometry = {"window": Window.unlimited(), "scale": self.scale}
+            rows = attend("global", global_query, global_key, global_value, masks=masks.without_globals, **geometry)
+            y = masks.global_keys.replaced(y, rows)
+
+        if self.pooling is None or self.one_softmax:
+            return y
+
+        # eq. 5: Q̃, K̃, Ṽ of Y, or with Mix of X; eq. 6–7, 9–11: K̃ and Ṽ pooled
+        place = self.pooling, key.size(2), key.device
+        weights = self.pooled_k_pool_weight, self.pooled_v_pool_weight
+        if self.mix and self.pooled_q_proj is None:  # both levels have the same queries, keys and values
+            pooled = (self._pool(kv, weight, masks) for kv, weight in zip((key, value), weights, strict=True))
+        else:
+            source = x if self.mix else self._merge(y)
+            q_proj, *kv_proj = self._pooled_projections()
+            query = turned(self._split(q_proj(source)), rotary)
+            pooled = (self._pool_projected(source, *pair, masks) for pair in zip(kv_proj, weights, strict=True))
+        pooled_keys, pooled_values = pooled
+
+        # eq. 8: Z, from the pools within w2
+        geometry = {"window": self.pooled_window, "pooling": self.pooling, "masks": masks.derived(pool_masks, *place)}
+        return y + attend("two", query, turned(pooled_keys, rotary, key.size(2)), pooled_values, **geometry)
+
+    def _operator(self, level: str, query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Any:
+        """:func:`band_attention` by the layer's backend."""
+        backend = self.backend
+        if backend is None and level != "global" and can_be_dense(query, key, **arguments):
+            backend = "sdpa"
+        return band_attention(query, key, value, backend=backend, **arguments)
 
     def check_score_terms(self, score_terms: tuple[ScoreTerm, ...]) -> None:
         """Raise ``ValueError`` for score terms with separate global projections."""
@@ -267,54 +278,23 @@ class TwoLevelAttention(nn.Module):
                     "of the two out, or merge by 'sum'"
                 )
 
-    def _pools(
-        self,
-        key: Tensor,
-        tokens: GlobalTokens | None,
-        padding_mask: Tensor | None,
-        score_terms: tuple[ScoreTerm, ...],
-        rotary: Rotary | None,
+    def _unseen_pools(
+        self, key: Tensor, value: Tensor, masks: Masks, score_terms: tuple[ScoreTerm, ...], rotary: Rotary | None
     ) -> dict[str, Any]:
-        """The operator's arguments for the pools that stand beside the tokens in one softmax, but for their values."""
-        unseen = UnseenTokens.of(
-            self.window, self.pooling, padding_mask, tokens, (key.size(0), key.size(2)), key.device
-        )
-        pooled_keys, _ = self._pool_projected(key, self.pooled_k_pool_weight, padding_mask)
+        """The operator's arguments for the pools beside the tokens in one softmax, from level one's keys and values."""
+        shape = key.size(0), key.size(2)
+        unseen = masks.derived(UnseenTokens.of, self.window, self.pooling, shape, key.device)
+        of_pools = (cast(RelativePositionBias, term).of_pools(self.pooling.kernel_size) for term in score_terms)
         return {
-            "key": turned(pooled_keys, rotary, key.size(2)),
+            "key": turned(self._pool(key, self.pooled_k_pool_weight, masks), rotary, key.size(2)),
+            "value": self._pool(value, self.pooled_v_pool_weight, masks),
             "window": self.pooled_window,
             "pooling": self.pooling,
-            "key_padding_mask": unseen.empty,
-            "score_terms": (
-                unseen,
-                *(cast(RelativePositionBias, term).of_pools(self.pooling.kernel_size) for term in score_terms),
-            ),
+            "masks": unseen.masks,
+            "score_terms": (unseen, *of_pools),
             "scale": self.scale,
+            "return_lse": True,
         }
-
-    @staticmethod
-    def _share_of_pools(near: Tensor, far: Tensor, tokens: GlobalTokens | None) -> Tensor:
-        """(B, H, T, 1) the pools' part of one softmax, from the logarithms (B, H, T) of both denominators."""
-        if tokens is not None:
-            far = far.masked_fill(tokens.mask[:, None], -torch.inf)  # global tokens see all tokens themselves
-        # e^far / (e^near + e^far); NaN where a query sees nothing at all, and both outputs are zero
-        share = (far - near).masked_fill((far == -torch.inf) & (near == -torch.inf), 0.0).sigmoid()
-        return share.unsqueeze(-1)
-
-    @staticmethod
-    def _fastest(
-        query: Tensor,
-        key: Tensor,
-        dropout_p: float,
-        window: Window,
-        pooling: Pooling | None = None,
-        score_terms: tuple[ScoreTerm, ...] = (),
-    ) -> str | None:
-        """PyTorch's own backend on a CPU where every query sees every key, and it can run; None leaves the choice."""
-        if exporting() or score_terms or dropout_p or query.device.type != "cpu" or window.dilation != 1:
-            return None
-        queries, keys = (0, query.size(2) - 1), (0, key.size(2) - 1)
-        return "sdpa" if band_of(window, pooling).covers(queries, keys) else None
 
     def _pooled_projections(self) -> tuple[nn.Module, nn.Module, nn.Module]:
         """The modules that give Q̃, K̃ and Ṽ."""
@@ -322,86 +302,25 @@ class TwoLevelAttention(nn.Module):
             return self.q_proj, self.k_proj, self.v_proj
         return self.pooled_q_proj, self.pooled_k_proj, self.pooled_v_proj
 
-    def _attend_to_pooled(
-        self,
-        source: Tensor | tuple[Tensor, Tensor],
-        query: Tensor,
-        padding_mask: Tensor | None,
-        dropout_p: float,
-        rotary: Rotary | None,
-    ) -> Tensor:
-        """Level two's Z (eq. 5–8), (B, H, T, D), from its queries and K̃ and Ṽ, or the input of their projections."""
-        weights = self.pooled_k_pool_weight, self.pooled_v_pool_weight
-        if isinstance(source, tuple):
-            pools = [self._pool_projected(x, weight, padding_mask) for x, weight in zip(source, weights, strict=True)]
-        else:
-            pairs = zip(self._pooled_projections()[1:], weights, strict=True)
-            pools = [self._pool(source, *pair, padding_mask) for pair in pairs]
-        (pooled_keys, pooled_padding), (pooled_values, _) = pools
-        fastest = self._fastest(query, pooled_keys, dropout_p, self.pooled_window, self.pooling)
-        return band_attention(
-            query,
-            turned(pooled_keys, rotary, query.size(2)),
-            pooled_values,
-            window=self.pooled_window,
-            pooling=self.pooling,
-            key_padding_mask=pooled_padding,
-            dropout_p=dropout_p,
-            backend=self.backend or fastest,
-        )
+    def _pool(self, x: Tensor, weight: Tensor | None, masks: Masks, bias: Tensor | None = None) -> Tensor:
+        """Pooled keys or values (B, H, P, D) of keys or values (B, H, T, D)."""
+        return pool(x, self.pooling, self.pool_type, masks, weight, bias)
 
-    def _pool_projected(
-        self, x: Tensor, weight: Tensor | None, padding_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Pooled keys or values (B, H, P, D) of keys or values (B, H, T, D), and which are padding (B, P)."""
-        return pool_keys(x, self.pooling, kind=self.pool_type, padding_mask=padding_mask, weight=weight)
-
-    def _pool(
-        self, x: Tensor, projection: nn.Module, weight: Tensor | None, padding_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """The same of ``x``, from which keys or values are projected.
+    def _pool_projected(self, x: Tensor, projection: nn.Module, weight: Tensor | None, masks: Masks) -> Tensor:
+        """Pooled keys or values (B, H, P, D) of ``x``, from which ``projection`` makes keys or values.
 
         A sum with weights that add up to 1 and serve all channels changes places with a linear projection, so that only
         the P pooled vectors are projected: pool(xW + b) = pool(x)W + b. W_p then reads the vectors before they are
         projected, through the product of both matrices: W_p(Wx + b) = (W_p W)x + W_p b.
         """
         if self.pool_type == "max" or self.ldconv_heads > 1 or not is_plain_linear(projection):
-            return self._pool_projected(self._split(projection(x)), weight, padding_mask)
-        arguments: dict[str, Any] = {"kind": self.pool_type, "padding_mask": padding_mask}
-        if weight is not None:
-            bias = None if projection.bias is None else weight @ projection.bias
-            arguments |= {"weight": weight @ projection.weight, "bias": bias}
+            return self._pool(self._split(projection(x)), weight, masks)
+        bias = None if weight is None or projection.bias is None else weight @ projection.bias
+        weight = None if weight is None else weight @ projection.weight
         one_head = x.unsqueeze(1) if self.batch_first else x.permute(1, 0, 2).unsqueeze(1)
-        pooled, pooled_padding = pool_keys(one_head, self.pooling, **arguments)
+        pooled = self._pool(one_head, weight, masks, bias)
         pooled = pooled.squeeze(1) if self.batch_first else pooled.squeeze(1).transpose(0, 1)
-        return self._split(projection(pooled)), pooled_padding
-
-    def _attend_globally(
-        self,
-        x: Tensor,
-        y: Tensor,
-        tokens: GlobalTokens,
-        padding_mask: Tensor | None,
-        dropout_p: float,
-        rotary: Rotary | None,
-    ) -> Tensor:
-        """Y, with the global tokens' rows attending to the whole sequence through their own projections."""
-        attended = band_attention(
-            self._global_query(x, tokens, rotary),
-            turned(self._split(self.global_k_proj(x)), rotary),
-            self._split(self.global_v_proj(x)),
-            window=Window.unlimited(),
-            key_padding_mask=padding_mask,
-            dropout_p=dropout_p,
-            scale=self.scale,
-            backend=self.backend,
-        )
-        return tokens.replaced(y, attended)
-
-    def _global_query(self, x: Tensor, tokens: GlobalTokens, rotary: Rotary | None) -> Tensor:
-        """(B, H, G, D) the global tokens' own queries, of the separate projections."""
-        query = self._split(self.global_q_proj(self._merge(tokens.gather(self._split(x)))))
-        return query if rotary is None else turned(query, rotary.of_global(tokens))
+        return self._split(projection(pooled))
 
     def _split(self, x: Tensor) -> Tensor:
         """To (B, H, T, D), a view."""
@@ -411,3 +330,28 @@ class TwoLevelAttention(nn.Module):
     def _merge(self, x: Tensor) -> Tensor:
         """From (B, H, T, D) back to the layout of the input."""
         return (x.transpose(1, 2) if self.batch_first else x.permute(2, 0, 1, 3)).flatten(2)
+
+
+def share_of_pools(lse: Tensor, pools_lse: Tensor, masks: Masks) -> Tensor:
+    """(B, H, T, 1) the pools' share of one softmax, from the logarithms (B, H, T) of both parts of its denominator."""
+    if masks.global_mask is not None:  # global tokens see all tokens themselves
+        pools_lse = pools_lse.masked_fill(masks.global_mask[:, None], -torch.inf)
+    # e^pools / (e^tokens + e^pools); NaN where a query sees nothing at all, and both outputs are zero
+    sees_nothing = (pools_lse == -torch.inf) & (lse == -torch.inf)
+    return (pools_lse - lse).masked_fill(sees_nothing, 0.0).sigmoid().unsqueeze(-1)
+
+
+def can_be_dense(
+    query: Tensor,
+    key: Tensor,
+    *,
+    window: Window,
+    pooling: Pooling | None = None,
+    score_terms: tuple[ScoreTerm, ...] = (),
+    dropout_p: float = 0.0,
+    **unused: Any,
+) -> bool:
+    """Whether every query sees every key, so that PyTorch's own attention is the fastest on a CPU."""
+    if exporting() or score_terms or dropout_p or query.device.type != "cpu" or window.dilation != 1:
+        return False
+    return band_of(window, pooling).covers((0, query.size(2) - 1), (0, key.size(2) - 1))

@@ -4,7 +4,7 @@ Equations are those of Zhang et al. (ICML 2021), T 2.15 is the thesis's (Li 2021
 ``python -m fairseq_poolingformer.attention.naive`` shows who sees whom, and compares the layer with the fast one.
 """
 
-from math import ceil, sqrt
+from math import ceil, log, sqrt
 
 import torch
 from torch import Tensor, nn
@@ -19,14 +19,17 @@ class NaiveAttention(nn.Module):
         kind: mean, max, ldconv or mean-ldconv.
         alignment: pools start at multiples of ξ ("grid"), or at the edge of each query's own window ("query").
         mix, share: level two reads X in place of Y; both levels have one W_q, W_k, W_v.
+        merge: "sum" for the paper's Y + Z, or "softmax" for one softmax over tokens and pools of level one's keys.
     """
 
-    def __init__(self, d, heads, w1, w2=None, kappa=5, xi=4, kind="ldconv", alignment="grid", mix=False, share=False):
+    def __init__(
+        self, d, heads, w1, w2=None, kappa=5, xi=4, kind="ldconv", alignment="grid", mix=False, share=False, merge="sum"
+    ):
         super().__init__()
         self.heads, self.w1, self.w2, self.kappa, self.xi = heads, w1, w2, kappa, xi
-        self.kind, self.alignment, self.mix = kind, alignment, mix
+        self.kind, self.alignment, self.mix, self.merge = kind, alignment, mix, merge
         self.one, self.out_proj = ["q_proj", "k_proj", "v_proj"], nn.Linear(d, d)
-        self.two = self.one if share else [f"pooled_{name}" for name in self.one]
+        self.two = self.one if share or merge == "softmax" else [f"pooled_{name}" for name in self.one]
         for name in self.one + (self.two if w2 is not None else []):
             self.add_module(name, nn.Linear(d, d))
         if w2 is not None and "ldconv" in kind:  # keys and values have a W_p each
@@ -38,6 +41,8 @@ class NaiveAttention(nn.Module):
         n = len(x)
         q, k, v = (self.get_submodule(name)(x) for name in self.one)  # eq. 1
         seen = [self.tokens_seen(i, n, global_tokens) for i in range(n)]  # N_G(i, w1)
+        if self.merge == "softmax":
+            return self.out_proj(torch.stack([self.attend_once(i, q[i], k, v, seen[i]) for i in range(n)]))
         y = torch.stack([self.attend(q[i], k[seen[i]], v[seen[i]]) for i in range(n)])  # eq. 13; eq. 4 without globals
         if self.w2 is None:
             return self.out_proj(y)
@@ -54,10 +59,18 @@ class NaiveAttention(nn.Module):
         near = {j for j in range(n) if abs(i - j) <= self.w1}  # eq. 3
         return sorted(set(range(n)) if i in global_tokens else near | global_tokens)  # eq. 12
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, log_counts: Tensor | float = 0.0) -> Tensor:
         q, k, v = (x.unflatten(-1, (self.heads, -1)) for x in (q, k, v))  # each head has its own d / heads channels
-        scores = torch.einsum("hd,jhd->hj", q, k) / sqrt(q.size(-1))  # α qᵀK
+        scores = torch.einsum("hd,jhd->hj", q, k) / sqrt(q.size(-1)) + log_counts  # α qᵀK
         return torch.einsum("hj,jhd->hd", scores.softmax(-1), v).flatten()  # Softmax(α qᵀK) Vᵀ
+
+    def attend_once(self, i: int, q: Tensor, k: Tensor, v: Tensor, seen: list[int]) -> Tensor:
+        """One softmax over tokens and pools: a pool has the weight of its unseen tokens, and none without any."""
+        unseen = {s: len(set(range(s, min(s + self.kappa, len(k)))) - set(seen)) for s in self.pools_seen(i, len(k))}
+        pools = {start: count for start, count in unseen.items() if count}
+        keys = torch.stack([*k[seen], *(self.pool(k, start, "pooled_k_pool_weight") for start in pools)])
+        values = torch.stack([*v[seen], *(self.pool(v, start, "pooled_v_pool_weight") for start in pools)])
+        return self.attend(q, keys, values, q.new_tensor([0.0] * len(seen) + [log(count) for count in pools.values()]))
 
     def pools_seen(self, i: int, n: int) -> list[int]:
         """Where the pools that query i sees start; one that reaches beyond the sequence has fewer tokens."""

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
+from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, require_kind
-from fairseq_poolingformer.attention.remembered import remembered
 
 POOL_TYPES = ("ldconv", "mean-ldconv", "mean", "max")
 POOL_MERGES = ("sum", "softmax")
@@ -53,22 +53,37 @@ def pool_keys(
         ValueError: an argument has the wrong shape, or ``weight`` does not go with ``kind``.
     """
     _check(x, pooling, kind, padding_mask, weight, bias)
-    real, empty = _real_and_empty(x.size(2), pooling, padding_mask, x.device)
-    pooled_padding_mask = None if empty is None else empty.clone()
+    masks = Masks(None, padding_mask)
+    pooled = pool(x, pooling, kind, masks, weight, bias)
+    return pooled, masks.derived(pool_masks, pooling, x.size(2), x.device).padding
+
+
+def pool_masks(masks: Masks, pooling: Pooling, num_tokens: int, device: torch.device) -> Masks:
+    """The masks of the pools: those without a real token are hidden."""
+    if masks.padding is None:
+        return Masks()
+    return Masks(None, ~masks.derived(_real_taps, pooling, num_tokens, device).any(-1))
+
+
+@outside_the_compiler
+def pool(
+    x: Tensor, pooling: Pooling, kind: str, masks: Masks, weight: Tensor | None, bias: Tensor | None = None
+) -> Tensor:
+    """:func:`pool_keys` with the :class:`Masks` of the tokens, of checked arguments."""
+    place = pooling, x.size(2), x.device
+    real = masks.derived(_real_taps, *place)
     if kind == "max":
-        pooled = _max(x, pooling, padding_mask)
-        if pooled_padding_mask is not None:
-            pooled = pooled.masked_fill(pooled_padding_mask[:, None, :, None], 0.0)
-        return pooled, pooled_padding_mask
-    if padding_mask is not None:  # their weights are zero, but 0·NaN is NaN
-        x = x.masked_fill(padding_mask[:, None, :, None], 0.0)
+        pooled, empty = _max(x, pooling, masks.padding), masks.derived(pool_masks, *place).padding
+        return pooled if empty is None else pooled.masked_fill(empty[:, None, :, None], 0.0)
+    if masks.padding is not None:  # their weights are zero, but 0·NaN is NaN
+        x = x.masked_fill(masks.padding[:, None, :, None], 0.0)
     if kind == "ldconv":
-        context = _take(x, _centre_index(None if padding_mask is None else real, x.size(2), pooling, x.device))
+        context = _take(x, masks.derived(_centre_index, *place))
     else:
         uniform = real.to(x.dtype) / real.sum(-1, keepdim=True).clamp(min=1)
         context = _weighted_sum(x, uniform[:, None], pooling)
         if kind == "mean":
-            return context, pooled_padding_mask
+            return context
     assert weight is not None  # as _check has it
     bias = None if bias is None else bias.to(x.dtype)
     logits = F.linear(context.transpose(1, 2).flatten(2), weight.to(x.dtype), bias)  # (B, P, sets·κ)
@@ -76,9 +91,9 @@ def pool_keys(
     # the smallest finite number, not -inf: a pool without real tokens must not give NaN
     logits = torch.where(real[:, None], logits, torch.finfo(logits.dtype).min)
     dynamic = logits.softmax(-1).to(x.dtype)
-    if padding_mask is not None:
+    if masks.padding is not None:
         dynamic = dynamic * real[:, None]
-    return _weighted_sum(x, dynamic, pooling), pooled_padding_mask
+    return _weighted_sum(x, dynamic, pooling)
 
 
 def _check(
@@ -113,15 +128,6 @@ def _check(
         )
 
 
-@remembered
-def _real_and_empty(
-    num_tokens: int, pooling: Pooling, padding_mask: Tensor | None, device: torch.device
-) -> tuple[Tensor, Tensor | None]:
-    """:func:`_real_taps`, and (B, P) bool, True at pools without any; None without padding."""
-    real = _real_taps(num_tokens, pooling, padding_mask, device)
-    return real, None if padding_mask is None else ~real.any(-1)
-
-
 def _starts(num_tokens: int, pooling: Pooling, device: torch.device) -> Tensor:
     """(P,) the token at which each pool starts; negative for pools that are clipped at the beginning."""
     return pooling.first_start + pooling.key_stride * torch.arange(pooling.num_pools(num_tokens), device=device)
@@ -132,25 +138,22 @@ def _positions(num_tokens: int, pooling: Pooling, device: torch.device) -> Tenso
     return _starts(num_tokens, pooling, device)[:, None] + torch.arange(pooling.kernel_size, device=device)
 
 
-def _real_taps(num_tokens: int, pooling: Pooling, padding_mask: Tensor | None, device: torch.device) -> Tensor:
+def _real_taps(masks: Masks, pooling: Pooling, num_tokens: int, device: torch.device) -> Tensor:
     """Which of the κ positions of each pool hold a real token: (B or 1, P, κ) bool."""
     positions = _positions(num_tokens, pooling, device)
     inside = ((positions >= 0) & (positions < num_tokens))[None]
-    if padding_mask is None:
+    if masks.padding is None:
         return inside
-    return inside & ~padding_mask[:, positions.clamp(0, num_tokens - 1)]
+    return inside & ~masks.padding[:, positions.clamp(0, num_tokens - 1)]
 
 
-@remembered
-def _centre_index(real: Tensor | None, num_tokens: int, pooling: Pooling, device: torch.device) -> Tensor:
-    """The token whose vector gives the dynamic weights of each pool: (B or 1, P) indices; any for an empty pool.
-
-    ``real`` is None without padding: the real token nearest to a centre beyond the sequence is then its first or last.
-    """
+def _centre_index(masks: Masks, pooling: Pooling, num_tokens: int, device: torch.device) -> Tensor:
+    """The token whose vector gives the dynamic weights of each pool: (B or 1, P) indices; any for an empty pool."""
     starts, centre = _starts(num_tokens, pooling, device), pooling.kernel_size // 2  # 0-based ⌈(1+κ)/2⌉
-    if real is None:
+    if masks.padding is None:  # the real token nearest to a centre beyond the sequence is its first or last
         return (starts[None] + centre).clamp(0, num_tokens - 1)
     taps = torch.arange(pooling.kernel_size, device=device)
+    real = masks.derived(_real_taps, pooling, num_tokens, device)
     preference = torch.where(taps <= centre, pooling.kernel_size + taps, pooling.kernel_size - taps)
     chosen = torch.where(real, preference, -1).argmax(-1)
     return (starts + chosen).clamp(0, num_tokens - 1)
@@ -168,7 +171,7 @@ def _max(x: Tensor, pooling: Pooling, padding_mask: Tensor | None) -> Tensor:
     if padding_mask is not None:
         x = x.masked_fill(padding_mask[:, None, :, None], -torch.inf)
     if exporting():
-        inside = _real_taps(x.size(2), pooling, None, x.device)[..., None]
+        inside = _real_taps(Masks(), pooling, x.size(2), x.device)[..., None]
         return _taps(x, pooling).masked_fill(~inside, -torch.inf).amax(3)
     return _unfolded(x, pooling, -torch.inf).max(-1).values
 

@@ -91,7 +91,7 @@ def band_weights(query: Tensor, key: Tensor, **arguments: Any) -> BandWeights:
     """
     query, key = (x.to(softmax_dtype(query)) for x in (query, key))
     call = Call.of(query, key, key, **arguments)
-    global_keys, global_queries = call.global_keys(), call.global_queries()
+    global_keys, global_queries = call.masks.global_keys, call.global_queries()
     band_keys = _band_keys(call)
     blocks = [
         _block(call, range(start, min(start + QUERIES_PER_BLOCK, query.size(2))), band_keys, global_keys)

@@ -2,11 +2,19 @@
 
 import dataclasses
 import itertools
+import random
 
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import Pooling, RelativePositionBias, TwoLevelAttention, Window
+from fairseq_poolingformer.attention import (
+    POOL_TYPES,
+    Masks,
+    Pooling,
+    RelativePositionBias,
+    TwoLevelAttention,
+    Window,
+)
 from tests.attention.naive import attend, pool, pool_centres, pool_starts, rotate, sees, sees_pool
 from tests.dropped import assert_dropped, identity, zero
 
@@ -67,19 +75,41 @@ def expected_output(module, x, global_mask, padding, theta=None):
     k = turn(k, pool_centres(starts, kernel_size=module.pooling.kernel_size, padding=padding))
 
     def level_two(b, h, t, s):
-        reach = module.pooled_window.left
-        return sees_pool(t, s, left=reach, right=reach, **geometry) and not empty[b, s]
+        reach = {"left": module.pooled_window.left, "right": module.pooled_window.right}
+        return sees_pool(t, s, **reach, **geometry) and not empty[b, s]
 
     return module.out_proj(merge(y + attend(q, k, v, level_two, level_two_scale)))
 
 
-def example(batch_first=True):
+def example():
+    """The last two rows have queries that see nothing: padding farther than w2 from any token, and no token at all."""
     torch.manual_seed(1)
-    x = torch.randn(2, 13, C, dtype=torch.float64)
-    global_mask = torch.zeros(2, 13, dtype=torch.bool)
+    x = torch.randn(4, 13, C, dtype=torch.float64)
+    global_mask = torch.zeros(4, 13, dtype=torch.bool)
     global_mask[0, 0] = global_mask[0, 7] = global_mask[1, 0] = True
-    padding = torch.arange(13) >= torch.tensor([13, 8])[:, None]
+    padding = torch.arange(13) >= torch.tensor([13, 8, 2, 0])[:, None]
     return x, global_mask, padding
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_geometry(seed):
+    """Windows with unequal sides, in any of the layer's variants; outputs at padding too."""
+    rng = random.Random(seed)
+    windows = {name: Window(rng.randint(0, 6), rng.randint(0, 6)) for name in ("window", "pooled_window")}
+    pooling = Pooling(rng.randint(1, 5), rng.randint(1, 4), rng.choice(["grid", "query"]))
+    mix, share, separate = (rng.random() < 0.5 for _ in range(3))
+    kind = {"pool_type": rng.choice(POOL_TYPES), "separate_global_projections": separate}
+    module = build(**windows, pooling=pooling, mix=mix, share_weights=share, **kind)
+    x, global_mask, padding = example()
+    inputs = [x.requires_grad_(), *module.parameters()]
+    expected = expected_output(module, x, global_mask, padding)
+    grad = torch.randn_like(x)
+    wanted = torch.autograd.grad(expected, inputs, grad)
+    for module.backend in ("block", "reference"):
+        out = module(x, masks=Masks(global_mask, padding))
+        torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
+        for actual, gradient in zip(torch.autograd.grad(out, inputs, grad), wanted, strict=True):
+            torch.testing.assert_close(actual, gradient, atol=1e-11, rtol=0)
 
 
 @pytest.mark.parametrize(

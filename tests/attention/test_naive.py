@@ -53,6 +53,19 @@ def test_two_levels(backend, kind, alignment):
 
 
 @pytest.mark.parametrize("backend", ["reference", "block"])
+@pytest.mark.parametrize("kind", ["ldconv", "mean-ldconv", "mean"])
+def test_one_softmax(backend, kind):
+    for w1, w2, size in [(2, 6, 4), (0, 40, 3), (16, 20, 4)]:
+        naive = NaiveAttention(C, H, w1, w2, size, size, kind, merge="softmax").double()
+        for name, parameter in naive.named_parameters():
+            if "pool_weight" in name:
+                torch.nn.init.normal_(parameter)
+        levels = {"window": Window(w1), "pooled_window": Window(w2), "pooling": Pooling(size, size)}
+        options = {"pool_type": kind, "pool_merge": "softmax", "backend": backend}
+        assert_rows_equal(TwoLevelAttention(C, H, **levels, **options).double(), naive)
+
+
+@pytest.mark.parametrize("backend", ["reference", "block"])
 def test_level_one(backend):
     naive = NaiveAttention(C, H, w1=3).double()
     assert_rows_equal(TwoLevelAttention(C, H, window=Window(3), backend=backend).double(), naive)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import POOL_TYPES, Pooling, pool_keys
+from fairseq_poolingformer.attention import POOL_TYPES, Masks, Pooling, pool_keys
 from fairseq_poolingformer.attention import pooling as pooling_module
 from tests.attention.naive import pool, pool_starts
 
@@ -44,7 +44,7 @@ def test_the_sum_on_gpus_is_that_on_cpus(kernel_size, stride, alignment, rows, s
     x = torch.randn(2, 4, 13, 3, dtype=torch.float64, requires_grad=True)
     weights = torch.rand(rows, sets, pooling.num_pools(13), kernel_size, dtype=torch.float64, requires_grad=True)
     with torch.no_grad():  # as pool_keys has it, positions beyond the sequence weigh nothing
-        weights *= pooling_module._real_taps(13, pooling, None, x.device)
+        weights *= pooling_module._real_taps(Masks(), pooling, 13, x.device)
     results = []
     for function in (pooling_module._sum_at_once, pooling_module._WeightedSum.apply):
         out = function(x, weights, pooling)

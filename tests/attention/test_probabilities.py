@@ -7,6 +7,7 @@ import torch
 
 from fairseq_poolingformer.attention import (
     DisentangledPosition,
+    Masks,
     Pooling,
     RelativePositionBias,
     TwoLevelAttention,
@@ -121,6 +122,6 @@ def test_the_module_gives_the_weights_of_its_output(options):
         y = torch.where(global_mask[:, None, :, None], own, y)
     source = x if module.mix else merge(y)
     _, _, v_proj = module._pooled_projections()
-    pooled_values, _ = module._pool(source, v_proj, None, padding)
+    pooled_values = module._pool_projected(source, v_proj, None, Masks(None, padding))
     expected = module.out_proj(merge(y + dense(two) @ pooled_values))
     torch.testing.assert_close(output if options.get("batch_first", True) else output.transpose(0, 1), expected)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import POOL_TYPES, Pooling, band_weights
+from fairseq_poolingformer.attention import POOL_TYPES, Masks, Pooling, band_weights
 from fairseq_poolingformer.attention.global_tokens import FirstTokens
 from fairseq_poolingformer.attention.rotary import Rotary, pool_positions, turned
 from tests.attention.naive import pool_centres, pool_starts, rotate
@@ -106,8 +106,9 @@ def test_weights_are_those_of_turned_queries_and_keys():
     query_of, key_of = (turned(module._split(p(x)), rotary) for p in (module.global_q_proj, module.global_k_proj))
     scores = (query_of @ key_of.transpose(2, 3) / D**0.5).masked_fill(padding[:, None, None], -torch.inf)
     torch.testing.assert_close(one.from_global[0, :, 1], scores.softmax(-1)[0, :, 7], rtol=0, atol=1e-12)
-    values = module._pool(x, module.v_proj, None, padding)[0]
-    rows = torch.stack([two.of_query(t) for t in range(x.size(1))], 2)
-    attended = module._attend_to_pooled(x, query, padding, 0.0, rotary)
-    real = ~padding[:, None].expand(-1, 2, -1)
-    torch.testing.assert_close((rows @ values)[real], attended[real], rtol=0, atol=1e-12)
+    rows = [torch.stack([level.of_query(t) for t in range(x.size(1))], 2) for level in (one, two)]
+    y, of_global = (rows[0] @ module._split(p(x)) for p in (module.v_proj, module.global_v_proj))
+    y = torch.where(global_mask[:, None, :, None], of_global, y)
+    z = rows[1] @ module._pool_projected(x, module.v_proj, None, Masks(None, padding))
+    expected = module.out_proj(module._merge(y + z))
+    torch.testing.assert_close(module(x, **masks, rotary=rotary)[~padding], expected[~padding], rtol=0, atol=1e-12)

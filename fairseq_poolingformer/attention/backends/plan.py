@@ -13,8 +13,8 @@ from torch import Tensor
 from fairseq_poolingformer.attention.call import Call, ScoreTerm, term_tensors
 from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import UNLIMITED, Band, Pooling, Window, band_of
-from fairseq_poolingformer.attention.remembered import remembered
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 LOG2E = math.log2(math.e)  # exp2 is nearly three times as fast as exp on a CPU, and one instruction on a GPU
@@ -74,12 +74,7 @@ class Plan:
     """Everything of a call except the tensors that may need gradients."""
 
     classes: tuple[ResidueClass, ...]  # the call's residue classes
-    padding: Tensor | None  # (B, S) bool, True at padded keys; None without any
-    # (B, S) bool, True at keys that the window does not show: padding, and global tokens, which are a lane of their
-    # own; None without any
-    hidden: Tensor | None
-    hidden_globals: Tensor | None  # (B, G) bool, True at slots of global keys that hold no token, or padding
-    global_keys: GlobalTokens | None  # those among the keys; None without any
+    masks: Masks  # of the keys
     global_queries: GlobalTokens | None  # those among the queries; None without any
     terms: tuple[ScoreTerm, ...]  # the score terms, without that of the unseen tokens
     num_heads: int
@@ -95,16 +90,11 @@ class Plan:
     @classmethod
     def of(cls, call: Call) -> Plan:
         _, heads, queries, _ = call.query.shape
-        global_keys = call.global_keys()
-        padding, hidden, hidden_globals = _masks_of(call.key_padding_mask, global_keys)
         unseen = next((term for term in call.score_terms if isinstance(term, UnseenTokens)), None)
         geometry = call.window, call.pooling, heads, call.query_offset, queries
         return cls(
             classes=tuple(residue_classes(*geometry, always_band=unseen is not None)),
-            padding=padding,
-            hidden=hidden,
-            hidden_globals=hidden_globals,
-            global_keys=global_keys,
+            masks=call.masks,
             global_queries=call.global_queries(),
             terms=tuple(term for term in call.score_terms if term is not unseen),
             unseen=unseen,
@@ -116,19 +106,6 @@ class Plan:
             dropout=KeepMask.draw(call.dropout_p),
             return_lse=call.return_lse,
         )
-
-
-@remembered
-def _masks_of(
-    padding: Tensor | None, global_keys: GlobalTokens | None
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """A plan's ``padding``, ``hidden`` and ``hidden_globals``."""
-    if padding is not None:
-        padding = padding.clone()  # the backward pass reads it again, and the caller may have changed it by then
-    if global_keys is None:
-        return padding, padding, None
-    mask = global_keys.mask  # a global token in the window counts once
-    return padding, mask if padding is None else padding | mask, global_keys.hidden(padding)
 
 
 def tensors_of(terms: tuple[ScoreTerm, ...]) -> list[Tensor]:

@@ -15,7 +15,7 @@ from fairseq_poolingformer.attention.backends import reference
 from fairseq_poolingformer.attention.backends.plan import tensors_of
 from fairseq_poolingformer.attention.call import Call, ScoreTerm, term_tensors
 from fairseq_poolingformer.attention.dropout import KeepMask
-from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import UNLIMITED, Window
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
@@ -34,7 +34,7 @@ _lock = threading.Lock()
 
 def variant_of(call: Call) -> tuple[Hashable, ...]:
     """The properties of a call that decide which compiled kernels run; those that are true name it in words."""
-    query, window, tokens = call.query, call.window, call.global_tokens
+    query, window, tokens = call.query, call.window, call.masks.global_keys
     num_globals = tokens.num_slots if tokens else 0
     return (
         *(query.dtype, query.device, query.size(3), call.pooling, query.size(1) == 1 and "one head"),
@@ -90,16 +90,16 @@ def small_call(call: Call, exact: bool = False) -> Call:
         return replace(term, **{name: random(min(2, len(x)), *x.shape[1:], dtype=x.dtype) for name, x in tables})
 
     padding = None if call.key_padding_mask is None else torch.stack([token % 7 == 3, token >= keys - 2])
-    num_globals = call.global_tokens.num_slots if call.global_tokens else 0
-    spread = (token - middle) % max(1, keys // (FEW + 4 if num_globals > FEW else 2)) == 0
-    tokens = GlobalTokens(torch.stack([spread, token == middle])) if num_globals else None
+    tokens = call.masks.global_keys
+    spread = (token - middle) % max(1, keys // (FEW + 4 if tokens and tokens.num_slots > FEW else 2)) == 0
+    masks = Masks(torch.stack([spread, token == middle]) if tokens else None, padding)
     reach = REACH * stride + size  # of several keys: where a query sees one, gradients are zero
     left, right = (x if x in (0, UNLIMITED) else reach for x in (call.window.left, call.window.right))
     query, key, value = (random(2, heads, n, like.size(3)) for n in (queries, keys, keys))
     changes: dict[str, Any] = {"window": Window(left, right, 1 if call.window.dilation == 1 else (2, 1)[:heads])}
     changes |= {"query": query, "key": key, "value": value, "score_terms": tuple(map(small, call.score_terms))}
     offset = 0 if pooling else middle - (queries - 1) // 2
-    changes |= {"global_tokens": tokens, "key_padding_mask": padding, "query_offset": offset}
+    changes |= {"masks": masks, "query_offset": offset}
     return replace(call, **changes, scale=like.size(3) ** -0.5, dropout_p=DROPOUT if call.dropout_p else 0.0)
 
 

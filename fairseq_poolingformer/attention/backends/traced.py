@@ -30,7 +30,7 @@ def run(call: Call) -> Any:
     if not plain or QUERIES_PER_BLOCK % band.key_stride or unusual:
         return reference.run(call)
     scores, values = _band(call, band)
-    if call.global_tokens is None:
+    if call.masks.global_tokens is None:
         return _attend(call, scores, values)
     return _with_globals(call, scores, values)
 
@@ -67,7 +67,7 @@ def _band(call: Call, band: Band) -> tuple[Tensor, Tensor]:
 
 def _with_globals(call: Call, scores: Tensor, values: Tensor) -> Tensor:
     """The output, with the global tokens as further keys of every query, and as queries that see every key."""
-    tokens, query = call.global_tokens, _query_blocks(call)
+    tokens, query = call.masks.global_tokens, _query_blocks(call)
     key, value = tokens.gather(call.key)[:, :, None], tokens.gather(call.value)[:, :, None]
     hidden = tokens.hidden(call.key_padding_mask)[:, None, None, None]
     to_global = (call.scale * query @ key.transpose(-1, -2)).masked_fill(hidden, -torch.inf)

@@ -85,7 +85,7 @@ class DisentangledPosition(ScoreTerm):
                 f"the window reaches {farthest} tokens, relative positions only k = {k}; give tables of at least "
                 f"{2 * farthest} rows, a smaller window, or Window.unlimited(), where distances beyond k share a row"
             )
-        if call.global_tokens is not None and limited and self.global_c2p is self.global_p2c is None:
+        if call.masks.global_tokens is not None and limited and self.global_c2p is self.global_p2c is None:
             return f"global tokens see farther than k = {k}; give global_c2p and global_p2c for them"
         return None
 

@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm
-from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, Window
-from fairseq_poolingformer.attention.remembered import remembered
 
 
 @dataclass(frozen=True)
@@ -32,18 +31,17 @@ class UnseenTokens(ScoreTerm):
     counted: Tensor
 
     @staticmethod
-    @remembered
     def of(
-        window: Window,
-        pooling: Pooling,
-        padding: Tensor | None,
-        tokens: GlobalTokens | None,
-        shape: tuple[int, int],
-        device: torch.device,
+        masks: Masks, window: Window, pooling: Pooling, shape: tuple[int, int], device: torch.device
     ) -> UnseenTokens:
-        """The term of a batch of (B, S) tokens with a padding mask and global tokens, or without."""
-        counted = torch.ones(shape, dtype=torch.bool, device=device) if padding is None else ~padding
-        return UnseenTokens(window, pooling, counted if tokens is None else counted & ~tokens.mask)
+        """The term of a batch of (B, S) tokens."""
+        counted = torch.ones(shape, dtype=torch.bool, device=device) if masks.padding is None else ~masks.padding
+        return UnseenTokens(window, pooling, counted if masks.global_mask is None else counted & ~masks.global_mask)
+
+    @cached_property
+    def masks(self) -> Masks:
+        """The masks of the pools: those of which no token counts are hidden."""
+        return Masks(None, self.empty)
 
     def why_not(self, call: Call) -> str | None:
         if call.pooling != self.pooling or call.key.size(2) != self.of_pool.size(1):

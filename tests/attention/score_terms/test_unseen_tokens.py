@@ -22,18 +22,20 @@ BACKENDS = [*FAST, "reference"]
 
 def build(w1=2, w2=9, size=3, **arguments):
     torch.manual_seed(0)
-    geometry = {"window": Window(w1), "pooled_window": Window(w2), "pooling": Pooling(size, size)}
+    w1, w2 = (w if isinstance(w, tuple) else (w,) for w in (w1, w2))
+    geometry = {"window": Window(*w1), "pooled_window": Window(*w2), "pooling": Pooling(size, size)}
     options = {"pool_type": "mean", "pool_merge": "softmax"}
     return TwoLevelAttention(C, H, **{**geometry, **options, **arguments}).double()
 
 
-def example(tokens=17, lengths=(17, 14)):
+def example(tokens=17, lengths=(17, 14, 2, 0)):
+    """The last two rows have queries that see nothing: padding farther than w2 from any token, and no token at all."""
     torch.manual_seed(1)
     padding = right_padding(lengths, tokens)
     padding[0, 7:9] = padding[1, 3] = True
     global_mask = torch.zeros_like(padding)
     global_mask[0, 0] = global_mask[0, 10] = global_mask[1, 12:14] = True
-    return torch.randn(2, tokens, C, dtype=torch.float64), global_mask, padding
+    return torch.randn(len(lengths), tokens, C, dtype=torch.float64), global_mask, padding
 
 
 def split(x):
@@ -102,7 +104,10 @@ def assert_same(module, x, expected, **arguments):
             torch.testing.assert_close(actual, gradient, atol=1e-11, rtol=0)
 
 
-@pytest.mark.parametrize(("w1", "w2", "size"), [(2, 9, 3), (0, 40, 4), (5, 8, 2), (1, 12, 7), (3, 2**40, 1)])
+@pytest.mark.parametrize(
+    ("w1", "w2", "size"),
+    [(2, 9, 3), (0, 40, 4), (5, 8, 2), (1, 12, 7), (3, 2**40, 1), ((16, 1), (4, 13), 3), ((0, 16), (11, 2), 2)],
+)
 def test_one_softmax(small_blocks, w1, w2, size):
     module = build(w1, w2, size)
     x, global_mask, padding = example()
@@ -141,7 +146,9 @@ def test_scores_by_distance_and_rotary_positions(pool_type):
     expected = expected_output(module, x.requires_grad_(), global_mask, padding, table=table)
     assert_same(module, x, expected, global_mask=global_mask, key_padding_mask=padding, **terms)
     places = torch.arange(x.size(1))[None]
-    places = torch.cat([places.expand(2, -1).double(), pool_positions(places, module.pooling, padding).double()], 1)
+    places = torch.cat(
+        [places.expand(len(x), -1).double(), pool_positions(places, module.pooling, padding).double()], 1
+    )
     angles = places[..., None] * 50.0 ** (-torch.arange(C // H // 2).double() / (C // H // 2))
     rotary = Rotary(*(f(angles).repeat(1, 1, 2) for f in (torch.cos, torch.sin)))
     expected = expected_output(module, x, global_mask, padding, theta=50.0)

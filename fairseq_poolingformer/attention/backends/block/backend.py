@@ -56,7 +56,7 @@ def run(call: Call) -> Any:
 class _BlockAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor):
-        key, value = zero_padding(key, plan.padding), zero_padding(value, plan.padding)
+        key, value = zero_padding(key, plan.masks.padding), zero_padding(value, plan.masks.padding)
         batch, heads, queries, _ = query.shape
         out = zeros_like(query)
         lse = query.new_full((batch, heads, queries), torch.inf, dtype=softmax_dtype(query))
@@ -87,17 +87,18 @@ class _BlockAttention(torch.autograd.Function):
         plan = ctx.plan
         query, key, value, out, lse, global_lse, *tensors = ctx.saved_tensors
         dtype = softmax_dtype(query)
-        grad_query = zeros_like(query, dtype if plan.global_keys else None)  # with global keys a sum over two lanes
+        # with global keys a sum over two lanes
+        grad_query = zeros_like(query, dtype if plan.masks.global_keys else None)
         grad_key, grad_value = zeros_like(key, dtype), zeros_like(value, dtype)
         x = Tensors(query, key, value, out, lse, global_lse, grad_out, grad_query, grad_key, grad_value, grad_lse)
         terms = TermGradients(plan.terms, tensors, ctx.needs_input_grad[4:])
         with torch.autocast(query.device.type, enabled=False):
             for group in local_groups(plan, x):
                 _backward(plan, group, terms)
-                if plan.global_keys:
+                if plan.masks.global_keys:
                     heads, lane = group.heads, group.lanes[1]
-                    plan.global_keys.add(grad_key[:, heads], lane.grad_key)
-                    plan.global_keys.add(grad_value[:, heads], lane.grad_value)
+                    plan.masks.global_keys.add(grad_key[:, heads], lane.grad_key)
+                    plan.masks.global_keys.add(grad_value[:, heads], lane.grad_value)
             if plan.global_queries:
                 group = global_group(plan, x)
                 _backward(plan, group, terms)

@@ -253,7 +253,7 @@ def local_groups(plan: Plan, x: Tensors) -> Iterator[QueryGroup]:
             key=x.key[keys],
             value=x.value[keys],
             index=range(x.key.size(2))[residues.keys],
-            hidden=None if plan.hidden is None else plan.hidden[:, residues.keys],
+            hidden=None if plan.masks.hidden is None else plan.masks.hidden[:, residues.keys],
             band=residues.band,
             unseen=plan.unseen,
             query_offset=plan.query_offset,
@@ -261,16 +261,16 @@ def local_groups(plan: Plan, x: Tensors) -> Iterator[QueryGroup]:
             grad_value=x.grad_value[keys] if backward else None,
         )
         lanes = [window]
-        if plan.global_keys:
-            key = plan.global_keys.gather(x.key[:, residues.heads])
-            value = plan.global_keys.gather(x.value[:, residues.heads])
+        if plan.masks.global_keys:
+            key = plan.masks.global_keys.gather(x.key[:, residues.heads])
+            value = plan.masks.global_keys.gather(x.value[:, residues.heads])
             dtype = softmax_dtype(key)  # of gradients to which all query blocks add
             lanes.append(
                 Lane(
                     key=key,
                     value=value,
-                    index=plan.global_keys.index,
-                    hidden=plan.hidden_globals,
+                    index=plan.masks.global_keys.index,
+                    hidden=plan.masks.hidden_globals,
                     with_global=True,
                     # a multiple of MIN_ROWS: up to eight tokens have one width, however many the rows beside have
                     block_width=min(KEYS_PER_BLOCK, -(-key.size(2) // MIN_ROWS) * MIN_ROWS),
@@ -301,7 +301,7 @@ def global_group(plan: Plan, x: Tensors) -> QueryGroup:
         key=x.key,
         value=x.value,
         index=range(x.key.size(2)),
-        hidden=plan.padding,
+        hidden=plan.masks.padding,
         with_global=True,
         grad_key=x.grad_key,
         grad_value=x.grad_value,

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, ResidueClass
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Band
-from fairseq_poolingformer.attention.remembered import remembered
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 HIDDEN = 2**31 - 1  # the token of a key that is not seen; beyond every real token
@@ -59,24 +59,24 @@ class Tokens(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan) -> Tokens:
-        return _tokens_of(plan.hidden, plan.padding, plan.hidden_globals, plan.global_keys, plan.global_queries)
+        if plan.global_queries is plan.masks.global_keys:  # of tokens that attend to themselves
+            return plan.masks.derived(_tokens_of_all)
+        return _tokens_of(plan.masks, plan.global_queries)
 
 
-@remembered
-def _tokens_of(
-    hidden: Tensor | None,
-    padding: Tensor | None,
-    hidden_globals: Tensor | None,
-    keys: GlobalTokens | None,
-    queries: GlobalTokens | None,
-) -> Tokens:
+def _tokens_of_all(masks: Masks) -> Tokens:
+    return _tokens_of(masks, masks.global_keys)
+
+
+def _tokens_of(masks: Masks, queries: GlobalTokens | None) -> Tokens:
+    hidden, keys = masks.hidden, masks.global_keys
     if hidden is not None:
         hidden = hidden.int()
-        if keys and padding is not None:
-            hidden += padding
+        if keys and masks.padding is not None:
+            hidden += masks.padding
     return Tokens(
         hidden,
-        keys.index.masked_fill(hidden_globals, HIDDEN) if keys else None,
+        keys.index.masked_fill(masks.hidden_globals, HIDDEN) if keys else None,
         queries.index.masked_fill(queries.unused, HIDDEN) if queries else None,
     )
 

@@ -176,7 +176,7 @@ def backward_keys(
     if global_rows and not one:
         group = global_rows.group._replace(num_queries=0)
         _gradients_of_keys(x, group, grad_out, lse, delta, grad_key, grad_value, global_rows, add=True)
-    if x.plan.global_keys:
+    if x.plan.masks.global_keys:
         for group in groups:
             rows = group.of_queries(grad_out), group.of_queries(lse), group.of_queries(delta)
             grads = grad_key[:, group.residues.heads], grad_value[:, group.residues.heads]

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import DisentangledPosition, Pooling, RelativePositionBias, Window
+from fairseq_poolingformer.attention import DisentangledPosition, Masks, Pooling, RelativePositionBias, Window
 from fairseq_poolingformer.attention.backends.triton import backend
 from fairseq_poolingformer.attention.call import Call
-from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 triton = pytest.importorskip("triton")
@@ -67,8 +66,7 @@ def attend(
         value=value,
         window=Window(window),
         pooling=pooling,
-        global_tokens=GlobalTokens(place < num_globals) if num_globals else None,
-        key_padding_mask=place >= keys - 3 if num_globals else None,
+        masks=Masks(place < num_globals, place >= keys - 3) if num_globals else Masks(),
         score_terms=tuple(terms),
         query_offset=0,
         dropout_p=dropout_p,
