@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.utils import logging
 
-from fairseq_poolingformer.attention import GlobalTokens, LevelWeights, RelativePositionBias, TwoLevelAttention
+from fairseq_poolingformer.attention import LevelWeights, Masks, RelativePositionBias, TwoLevelAttention
 from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.global_tokens import FirstTokens
 from fairseq_poolingformer.levels import attention_arguments
@@ -26,10 +26,14 @@ BERT_NAMES = ("query", "key", "value", "")
 def packed_masks(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:
     """Pack the masks, (B, T) bool, into one tensor, (B, 1 or 2, 1, T): global tokens, and padding where there is any.
 
-    transformers expands a (B, T) mask to n × n, but passes on a mask with four dimensions as it is.
+    transformers expands a (B, T) mask to n × n, but passes on a mask with four dimensions as it is. Its attribute
+    ``masks`` is the :class:`Masks` that all layers share; a compiled graph has no such attribute.
     """
     masks = [global_mask] if padding_mask is None else [global_mask, padding_mask]
-    return torch.stack(masks, dim=1).unsqueeze(2)
+    packed = torch.stack(masks, dim=1).unsqueeze(2)
+    if not torch.compiler.is_compiling():
+        packed.masks = Masks(global_mask, padding_mask)
+    return packed
 
 
 class EncoderSelfAttention(TwoLevelAttention):
@@ -99,13 +103,17 @@ class EncoderSelfAttention(TwoLevelAttention):
         terms = ()
         if self.relative_projections is not None:
             terms = (self.relative_projections(relative_positions, global_relative_positions),)
-        padding_mask = masks[:, 1, 0] if masks.size(1) == 2 else None
-        global_mask: Tensor | GlobalTokens | None = masks[:, 0, 0]
-        if self.global_tokens and exporting():
-            global_mask = FirstTokens(global_mask, self.global_tokens)
-        elif not self.global_tokens and (exporting() or not global_mask.any()):
-            global_mask = None  # such a model may have no relative positions for them
-        return {"global_mask": global_mask, "key_padding_mask": padding_mask, "score_terms": terms}
+        return {"masks": self._masks(masks), "score_terms": terms}
+
+    def _masks(self, packed: Tensor) -> Masks:
+        """The :class:`Masks` of :func:`packed_masks`."""
+        masks: Masks | None = getattr(packed, "masks", None)
+        if masks is None:  # of a compiled graph, or copied
+            first = FirstTokens(packed[:, 0, 0], self.global_tokens) if self.global_tokens and exporting() else None
+            masks = Masks(packed[:, 0, 0] if first is None else first, packed[:, 1, 0] if packed.size(1) == 2 else None)
+        if not self.global_tokens and (exporting() or masks.global_keys is None):
+            return masks.without_globals  # such a model may have no relative positions for them
+        return masks
 
 
 @dataclass(frozen=True)

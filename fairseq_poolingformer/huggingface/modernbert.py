@@ -49,7 +49,7 @@ class ModernBertSelfAttention(EncoderSelfAttention):
     def _arguments(self, masks: Tensor, position_embeddings: tuple[Tensor, Tensor], **unused: Any) -> dict[str, Any]:
         """Add ``position_embeddings``: cos and sin of the tokens, then of the pools, (B or 1, T + P, D)."""
         arguments = super()._arguments(masks) | {"rotary": Rotary(*position_embeddings)}
-        return arguments if self.has_global_tokens else arguments | {"global_mask": None}
+        return arguments if self.has_global_tokens else arguments | {"masks": arguments["masks"].without_globals}
 
 
 class RotaryPositions(ModernBertRotaryEmbedding):

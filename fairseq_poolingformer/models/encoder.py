@@ -13,7 +13,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
-from fairseq_poolingformer.attention import GlobalTokens, RelativeProjections, TwoLevelAttention
+from fairseq_poolingformer.attention import Masks, RelativeProjections, TwoLevelAttention
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.levels import attention_arguments, check_positions, relative_projections, relative_tables
 from fairseq_poolingformer.models.positions import LearnedPositions
@@ -68,14 +68,13 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
     def forward(
         self,
         x: Tensor,
-        encoder_padding_mask: Tensor | None = None,
-        global_mask: Tensor | GlobalTokens | None = None,
+        masks: Masks | None = None,
         relative_positions: Tensor | None = None,
         global_relative_positions: Tensor | None = None,
     ) -> Tensor:
         """Attention and feed-forward, each with its residual connection, of ``x`` (T, B, C).
 
-        Masks are (B, T) bool, True at padding and at global tokens; P is (2k, C), P_g (2k_g, C).
+        The :class:`Masks` are of (B, T) tokens; P is (2k, C), P_g (2k_g, C).
         """
         score_terms = ()
         if self.relative_projections is not None:
@@ -83,7 +82,7 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         residual = x
         if self.normalize_before:
             x = self.self_attn_layer_norm(x)
-        x = self.self_attn(x, global_mask=global_mask, key_padding_mask=encoder_padding_mask, score_terms=score_terms)
+        x = self.self_attn(x, masks=masks, score_terms=score_terms)
         x = self.residual_connection(self.dropout_module(x), residual)
         if not self.normalize_before:
             x = self.self_attn_layer_norm(x)
@@ -164,19 +163,18 @@ class PoolingformerEncoder(TransformerEncoderBase):
             global_mask = self.first_tokens(padding_mask)
         lengths = (~padding_mask).sum(1, dtype=torch.int32, keepdim=True)
         # plain arguments, because a checkpointed layer passes no gradient to tensors inside another object
-        arguments = self._relative_tables(global_mask)
-        arguments |= {"global_mask": GlobalTokens.of(global_mask)}  # the mask is read once, not in each layer
+        tables = self._relative_tables(global_mask)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
-        if padding_mask.any():
+        masks = Masks(global_mask, padding_mask if padding_mask.any() else None)  # read once, for all layers
+        if masks.padding is not None:
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
-            arguments |= {"encoder_padding_mask": padding_mask}
         x = x.transpose(0, 1)
 
         states = [x] if return_all_hiddens else []
         if not self.training:
             require_finite_output(x, "the encoder's embeddings")
         for index, layer in enumerate(self.layers):
-            x = layer(x, **arguments)
+            x = layer(x, masks=masks, **tables)
             if not self.training:
                 require_finite_output(x, f"encoder layer {index}")
             if return_all_hiddens:
