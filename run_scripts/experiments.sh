@@ -16,7 +16,6 @@ shared_options=(
   "gpus=auto" # GPUs of a node, each with a process of its own; 0: train on CPUs
   "cpus=1" # processes of a node without GPUs
   "nodes=1" # nodes, which share their files
-  "context=1" # neighbouring processes that share each batch in training, of which each computes a part of its documents
   "launcher=torchrun" # srun: start torchrun on every node of a SLURM job, as slurm.sh does
   "rendezvous=" # host:port of the first node, needed with several
   "precision=auto" # fp16, bf16 or fp32; auto: fp16 on GPUs
@@ -62,11 +61,6 @@ set_devices() {
   require_count gpus
   require_positive cpus nodes
   devices=$((gpus > 0 ? gpus : cpus))
-  sharing=1 # processes that share a batch
-  if [[ " ${columns[*]} " != *" context "* ]]; then # a table's own column means something else
-    require_positive context
-    sharing=$context
-  fi
   [[ $precision != auto ]] || precision=$( ((gpus > 0)) && echo fp16 || echo fp32)
   [[ $precision =~ ^(fp16|bf16|fp32)$ ]] || fail "precision= must be fp16, bf16, fp32 or auto, got $precision"
   [[ $launcher =~ ^(torchrun|srun)$ ]] || fail "launcher= must be torchrun or srun, got $launcher"
@@ -91,14 +85,10 @@ count_examples() {
 # set_update_freq: sets how many batches of all devices make one update of "batch". Lowers device_batch to the largest
 # number with which a whole number of them does.
 set_update_freq() {
-  local total=$((nodes * devices)) share among
+  local total=$((nodes * devices)) share
   require_positive batch device_batch
-  ((total % sharing == 0)) ||
-    fail "context=$sharing does not divide $total processes: choose another context=, or gpus= and nodes=, that do"
-  among="$total processes"
-  ((sharing == 1)) || among="$((total /= sharing)) groups of $sharing processes"
   ((batch % total == 0)) ||
-    fail "batch=$batch cannot be divided among $among: choose another batch=, or gpus= and nodes=, that can"
+    fail "batch=$batch cannot be divided among $total processes: choose another batch=, or gpus= and nodes=, that can"
   share=$((batch / total))
   while ((share % device_batch != 0)); do device_batch=$((device_batch - 1)); done
   update_freq=$((share / device_batch))
@@ -112,7 +102,6 @@ training_flags() {
     --save-dir "$run_folder/checkpoints" --no-epoch-checkpoints --save-interval-updates "$save_updates" \
     --keep-interval-updates 1 --log-format json --log-interval 50 --log-file "$run_folder/train.log"
   [[ $recompute == 0 ]] || echo --checkpoint-activations
-  ((sharing == 1)) || printf '%s\n' --context-parallel-size "$sharing"
   ((gpus > 0)) || echo --cpu
   [[ $precision == fp32 ]] || echo "--$precision"
 }

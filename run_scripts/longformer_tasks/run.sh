@@ -57,7 +57,7 @@ prepare() {
   data_folder=${data:-$out/data/$corpus}
   first_seed=$seed
   devices=$((gpus > 0 ? gpus : cpus))
-  ((nodes > 1 || devices <= batch * sharing)) || devices=$((batch * sharing)) # coreference has one document an update
+  ((nodes > 1 || devices <= batch)) || devices=$batch # coreference has one document an update
   gold=("$raw_folder/dev.json")
   case $corpus in
     imdb) gold=("$raw_folder/aclImdb/train") ;;

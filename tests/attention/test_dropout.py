@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import DropoutAt, Pooling, Window, band_attention
+from fairseq_poolingformer.attention import Pooling, Window, band_attention
 from fairseq_poolingformer.attention.dropout import KeepMask
-from tests.attention.calls import assert_equals_reference, tensors
+from tests.attention.calls import tensors
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -41,35 +41,6 @@ def test_seeds_come_from_torchs_generator():
     assert KeepMask.draw(0.1) == first != second
 
 
-DROPPED = KeepMask(0.4, 5).dropped
-
-
-def test_pairs_decide_whatever_the_rest_of_the_call_is():
-    whole = DropoutAt(5)
-    kept = whole.of_pairs(torch.zeros(3, 4, 50, 60), DROPPED, range(50), range(60))
-    part = DropoutAt(5, query=13, key=21, batch=1, head=2)
-    of_part = part.of_pairs(torch.zeros(2, 2, 7, 5), DROPPED, range(7), range(0, 10, 2))
-    assert torch.equal(of_part, kept[1:, 2:, 13:20, 21:31:2])
-    one_head = whole.of_pairs(torch.zeros(3, 1, 50, 60), DROPPED, range(50), range(60), first_head=3)
-    assert torch.equal(one_head, kept[:, 3:])
-    for other in (DropoutAt(6), DropoutAt(5 + 2**32), DropoutAt(5, lane=1)):
-        assert other.of_pairs(kept, DROPPED, range(50), range(60)).ne(kept).double().mean() > 0.4
-    in_lane = whole.of_pairs(kept, DROPPED, range(50), range(60), lane=1)
-    assert torch.equal(in_lane, DropoutAt(5, lane=1).of_pairs(kept, DROPPED, range(50), range(60)))
-
-
-def test_pairs_drop_their_share_independently():
-    mask, at = KeepMask(0.3, 9), DropoutAt(9, query=10**6, key=10**6 - 128)
-    drawn = at.of_pairs(torch.zeros(4, 16, 256, 512, dtype=torch.float64), mask.dropped, range(256), range(512))
-    kept = drawn - mask.keep
-    variance = mask.keep * (1 - mask.keep)
-    assert kept.mean().abs() < 5 * (variance / kept.numel()) ** 0.5
-    for dim, distance in ((0, 1), (1, 1), (1, 8), (2, 1), (2, 2), (2, 64), (3, 1), (3, 2), (3, 4), (3, 256)):
-        rest = kept.size(dim) - distance
-        product = kept.narrow(dim, 0, rest) * kept.narrow(dim, distance, rest)
-        assert product.mean().abs() < 5 * variance / product.numel() ** 0.5, (dim, distance)
-
-
 GLOBAL = torch.arange(40)[None].expand(2, -1) % torch.tensor([[19], [50]]) == 3
 PATTERNS = [
     {"window": Window(4)},
@@ -82,17 +53,28 @@ PATTERNS = [
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("arguments", PATTERNS)
-def test_backends_drop_the_same_pairs(arguments):
-    inputs = tensors(2, 2, 40, 40, 4)
-    assert_equals_reference(inputs, "block", dropout_p=0.4, dropout_at=DropoutAt(7, 11, 5), **arguments)
-    assert_equals_reference(
-        inputs, "block", dropout_p=0.4, dropout_at=DropoutAt(7, 11, 5), return_lse=True, **arguments
-    )
+def test_the_backward_pass_of_blocks_draws_the_same_mask(arguments):
+    """One-hot values show which weights are kept; dense attention of these has the same output and gradients."""
+    query, key, value = inputs = tensors(2, 2, 40, 40, 40)
+    one_hot = torch.eye(40, dtype=torch.float64).expand(2, 2, -1, -1)
+
+    def run(value):
+        torch.manual_seed(5)
+        return band_attention(query, key, value, dropout_p=0.4, backend="block", **arguments)
+
+    weights = band_attention(query, key, one_hot, backend="reference", **arguments)
+    kept = run(one_hot).detach() != 0.0
+    assert kept[weights > 0].double().mean() == pytest.approx(0.6, abs=0.06)
+    out, expected = run(value), (weights * kept / KeepMask(0.4, 0).keep) @ value
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    gradients = (torch.autograd.grad(x, inputs, grad) for x in (out, expected))
+    for actual, wanted in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, wanted, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("backend", ["block", "reference"])
-@pytest.mark.parametrize("at", [None, DropoutAt(3)])
-def test_global_tokens_draw_independently(backend, at):
+def test_global_tokens_draw_independently(backend):
     """As queries and as keys, from one another and from row to row and head to head: one-hot values show the mask."""
     torch.manual_seed(0)
     size = 512
@@ -101,7 +83,7 @@ def test_global_tokens_draw_independently(backend, at):
     global_mask = torch.zeros(2, size, dtype=torch.bool)
     global_mask[:, tokens] = True
     x = torch.zeros_like(one_hot)
-    arguments = {"window": Window(2), "global_mask": global_mask, "dropout_p": 0.5, "dropout_at": at}
+    arguments = {"window": Window(2), "global_mask": global_mask, "dropout_p": 0.5}
     kept = band_attention(x, x, one_hot, backend=backend, **arguments) != 0.0
     others = torch.ones(size, dtype=torch.bool)
     others[tokens] = False
@@ -109,18 +91,3 @@ def test_global_tokens_draw_independently(backend, at):
         signs = of_tokens.flatten(0, 2).double() * 2 - 1
         together = (signs @ signs.T / signs.size(1)).fill_diagonal_(0.0)  # of independent draws N(0, 1/508)
         assert together.abs().max() < 5 / signs.size(1) ** 0.5
-
-
-@pytest.mark.parametrize("backend", ["block", "reference"])
-def test_a_slice_of_a_call_has_its_numbers(backend):
-    query, key, value = (x.detach() for x in tensors(2, 2, 60, 60, 4))
-    arguments = {"window": Window(6), "dropout_p": 0.5, "backend": backend}
-    expected = band_attention(query, key, value, dropout_at=DropoutAt(3), **arguments)[:, :, 20:31]
-    keys = slice(14, 37)
-    at = DropoutAt(3, query=20, key=14)
-    out = band_attention(
-        query[:, :, 20:31], key[:, :, keys], value[:, :, keys], query_offset=6, dropout_at=at, **arguments
-    )
-    torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
-    other = band_attention(query, key, value, dropout_at=DropoutAt(4), **arguments)[:, :, 20:31]
-    assert not torch.allclose(out, other)

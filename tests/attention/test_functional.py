@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.utils._triton
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fairseq_poolingformer.attention import (
@@ -13,6 +12,7 @@ from fairseq_poolingformer.attention import (
     DisentangledPosition,
     Pooling,
     RelativePositionBias,
+    TwoLevelAttention,
     Window,
     band_attention,
     functional,
@@ -292,39 +292,31 @@ def test_a_named_backend_that_cannot_run_the_call_says_why(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("capability", "hip", "has_triton", "arguments", "picked"),
+    ("capability", "hip", "has_triton", "head_dim", "picked"),
     [
-        ((9, 0), None, True, {}, "triton"),
-        ((9, 0), None, True, {"head_dim": 264}, "block"),
-        ((7, 5), None, True, {}, "flex"),
-        ((7, 5), None, True, {"dropout_p": 0.1}, "block"),
-        ((9, 4), "6.4", True, {"dtype": torch.bfloat16}, "flex"),
-        ((8, 0), None, False, {}, "block"),
+        ((9, 0), None, True, 32, "triton"),
+        ((9, 0), None, True, 264, "block"),
+        ((7, 5), None, True, 32, "block"),
+        ((9, 4), "6.4", True, 32, "block"),
+        ((8, 0), None, False, 32, "block"),
     ],
 )
-def test_others_kernels_run_on_gpus_that_ours_do_not(
-    monkeypatch, caplog, capability, hip, has_triton, arguments, picked
+def test_the_kernels_run_on_gpus_that_they_were_made_for(
+    monkeypatch, caplog, capability, hip, has_triton, head_dim, picked
 ):
-    """On other GPUs and on a CPU they run by name only."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.version, "hip", hip)
-    monkeypatch.setattr(torch.utils._triton, "has_triton", lambda: has_triton)
     if not has_triton:
         monkeypatch.setattr(BACKENDS["triton"], "triton", None)
-    for name in ("triton", "flex"):
-        monkeypatch.setattr(BACKENDS[name], "self_check", lambda call: None)
-    arguments = {"dtype": torch.float32, "dropout_p": 0.0, "head_dim": 32, **arguments}
+    monkeypatch.setattr(BACKENDS["triton"], "self_check", lambda call: None)
     caplog.set_level("INFO")
     functional._announce_once.cache_clear()
     for device, expected in (("cuda", picked), ("cpu", "block")):
         with FakeTensorMode():
-            x = torch.empty(1, 2, 30, arguments["head_dim"], dtype=arguments["dtype"], device=device)
-        call = Call.of(x, x, x, window=Window(3), dropout_p=arguments["dropout_p"])
-        assert functional._pick(call, None) == expected
-    of_gpu, of_cpu = (record.message for record in caplog.records)
-    assert "flex" not in of_cpu
-    if picked == "flex":
-        assert "triton: it needs an NVIDIA GPU of compute capability 8.0 or later" in of_gpu
+            x = torch.empty(1, 2, 30, head_dim, device=device)
+        assert functional._pick(Call.of(x, x, x, window=Window(3)), None) == expected
+    if has_triton and (hip or capability < (8, 0)):
+        assert "triton: it needs an NVIDIA GPU of compute capability 8.0 or later" in caplog.messages[0]
 
 
 @pytest.mark.parametrize("backend", FAST)
@@ -369,26 +361,15 @@ def test_no_gradient_is_computed_from_tensors_that_were_changed(changed):
         torch.autograd.grad(out.sum(), leaves)
 
 
-@pytest.mark.parametrize(("fails", "picked"), [((), "triton"), (("triton",), "flex"), (("triton", "flex"), "block")])
-def test_others_kernels_run_where_ours_fail_their_self_check(fails, picked, monkeypatch, caplog):
-    """And those of others are checked, too."""
-
-    def backend(name):
-        return SimpleNamespace(
-            why_not=lambda call: None,
-            why_not_on=lambda device: None,
-            self_check=lambda call: "it is broken" if name in fails else None,
-        )
-
-    for name in ("triton", "flex"):
-        monkeypatch.setitem(BACKENDS, name, backend(name))
+@pytest.mark.parametrize(("failure", "picked"), [(None, "triton"), ("it is broken", "block")])
+def test_the_next_backend_runs_where_a_self_check_fails(failure, picked, monkeypatch, caplog):
+    triton = SimpleNamespace(why_not=lambda call: None, self_check=lambda call: failure)
+    monkeypatch.setitem(BACKENDS, "triton", triton)
     functional._warn_once.cache_clear()
     x = torch.zeros(1, 1, 4, 8)
     call = Call.of(x, x, x, window=Window(1))
     assert functional.fastest_backend(call)[0] == picked
-    assert [f"attention backend {name} is left out" in caplog.text for name in ("triton", "flex")] == [
-        name in fails for name in ("triton", "flex")
-    ]
+    assert ("attention backend triton is left out" in caplog.text) == (failure is not None)
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
@@ -441,15 +422,73 @@ def test_the_gradients_of_both_outputs_are_right(backend):
         assert torch.autograd.gradcheck(run, inputs)
 
 
-def test_logarithms_around_keys_that_are_not_finite():
-    query, key, value = (x.detach() for x in tensors(1, 1, 5, 5, 2))
-    key[0, 0, 4] = torch.nan
-    out, lse = band_attention(query, key, value, window=Window(1), return_lse=True)
-    assert lse.isnan()[0, 0].tolist() == out.isnan()[0, 0, :, 0].tolist() == [False, False, False, True, True]
-
-
 def test_backends_without_logarithms_say_so():
     inputs = tensors(1, 1, 5, 5, 16, torch.float32)
-    for backend in ("sdpa", "flex"):
-        with pytest.raises(ValueError, match="logarithms"):
-            band_attention(*inputs, window=Window.unlimited(), return_lse=True, backend=backend)
+    with pytest.raises(ValueError, match="logarithms"):
+        band_attention(*inputs, window=Window.unlimited(), return_lse=True, backend="sdpa")
+
+
+def spoiled(inputs, hidden, bad):
+    """The inputs with ``bad`` at some keys (B, S): in keys, in values, or in one number of both."""
+    query, key, value = (x.detach().clone() for x in inputs)
+    number = hidden.cumsum(1) % 3
+    key[(hidden & (number != 1))[:, None].expand(key.shape[:3])] = bad
+    value[..., 0].masked_fill_((hidden & (number != 2))[:, None], bad)
+    return [x.requires_grad_() for x in (query, key, value)]
+
+
+TABLE = torch.randn(2, 16, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+SPOILED = {
+    "window": {"return_lse": True},
+    "dilated": {"window": Window(2, 2, (1, 3))},
+    "global tokens": {"global_mask": torch.arange(30).expand(2, 30) % 28 == 0},
+    "pools": {"pooling": Pooling(3, 1)},
+    "score terms": {"score_terms": [DisentangledPosition(TABLE, TABLE), RelativePositionBias(torch.ones(2, 5))]},
+    "dropout": {"dropout_p": 0.3},
+    "full attention": {"window": Window.unlimited(), "backend": "sdpa"},
+}
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("kind", SPOILED)
+def test_padded_keys_and_values_are_never_read(backend, bad, kind):
+    """Outputs and gradients stay, and those of padded keys and values are zero; gaps are padding, too."""
+    padding = right_padding([25, 13], 30) | (torch.arange(30) == torch.tensor([[4], [9]]))
+    inputs = tensors(2, 2, 30, 30, 4)
+    arguments = {"window": Window(4), "key_padding_mask": padding, "backend": backend, **SPOILED[kind]}
+    results = []
+    for given in (inputs, spoiled(inputs, padding, bad)):
+        torch.manual_seed(0)
+        results.append(outputs_and_gradients(given, **arguments))
+    for actual, expected in zip(*reversed(results), strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-13, rtol=0)
+    for gradient in results[1][-2:]:
+        assert (gradient.transpose(1, 2)[padding] == 0).all()
+
+
+@pytest.mark.parametrize("pool_type", ["mean", "max", "ldconv", "mean-ldconv"])
+@pytest.mark.parametrize("backend", ON_CPU)
+def test_the_layer_reads_no_padding(pool_type, backend):
+    levels = {"window": Window(3), "pooled_window": Window(7), "pooling": Pooling(3, 2), "pool_type": pool_type}
+    attention = TwoLevelAttention(8, 2, **levels, backend=backend).double()
+    x, padding = torch.randn(2, 20, 8, dtype=torch.float64), right_padding([20, 13], 20)
+    expected = attention(x, key_padding_mask=padding)
+    out = attention(x.masked_fill(padding[..., None], torch.nan), key_padding_mask=padding)
+    torch.testing.assert_close(out[~padding], expected[~padding], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_a_query_that_is_not_finite_leaves_the_others_as_they_are(backend, dtype):
+    """With global tokens and padding, over several blocks of queries."""
+    query, key, value = (x.detach().to(dtype) for x in tensors(2, 2, 200, 200, 8))
+    arguments = {"window": Window(9), "key_padding_mask": right_padding([200, 180], 200), "backend": backend}
+    arguments["global_mask"] = torch.arange(200).expand(2, -1) == 3
+    expected = band_attention(query, key, value, **arguments)
+    query[1, :, 70] = torch.nan
+    out = band_attention(query, key, value, **arguments)
+    assert out[1, :, 70].isnan().all()
+    expected[1, :, 70] = torch.nan
+    tolerance = {"atol": 0, "rtol": 1e-12 if dtype == torch.float64 else 1e-5}
+    torch.testing.assert_close(out, expected, equal_nan=True, **tolerance)

@@ -42,6 +42,6 @@ def test_a_dump_becomes_a_model_that_two_processes_resume(tmp_path):
     first = run_script("pretraining/thesis.sh", *arguments)
     assert '"valid_loss"' in first
     assert (tmp_path / "thesis_large" / "checkpoints" / "checkpoint_best.pt").is_file()
-    again = run_script("pretraining/thesis.sh", *arguments, "epochs=2", "steps=train", "cpus=2", "context=2")
+    again = run_script("pretraining/thesis.sh", *arguments, "epochs=2", "steps=train", "cpus=2")
     assert "Loaded checkpoint" in again
     assert '"epoch": 2' in again

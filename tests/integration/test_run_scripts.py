@@ -37,29 +37,12 @@ def commands(experiment: str, *arguments: object, **environment: str) -> list[li
         ("arxiv_4k", ["gpus=8", "nodes=8", "rendezvous=a:1", "device_batch=auto"], 2, 1),
         ("arxiv_4k", ["gpus=8", "device_batch=5"], 4, 4),
         ("arxiv_16k", ["gpus=8"], 1, 16),
-        ("arxiv_16k", ["gpus=8", "context=4"], 1, 64),
     ],
 )
 def test_an_update_has_128_documents_on_any_number_of_devices(experiment, devices, batch, update_freq):
     (train,) = commands(experiment, "steps=train", *devices)
     assert options(train)["--batch-size"] == str(batch)
     assert options(train)["--update-freq"] == str(update_freq)
-
-
-@pytest.mark.parametrize(
-    ("family", "experiment"),
-    [
-        *(("summarization", "arxiv_16k"), ("question_answering", "nq_large"), ("pretraining", "thesis_large")),
-        ("longformer_tasks", "coreference"),
-    ],
-)
-def test_processes_share_batches_in_every_family(family, experiment):
-    arguments = (f"{family}/run.sh", f"experiments={experiment}", "steps=train", "gpus=8")
-    (alone,), (shared,) = dry_run(*arguments)[:1], dry_run(*arguments, "context=2")[:1]
-    assert "--context-parallel-size" not in alone
-    assert options(shared)["--context-parallel-size"] == "2"
-    groups = int(options(shared)["--nproc_per_node"]) // 2
-    assert groups == (1 if experiment == "coreference" else 4)
 
 
 def test_how_processes_are_started():

@@ -42,8 +42,9 @@ def with_global(call: Call) -> Tensor:
 
 def run(call: Call) -> Any:
     """``softmax(scale·QKᵀ + terms) V`` over the keys that each query sees; zero where it sees none."""
-    query = call.query
-    key, value = (zero_padding(x, call.key_padding_mask) for x in (call.key, call.value))
+    query, padding = call.query, call.key_padding_mask
+    padding = None if padding is None else padding.clone()  # the caller may change it before the backward pass
+    key, value = zero_padding(call.key, padding), zero_padding(call.value, padding)
     queries, keys = (torch.arange(x.size(2), device=x.device) for x in (query, key))
     with_one = False if call.global_mask is None else with_global(call)
     pairs = Pairs.of(call, queries, keys, query, key, with_one)

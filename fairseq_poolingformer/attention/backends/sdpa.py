@@ -33,12 +33,13 @@ def why_not(call: Call) -> str | None:
 
 def run(call: Call) -> Tensor:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
-    mask, blind = None, None
-    if call.key_padding_mask is not None:
-        blind = call.key_padding_mask.all(1)[:, None]
-        mask = ~(call.key_padding_mask & ~blind)[:, None, None]  # a row without keys would give NaN
+    mask, blind, padding = None, None, call.key_padding_mask
+    if padding is not None:
+        padding = padding.clone()  # the caller may change it before the backward pass
+        blind = padding.all(1)[:, None]
+        mask = ~(padding & ~blind)[:, None, None]  # a row without keys would give NaN
     # its kernels for 16 bits on a CPU take no vectors that overlap in their backward pass
     query = dense(call.query)
-    key, value = (zero_padding(dense(x), call.key_padding_mask) for x in (call.key, call.value))
+    key, value = zero_padding(dense(call.key), padding), zero_padding(dense(call.value), padding)
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=call.dropout_p, scale=call.scale)
     return out if blind is None else out.masked_fill(blind[:, :, None, None], 0.0)

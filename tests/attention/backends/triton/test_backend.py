@@ -16,7 +16,6 @@ from torch import Tensor
 from fairseq_poolingformer.attention import (
     BACKENDS,
     DisentangledPosition,
-    DropoutAt,
     Pooling,
     RelativePositionBias,
     ScoreTerm,
@@ -146,7 +145,7 @@ def test_score_terms_and_their_gradients(window, pooling):
     [
         (Window(5), Window(20), 4, {}),
         (Window(7, 0), Window(30, 0), 3, {"query_offset": 6}),
-        (Window(2, 9), Window.unlimited(), 5, {"dropout_p": 0.3, "dropout_at": DropoutAt(7, query=2)}),
+        (Window(2, 9), Window.unlimited(), 5, {}),
         (Window(0), Window(9), 1, {"key_padding_mask": torch.arange(43)[None] % 9 == 4}),
     ],
 )
@@ -171,32 +170,14 @@ def test_the_gradient_at_a_mask_of_exactly_0():
     torch.testing.assert_close(actual, expected, atol=0, rtol=1e-4)
 
 
-CALLS = [
-    {"window": Window(4), "query_offset": 3},
-    {"window": Window(2, 5, (1, 3)), "global_mask": torch.arange(43)[None] % 20 == 2},
-    {"window": Window.unlimited(), "key_padding_mask": torch.arange(43)[None] >= 30},
-    {"window": Window(3, 0), "global_mask": torch.arange(43)[None] % 20 == 2, "key_padding_mask": GAPS},
-    {"window": Window(9), "pooling": Pooling(5, 4)},
-    {"window": Window(9), "pooling": Pooling(3, 2, "query")},
-]
-
-
 @runs_kernels
 @pytest.mark.usefixtures("blocks")
 def test_logarithms_and_their_gradients():
     """Of one query, too, whose keys several programs split."""
     table = torch.randn(2, 9, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    call = {"window": Window(3, 0), "global_mask": torch.arange(43)[None] % 20 == 2, "key_padding_mask": GAPS}
     for queries in (43, 1):
-        compare(tensors(1, 2, queries, 43, 4), [RelativePositionBias(table)], return_lse=True, **CALLS[3])
-
-
-@runs_kernels
-@pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("arguments", CALLS)
-def test_pairs_decide_on_dropout_as_in_the_reference(arguments):
-    at = DropoutAt(2**40 + 5, query=11, key=6, batch=3, head=1, lane=4)
-    inputs = tensors(1, 2, 43, 43, 4)
-    compare(inputs, dropout_p=0.4, dropout_at=at, return_lse=True, **arguments)
+        compare(tensors(1, 2, queries, 43, 4), [RelativePositionBias(table)], return_lse=True, **call)
 
 
 @runs_kernels
@@ -307,12 +288,14 @@ class Dropped:
 
 
 POSITIONS = DisentangledPosition(**{n: x.detach() / 8 for n, x in tables(2, 4, 3, 48).items()}, global_bucket=8)
+COUNTS = UnseenTokens(Window(2), Pooling(3, 3), (torch.arange(144)[None] % 5 > 0).to(DEVICE))
 DROPPED = [
     Dropped({"window": Window(9, 30), "global_mask": torch.arange(48)[None] % 20 == 0}),
     Dropped({"window": Window(9, 4, (1, 2)), "global_mask": torch.arange(48)[None] == 3}),
     Dropped({"window": Window.unlimited()}),
     Dropped({"window": Window(90), "pooling": Pooling(3, 2)}),
     Dropped({"window": Window(4), "global_mask": torch.arange(48)[None] == 3, "score_terms": [POSITIONS]}),
+    Dropped({"window": Window(90), "pooling": Pooling(3, 3), "score_terms": [COUNTS]}),
 ]
 
 
