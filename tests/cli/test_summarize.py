@@ -9,7 +9,6 @@ from transformers import AutoModelForSeq2SeqLM
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.cli import convert, summarize
-from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.models import PoolingformerBART
 from fairseq_poolingformer.patches.processes import TORCHRUN_VARIABLES
 from fairseq_poolingformer.weights.files import write_checkpoint
@@ -96,19 +95,12 @@ def test_mistakes_are_one_sentence(run, tmp_path):
         assert err.count("\n") == 1
 
 
-def test_one_gpu_is_not_for_several_processes(monkeypatch):
-    """torchrun's own numbers choose one for each; with one process, any will do."""
+def test_torchrun_is_refused(run, monkeypatch):
+    """Each process would print all summaries."""
     for name in TORCHRUN_VARIABLES:
         monkeypatch.setenv(name, "0")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    chosen = []
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    for size, device in (("1", "cuda:1"), ("2", "cuda")):
-        monkeypatch.setenv("WORLD_SIZE", size)
-        summarize.processes_of_torchrun(device)
-    assert chosen == [0, 0]
-    with pytest.raises(UsageError, match="--device cuda:1 is one GPU for 2 processes: give --device cuda"):
-        summarize.processes_of_torchrun("cuda:1")
+    with pytest.raises(SystemExit, match="2"):
+        run("paper.txt")
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,9 @@
 """Running fairseq's command lines on a tiny model of its own, in this process or in another."""
 
 import inspect
-import multiprocessing
 import os
 import subprocess
-import tempfile
 from argparse import ArgumentParser
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,21 +88,3 @@ def assert_same_parameters(first: dict, second: dict, rtol: float = 1e-4, atol: 
         if key.endswith("_float_tensor"):
             continue  # a buffer that fairseq 0.12.2 leaves uninitialised
         torch.testing.assert_close(tensor.float(), second["model"][key].float(), msg=key, rtol=rtol, atol=atol)
-
-
-def in_processes(number: int, function: Callable[[int, str], None]) -> None:
-    """Call a function in processes forked from this one, each with its rank and the address at which they meet."""
-
-    def process(rank: int, meeting: str) -> None:
-        torch.set_num_threads(1)  # threads of this process do not exist in its copies
-        function(rank, meeting)
-
-    with tempfile.TemporaryDirectory() as folder:
-        context = multiprocessing.get_context("fork")
-        started = [context.Process(target=process, args=(rank, f"file://{folder}/meet")) for rank in range(number)]
-        for one in started:
-            one.start()
-        for one in started:
-            one.join(1200)
-            one.kill()
-        assert [one.exitcode for one in started] == [0] * number

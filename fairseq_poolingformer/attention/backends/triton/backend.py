@@ -56,7 +56,7 @@ MAX_HEAD_DIM_OF_POSITIONS = {2: 256, 4: 128}  # by bytes of a number; larger tab
 
 def why_not(call: Call) -> str | None:
     """It runs in 16 and 32 bits on NVIDIA GPUs, with the score terms that its kernels know."""
-    reason, head_dim = why_not_on(call.query.device), call.query.size(-1)
+    reason, head_dim = _why_not_on(call.query.device), call.query.size(-1)
     if reason is not None:
         return reason
     if call.query.dtype == torch.float64:
@@ -73,7 +73,7 @@ def why_not(call: Call) -> str | None:
     return _why_not_positions(call)
 
 
-def why_not_on(device: torch.device) -> str | None:
+def _why_not_on(device: torch.device) -> str | None:
     """The reason why it can run no call at all on a device."""
     if triton is None:
         return "Triton is not installed"
