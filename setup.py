@@ -118,7 +118,6 @@ setup(
             "poolingformer-preprocess=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-summarize=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-show=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-who-sees-whom=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-score=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-convert=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-predict=fairseq_poolingformer.cli.main:main_of_script",

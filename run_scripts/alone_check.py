@@ -51,7 +51,7 @@ def ask_what_is_missing() -> None:
     """Each command works without a library, or says in a sentence what to install; so does an import."""
     scripts = Path(sysconfig.get_path("scripts"))
     for name in COMMANDS:
-        options = {"preprocess": ["imdb", "--help"], "doctor": [], "who-sees-whom": ["MODEL"]}
+        options = {"preprocess": ["imdb", "--help"], "doctor": []}
         options["finetune"] = ["MODEL", "DATA", "--output-folder", "run"]
         command = [scripts / f"poolingformer-{name}", *options.get(name, ["--help"])]
         done = subprocess.run(command, capture_output=True, text=True)

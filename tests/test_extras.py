@@ -12,12 +12,24 @@ import transformers
 from packaging.requirements import Requirement
 
 from fairseq_poolingformer.extras import EXTRAS
+from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
+from tests.models import tiny_huggingface
 from tests.test_package import setup_arguments
+from tests.weights.test_xlm_roberta import train
 
 ROOT = Path(__file__).resolve().parents[1]
 ALL = sorted({library for libraries in EXTRAS.values() for library in libraries})
-# of no extra: torch brings triton, fairseq the next three, transformers its hub; nothing here fails without peft
-ELSEWHERE = {"torch", "triton", "fairseq", "hydra", "omegaconf", "huggingface_hub", "peft", "fairseq_poolingformer"}
+# of no extra: torch brings triton, fairseq the next three, transformers its hub and tokenizers
+ELSEWHERE = {
+    "torch",
+    "triton",
+    "fairseq",
+    "hydra",
+    "omegaconf",
+    "huggingface_hub",
+    "tokenizers",
+    "fairseq_poolingformer",
+}
 
 
 def without(libraries: list[str], code: str) -> str:
@@ -178,3 +190,24 @@ cli_main()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: tiktoken is not installed: pip install 'fairseq-pooling")
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta"])
+def test_the_way_to_fairseq_needs_no_transformers(kind, tmp_path):
+    """With GPT-2's BPE and with a sentencepiece model; the way back says what to install."""
+    source = tiny_huggingface.folder(tmp_path / "hf", "roberta")
+    if kind == "xlm-roberta":
+        model = train(tmp_path / "it")
+        rows = len(SentencePieceTokenizer(model)) + 1
+        tiny_huggingface.model(kind, vocab_size=rows).save_pretrained(source := tmp_path / "xlmr")
+        model.rename(source / "sentencepiece.bpe.model")
+    said = without(
+        ["transformers", "tokenizers"],
+        f"""
+from fairseq_poolingformer.cli.convert import main
+assert main(["to-fairseq", {str(source)!r}, {str(tmp_path / "fairseq")!r}]) == 0
+sys.stderr = sys.stdout
+assert main(["to-huggingface", {str(tmp_path / "fairseq" / "model.pt")!r}, {str(tmp_path / "back")!r}]) == 1
+""",
+    )
+    assert said.splitlines()[-1].startswith("poolingformer-convert: transformers is not installed: pip install")

@@ -71,18 +71,16 @@ def run(options: argparse.Namespace) -> None:
     config = AutoConfig.from_pretrained(options.source)
     family, end = made_class(config, options.head)
     model_class = getattr(huggingface, f"Poolingformer{family.name}{end}")
-    settings = _settings(options, model_class.config_class, config, family.layout.first_position)
+    settings = _settings(options, model_class.config_class, config, family.layout.first_position(config))
     model = model_class.from_short(options.source, **settings)
     if model.tokenizer is None:
         raise ConversionError(f"{options.source} has no tokenizer that can be read, which the warning above names")
     with files.new_folder(options.output) as folder:
         model.save_pretrained(folder)
-    kept = {name: getattr(model.config, name) for name in ("window_size", "pooled_layers")}
     longest = longest_input(model)
-    print(
-        f"wrote {options.output}: {model_class.__name__} for {longest} tokens, window_size {kept['window_size']}, "
-        f"pooled_layers {kept['pooled_layers']}"
-    )
+    kept = {name: getattr(model.config, name) for name in ("window_size", "pooled_layers", "pool_merge")}
+    said = ", ".join(f"{name} {value}" for name, value in kept.items())
+    print(f"wrote {options.output}: {model_class.__name__} for {longest} tokens, {said}")
 
 
 def made_class(config: Any, head: str | None) -> tuple[Any, str]:

@@ -19,7 +19,6 @@ COMMANDS = {
     "convert": ("fairseq_poolingformer.cli.convert", "convert checkpoints between Hugging Face and fairseq"),
     "summarize": ("fairseq_poolingformer.cli.summarize", "summarize text files"),
     "show": ("fairseq_poolingformer.cli.show", "show what a model looks at in a document"),
-    "who-sees-whom": ("fairseq_poolingformer.cli.who_sees_whom", "find which tokens reach which in a model"),
     "predict": ("fairseq_poolingformer.cli.predict", "predict new records, or a data folder of a task"),
     "score": ("fairseq_poolingformer.cli.score", "score summaries or predictions as the official scripts do"),
     "eval-mlm": ("fairseq_poolingformer.cli.eval_mlm", "evaluate masked language models, by distance"),

@@ -13,14 +13,12 @@ with needing("huggingface"):  # first what says which transformers the others ne
     from fairseq_poolingformer.huggingface import configuration  # noqa: F401
 
 from fairseq_poolingformer.huggingface import band, classes
-from fairseq_poolingformer.huggingface.embeddings import embed_passages
 from fairseq_poolingformer.huggingface.families import FAMILIES
-from fairseq_poolingformer.huggingface.in_one_call import answer, summarize
-from fairseq_poolingformer.huggingface.who_sees_whom import who_sees_whom
+from fairseq_poolingformer.huggingface.in_one_call import summarize
 
 _made = [f"Poolingformer{family.name}{end}" for family in FAMILIES.values() for end in ("Config", *family.ends)]
 globals().update({name: getattr(classes, name) for name in _made})
-__all__ = ["answer", "band", "embed_passages", "summarize", "who_sees_whom", *_made]
+__all__ = ["band", "summarize", *_made]
 
 if TYPE_CHECKING:  # for editors, which do not run the above
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 from transformers import initialization as init
 from transformers.utils import logging
 
-from fairseq_poolingformer.attention import LevelWeights, Masks, RelativePositionBias, TwoLevelAttention
+from fairseq_poolingformer.attention import LevelWeights, Masks, TwoLevelAttention
 from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.global_tokens import FirstTokens
 from fairseq_poolingformer.levels import attention_arguments
@@ -88,7 +89,7 @@ class EncoderSelfAttention(TwoLevelAttention):
         if not is_trained and torch.is_grad_enabled() and bias is not None and not bias.any():
             logger.warning_once(
                 "level two keeps its random values, since none of its parameters is trained: name pooled_q_proj, "
-                "pooled_k_proj and pooled_v_proj in target_modules, leave target_modules out, or make the model with "
+                "pooled_k_proj and pooled_v_proj in target_modules, or make the model with "
                 'pooled_init="copy-zero-values"'
             )
 
@@ -124,8 +125,12 @@ class Layout:
     attention: str  # the path of the self-attention in a layer
     names: tuple[str, str, str, str]  # of W_q, W_k, W_v and W_o there; "" for a W_o that is outside of it
     dropout: str  # the setting that says how probably an attention weight is dropped
-    first_position: int = 0  # the first token's, where max_position_embeddings counts those before it
+    after_padding: bool = False  # whether positions begin behind padding's, which is its id
     attention_class: type[EncoderSelfAttention] = EncoderSelfAttention
+
+    def first_position(self, config: PreTrainedConfig) -> int:
+        """The first token's position in a model of this configuration."""
+        return config.pad_token_id + 1 if self.after_padding else 0
 
     def install(self, encoder: nn.Module, parts: Callable[[int], dict[str, Any]] = lambda layer: {}) -> None:
         """Put two-level attention in the place of the self-attention; the parameters have the same names."""
@@ -149,16 +154,3 @@ def initialize(module: nn.Module) -> None:
     if isinstance(module, TwoLevelAttention) and module.pooled_k_pool_weight is not None:
         init.normal_(module.pooled_k_pool_weight, std=0.02)
         init.normal_(module.pooled_v_pool_weight, std=0.02)
-
-
-def bias_table(scores: nn.Embedding, bucket: Callable[[Tensor], Tensor], max_distance: int) -> Tensor:
-    """Return the scores of all distances, (H, 2·max_distance + 1), as :class:`RelativePositionBias` takes them."""
-    distances = torch.arange(-max_distance, max_distance + 1, device=scores.weight.device)
-    return scores(bucket(-distances)).t()
-
-
-class BiasedSelfAttention(EncoderSelfAttention):
-    """Two-level attention whose first level adds scores by distance, as MPNet and T5 do: a table of them is given."""
-
-    def _arguments(self, masks: Tensor, position_bias: Tensor, **kwargs: Any) -> dict[str, Any]:
-        return {**super()._arguments(masks, **kwargs), "score_terms": (RelativePositionBias(position_bias),)}

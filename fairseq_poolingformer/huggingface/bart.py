@@ -1,13 +1,12 @@
-"""Encoders with decoders for transformers: BART, mBART, Pegasus and Marian, and in part T5."""
+"""Encoders with decoders for transformers: BART and mBART, and in part T5."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import Cache, PreTrainedConfig
+from transformers import PreTrainedConfig
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -19,10 +18,9 @@ from transformers.models.bart.modeling_bart import BartLearnedPositionalEmbeddin
 from transformers.utils import can_return_tuple
 
 from fairseq_poolingformer.huggingface.attention import PROJECTIONS, Layout
-from fairseq_poolingformer.huggingface.encoders import Head, TwoLevelEncoder, WithParts, share_of_mean
+from fairseq_poolingformer.huggingface.encoders import Head, TwoLevelEncoder, TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.padding import Rows, encode
-from fairseq_poolingformer.levels import at_random_offsets, check_positions
-from fairseq_poolingformer.settings import TwoLevels
+from fairseq_poolingformer.levels import at_random_offsets
 
 
 class OffsetPositions(BartLearnedPositionalEmbedding):
@@ -74,7 +72,7 @@ class Seq2SeqEncoder(TwoLevelEncoder):
         )
 
 
-class Seq2SeqDecoder(WithParts):
+class Seq2SeqDecoder(TwoLevelModel):
     """A decoder of transformers' with a number of positions of its own."""
 
     def __init__(self, config: PreTrainedConfig) -> None:
@@ -87,35 +85,25 @@ class Seq2SeqDecoder(WithParts):
         self,
         input_ids: Tensor | None = None,
         *,
-        past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Compute BART's forward pass; longer inputs, with what ``past_key_values`` holds, are refused."""
-        given = input_ids if input_ids is not None else inputs_embeds
-        if given is not None and not torch.compiler.is_compiling():
-            tokens = given.size(1) + (0 if past_key_values is None else int(past_key_values.get_seq_length()))
+        """Compute BART's forward pass; longer inputs, with the tokens in the cache, are refused."""
+        inputs = input_ids if input_ids is not None else inputs_embeds
+        if inputs is not None and not torch.compiler.is_compiling():
+            caches = map(kwargs.get, ("past_key_values", "cache"))  # "cache" since transformers 5.24
+            tokens = inputs.size(1) + sum(int(cache.get_seq_length()) for cache in caches if cache is not None)
             if tokens > (most := self.config.max_decoder_position_embeddings):
                 raise ValueError(
                     f"{tokens} tokens for the decoder, which takes {most} (max_decoder_position_embeddings): truncate "
                     "the labels or decoder_input_ids, give one of them if neither was given, ask generate for a "
                     "smaller max_length, or make a longer model with from_short"
                 )
-        return super().forward(input_ids, past_key_values=past_key_values, inputs_embeds=inputs_embeds, **kwargs)
-
-
-class Seq2SeqModel(WithParts):
-    """Encoder and decoder with their own numbers of positions."""
-
-    def __init__(self, config: PreTrainedConfig) -> None:
-        checkpointing = getattr(config, "gradient_checkpointing", False)  # which the first part would take for itself
-        super().__init__(config)
-        if checkpointing:
-            self.gradient_checkpointing_enable()
+        return super().forward(input_ids, inputs_embeds=inputs_embeds, **kwargs)
 
 
 class Seq2SeqHead(Head):
-    """A model with a head around :class:`Seq2SeqModel`."""
+    """A model with a head around the encoder and the decoder."""
 
     decoder_reads_input: ClassVar[bool] = False  # where nobody gives the decoder another text
 
@@ -180,22 +168,3 @@ class Seq2SeqSpanHead(Seq2SeqReader):
         """Compute BART's forward pass."""
         kwargs |= {"start_positions": start_positions, "end_positions": end_positions}
         return super().forward(input_ids, attention_mask, global_attention_mask=global_attention_mask, **kwargs)
-
-
-class ComputedPositions:
-    """Those of Pegasus and Marian, bit for bit, without a loop that takes half a minute for 16,384 of 1,024 numbers."""
-
-    def create_weight(self) -> Tensor:
-        """Return the sines and then the cosines of all positions, (T, C)."""
-        count, width = self.weight.shape
-        angles = np.arange(count)[:, None] / [np.power(10000, 2 * (column // 2) / width) for column in range(width)]
-        waves = np.concatenate([np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], axis=1)
-        return torch.from_numpy(waves).float().to(self.weight.dtype)
-
-
-class ComputedEncoder(Seq2SeqEncoder):
-    """An encoder with positions of any number."""
-
-    def _install(self, config: PreTrainedConfig) -> None:
-        check_positions(TwoLevels.of(config))
-        super()._install(config)

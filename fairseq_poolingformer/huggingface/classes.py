@@ -7,11 +7,10 @@ from typing import Any
 
 import transformers
 
-from fairseq_poolingformer.huggingface.bart import ComputedEncoder, ComputedPositions, Seq2SeqDecoder, Seq2SeqModel
-from fairseq_poolingformer.huggingface.configuration import PeftAsks
+from fairseq_poolingformer.huggingface.bart import Seq2SeqDecoder
 from fairseq_poolingformer.huggingface.encoders import WithParts
 from fairseq_poolingformer.huggingface.families import FAMILIES, HEADS, Family
-from fairseq_poolingformer.huggingface.short_models import FromShort
+from fairseq_poolingformer.huggingface.short_models import ONE_SOFTMAX, FromShort
 from fairseq_poolingformer.huggingface.t5 import TwoLevelT5Stack
 from fairseq_poolingformer.settings import Layers, LevelSettings
 
@@ -30,27 +29,26 @@ def make_family(family: Family) -> None:
     config = make(
         f"{start}Config",
         f"{family.name}'s configuration with the settings of the two levels, named as fairseq-train's flags.",
-        *(PeftAsks, *family.config, LevelSettings, getattr(transformers, f"{family.name}Config")),
+        *(*family.config, LevelSettings, getattr(transformers, f"{family.name}Config")),
         __annotations__={name: TYPES.get(name, int) for name in family.defaults},
         model_type=family.model_type,
-        layout_names=family.layout.names,
         **family.defaults,
     )
     own, transformers_name = {"config_class": config}, f"Poolingformer-{family.name}"
     transformers.AutoConfig.register(family.model_type, config, exist_ok=True)
-    parts = _parts(family, start, theirs, own) if family.has_decoder else family.parts
+    parts = _parts(family, start, theirs, own) if family.has_decoder else ()
     for end, before in family.ends.items():
         head, base = HEADS[end], getattr(transformers, family.name + end)
         if end in ("Model", "EncoderModel"):
-            bases = (WithParts if family.encoder is TwoLevelT5Stack else Seq2SeqModel,)
-            bases = bases if family.has_decoder else (family.encoder,)
-            attributes = {"parts": parts, **({} if family.has_decoder else {"layout": family.layout})}
+            bases = (WithParts if family.has_decoder else family.encoder,)
+            attributes = {"parts": parts} if family.has_decoder else {"layout": family.layout}
         else:
-            bases = (*family.around, before)
+            bases = (before,)
             attributes = {"parts": parts if family.encoder is TwoLevelT5Stack else (globals()[f"{start}Model"],)}
         kinds = {kind: getattr(transformers, name + end, None) for kind, name in family.short.items()}
         attributes["short_classes"] = {kind: found for kind, found in kinds.items() if found is not None}
-        cls = make(start + end, f"{transformers_name} {head.does}.", FromShort, *bases, base, **own, **attributes)
+        doc = f"{transformers_name} {head.does}.\n\nA long model of from_short has {ONE_SOFTMAX}."
+        cls = make(start + end, doc, FromShort, *bases, base, **own, **attributes)
         getattr(transformers, head.auto or f"AutoModel{end}").register(config, cls, exist_ok=True)
 
 
@@ -62,9 +60,6 @@ def _parts(family: Family, start: str, theirs: Any, own: dict[str, Any]) -> tupl
                 f"{start}Stack", "T5's encoder with two levels, or its decoder.", family.encoder, theirs.T5Stack, **own
             ),
         )
-    if family.encoder is ComputedEncoder:
-        plain = getattr(theirs, f"{family.name}SinusoidalPositionalEmbedding")
-        own = {**own, "parts": (make(f"{start}Positions", "Computed positions.", ComputedPositions, plain),)}
     kinds = {"Encoder": family.encoder, "Decoder": Seq2SeqDecoder}
     named = {end: getattr(theirs, family.name + end) for end in kinds}
     return tuple(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import transformers
 
@@ -76,37 +74,3 @@ class RotarySettings:
             self.pooled_layers = as_text(layer for layer, full in enumerate(is_full) if full) or "none"
         if "," not in (window := as_text(self.window_size)):
             self.window_size = as_text(window if full else self.local_attention // 2 for full in is_full)
-
-
-RENAMED = {"poolingformer-modernbert": {"fc1": "mlp.Wi", "fc2": "mlp.Wo", "final_layer_norm": "mlp_norm"}}
-LEVEL_TWO = {  # level two's projection -> level one's names
-    "pooled_q_proj": {"q_proj", "query", "q"},
-    "pooled_k_proj": {"k_proj", "key", "k"},
-    "pooled_v_proj": {"v_proj", "value", "v"},
-}
-
-
-class PeftAsks:
-    """Comes first among a configuration's bases, since PEFT asks a configuration before it looks at its own tables."""
-
-    layout_names: ClassVar[tuple[str, ...]]  # of the projections; where they are BART's, so are the modules
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings, and register the models with PEFT where somebody has imported it."""
-        if "peft" in sys.modules:
-            kind = self.model_type.removeprefix("poolingformer-")
-            register(self.model_type, "bart" if "q_proj" in self.layout_names else kind)
-        return super().to_dict()
-
-
-@cache
-def register(own: str, counterpart: str) -> None:
-    """Add a ``model_type`` of this package to PEFT's tables: method -> ``model_type`` -> names of modules."""
-    from peft.utils import constants
-
-    for name, table in vars(constants).items():
-        if not (name.startswith("TRANSFORMERS_MODELS_TO_") and name.endswith("_MODULES_MAPPING")):
-            continue
-        if modules := [RENAMED.get(own, {}).get(name, name) for name in table.get(counterpart, ())]:
-            pooled = [second for second, first in LEVEL_TWO.items() if first & set(modules)]
-            table[own] = [*modules, *pooled]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import FunctionType, MethodType
 from typing import Any, ClassVar
 
 import torch
@@ -18,24 +17,17 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
-from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.utils import can_return_tuple
 
-from fairseq_poolingformer.attention import LevelWeights
-from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.score_terms.disentangled import CoarsePositions
 from fairseq_poolingformer.huggingface.attention import (
-    BiasedSelfAttention,
     EncoderSelfAttention,
     Layout,
-    bias_table,
     initialize,
 )
 from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
 from fairseq_poolingformer.levels import at_random_offsets, check_positions, relative_projections, relative_tables
 from fairseq_poolingformer.settings import TwoLevels
-
-MAX_DISTANCE = 128  # tokens: MPNet's, a constant of transformers
 
 
 def share_of_mean(loss: Tensor | None, labels: Tensor | None, num_items_in_batch: Tensor | int | None) -> Tensor | None:
@@ -67,11 +59,10 @@ class TwoLevelEncoder(TwoLevelModel):
     """Comes before transformers' own encoder among a class's bases."""
 
     layout: ClassVar[Layout]  # where that one has its self-attention
-    parts: ClassVar[tuple[type, ...]] = ()  # as with_parts'
 
     def __init__(self, config: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
-        with_parts(super().__init__, *self.parts)(config, *args, **kwargs)
-        self.max_tokens = config.max_position_embeddings - self.layout.first_position
+        super().__init__(config, *args, **kwargs)
+        self.max_tokens = config.max_position_embeddings - self.layout.first_position(config)
         self._install(config)
         self.post_init()
 
@@ -132,7 +123,7 @@ class TextEncoder(TwoLevelEncoder):
     ) -> BaseModelOutput:
         """Run transformers' encoder on rows whose tokens come first; in training they may begin at random positions."""
         if position_ids is None and self.config.random_position_offsets and self.training:
-            before = self.layout.first_position - 1  # padding's position and id, where padding has a position
+            before = self.layout.first_position(self.config) - 1  # padding's position and id, where it has one
             if input_ids is not None:
                 is_token = input_ids.ne(before)
             else:
@@ -144,12 +135,30 @@ class TextEncoder(TwoLevelEncoder):
 
 
 class WithParts(TwoLevelModel):
-    """Comes before transformers' own model, whose parts it replaces; ``parts`` as :func:`with_parts`'."""
+    """Mixin; list it before the transformers class, whose children of the last bases of ``parts`` become ``parts``."""
 
     parts: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self, config: PreTrainedConfig) -> None:
-        with_parts(super().__init__, *self.parts)(config)
+        device = torch.empty(0).device  # meta inside of from_pretrained
+        checkpointing = getattr(config, "gradient_checkpointing", False)  # which the first child takes for itself
+        with torch.device("meta"):
+            super().__init__(config)
+        parts = {part.__bases__[-1]: part for part in self.parts}
+        replaced = {name: parts[type(child)] for name, child in self.named_children() if type(child) in parts}
+        if unused := set(self.parts).difference(replaced.values()):
+            names = ", ".join(part.__bases__[-1].__name__ for part in unused)
+            raise TypeError(f"{type(self).__bases__[-1].__name__} of this transformers has no child {names}")
+        self.to_empty(device=device, recurse=False)
+        for name, child in list(self.named_children()):
+            if name in replaced:
+                pooler = {"add_pooling_layer": False} if getattr(child, "pooler", child) is None else {}
+                setattr(self, name, replaced[name](child.config, **pooler))
+            else:
+                child.to_empty(device=device)
+        self.post_init()  # once more, since nothing on meta has values or is tied to the parts
+        if checkpointing:
+            self.gradient_checkpointing_enable()
 
 
 class Head(WithParts):
@@ -236,17 +245,6 @@ class SpanHead(Head):
         return super().forward(**inputs, start_positions=start_positions, end_positions=end_positions, **kwargs)
 
 
-def with_parts(construct: MethodType, *parts: type) -> MethodType:
-    """Return transformers' constructor of a model that finds ``parts`` under the names of their last bases."""
-    function, own = construct.__func__, {part.__bases__[-1].__name__: part for part in parts}
-    if unnamed := own.keys() - function.__code__.co_names:
-        raise TypeError(f"{function.__qualname__} of this transformers names no {', '.join(unnamed)}")
-    names = {**function.__globals__, **own}
-    copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return MethodType(copy, construct.__self__)
-
-
 class NoPositions(nn.Module):
     """In place of the table of absolute positions in models that have relative ones alone."""
 
@@ -284,63 +282,3 @@ class RelativeEncoder(TextEncoder):
         found = {name: getattr(self.encoder, name) for name in ("relative_positions", "global_relative_positions")}
         tables = {name: table.weight for name, table in found.items() if table is not None}
         return super()._encode(*args, **tables, **kwargs)
-
-
-class MPNetAttention(BiasedSelfAttention):
-    """In place of ``MPNetSelfAttention``, whose third argument is the scores."""
-
-    def forward(
-        self, hidden_states: Tensor, attention_mask: Tensor, position_bias: Tensor, output_attentions: bool = False
-    ) -> tuple[Tensor, LevelWeights | None]:
-        """Attend, as :meth:`EncoderSelfAttention.forward` does."""
-        return super().forward(hidden_states, attention_mask, output_attentions, position_bias=position_bias)
-
-    def weights(
-        self, hidden_states: Tensor, attention_mask: Tensor, position_bias: Tensor, **unused: Any
-    ) -> LevelWeights:
-        """Return both levels' weights in banded form; arguments as :meth:`forward`'s."""
-        return super().weights(hidden_states, attention_mask, position_bias=position_bias)
-
-
-class TwoLevelMPNetEncoder(MPNetEncoder):
-    """MPNet's layers."""
-
-    def compute_position_bias(self, x: Tensor, position_ids: Tensor | None = None, num_buckets: int = 32) -> Tensor:
-        """Return the table of :func:`bias_table`."""
-        return bias_table(
-            self.relative_attention_bias,
-            lambda relative: self.relative_position_bucket(relative, num_buckets, MAX_DISTANCE),
-            MAX_DISTANCE,
-        )
-
-
-class TwoLevelMPNet(TextEncoder):
-    """MPNet's encoder with two-level attention."""
-
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        *args: Any,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: Any,
-    ) -> BaseModelOutputWithPooling:
-        """Compute MPNet's forward pass; a 2 in ``attention_mask`` is a global token, too."""
-        if global_attention_mask is None and attention_mask is not None and not exporting():
-            marked = attention_mask > 1
-            global_attention_mask = marked if marked.any() else None
-        return super().forward(input_ids, attention_mask, *args, global_attention_mask=global_attention_mask, **kwargs)
-
-
-class MPNetHead:
-    """Comes before the classes with a head."""
-
-    def _prepared(self, *inputs: Tensor | None) -> dict[str, Tensor | None]:
-        """Return the inputs with the global tokens in ``attention_mask``: transformers' heads hand on no other mask."""
-        found = super()._prepared(*inputs)
-        if (chosen := found.pop("global_attention_mask")) is not None:
-            real = found["attention_mask"]
-            if real is not None and real.shape != chosen.shape:
-                raise ValueError(f"global_attention_mask is {tuple(chosen.shape)}, attention_mask {tuple(real.shape)}")
-            found["attention_mask"] = (torch.ones_like(chosen) if real is None else real.long()) * (1 + chosen.bool())
-        return found

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import transformers
+from transformers import PreTrainedConfig
 
 from fairseq_poolingformer.huggingface.attention import BERT_NAMES, PROJECTIONS, Layout
 from fairseq_poolingformer.huggingface.bart import (
-    ComputedEncoder,
     Seq2SeqEncoder,
     Seq2SeqHead,
     Seq2SeqReader,
@@ -29,14 +29,10 @@ from fairseq_poolingformer.huggingface.configuration import (
 from fairseq_poolingformer.huggingface.encoders import (
     ChoiceHead,
     LabelHead,
-    MPNetAttention,
-    MPNetHead,
     RelativeEncoder,
     SpanHead,
     TextEncoder,
     TextHead,
-    TwoLevelMPNet,
-    TwoLevelMPNetEncoder,
 )
 from fairseq_poolingformer.huggingface.modernbert import (
     ModernBertChoiceHead,
@@ -63,7 +59,6 @@ HEADS = {  # the end of a class's name ->
     "Model": End("without a head", object, object, "AutoModel"),
     "EncoderModel": End("of which there is the encoder alone", None, object, "AutoModelForTextEncoding"),
     "ForConditionalGeneration": End("that writes, such as summaries", None, Seq2SeqHead, "AutoModelForSeq2SeqLM"),
-    "MTModel": End("that translates", None, Seq2SeqHead, "AutoModelForSeq2SeqLM"),
     "ForMaskedLM": End("that fills in masked tokens", LabelHead),
     "ForSequenceClassification": End("that gives a class to a text", TextHead, Seq2SeqReader),
     "ForTokenClassification": End("that gives a class to each token", LabelHead),
@@ -73,7 +68,6 @@ HEADS = {  # the end of a class's name ->
 
 
 POSITIONS = {"max_position_embeddings": 4096}  # of most families
-AFTER_PADDING = {"max_position_embeddings": POSITIONS["max_position_embeddings"] + OFFSET}  # which counts two more
 
 
 @dataclass(frozen=True)
@@ -86,9 +80,7 @@ class Family:
     config: tuple[type, ...] = ()  # what its configuration has beside the settings of the two levels
     also: Mapping[str, str] = field(default_factory=dict)  # model_type of other short models -> start of their names
     encoder: type = TextEncoder  # comes before transformers' own encoder
-    around: tuple[type, ...] = ()  # comes before the classes with a head
     heads: Mapping[str, type] = field(default_factory=dict)  # the same by their ends, where it is not what HEADS has
-    parts: tuple[type, ...] = ()  # of the encoder, as with_parts'
     lacks: tuple[str, ...] = ()  # ends of names that transformers has, and no class here
 
     @property
@@ -109,7 +101,7 @@ class Family:
     @property
     def generating(self) -> str | None:
         """The end of the name of its class that writes; None without any."""
-        return next((end for end in ("ForConditionalGeneration", "MTModel") if end in self.ends), None)
+        return "ForConditionalGeneration" if self.has_decoder else None
 
     @property
     def ends(self) -> dict[str, type]:
@@ -129,21 +121,21 @@ class Family:
             ours = f"{ENCODER}.layers.#.self_attn"
             lines = [("embeddings.position_embeddings.weight", f"{ENCODER}.embed_positions.weight")]
         lines += [(f"{theirs}.{name}.*", f"{ours}.{letter}_proj.*") for name, letter in letters if name]
-        offset = OFFSET if self.encoder is Seq2SeqEncoder else self.layout.first_position
-        return Names(*lines, (f"{theirs}.*", f"{ours}.*"), offset=offset)
+        return Names(*lines, (f"{theirs}.*", f"{ours}.*"))
+
+    def rows_before(self, config: PreTrainedConfig) -> int:
+        """The rows of the encoder's table of positions before the first token's."""
+        return OFFSET if self.encoder is Seq2SeqEncoder else self.layout.first_position(config)
 
 
 _BERT = Layout("encoder.layer", "attention.self", BERT_NAMES, "attention_probs_dropout_prob")
-_ROBERTA = replace(_BERT, first_position=OFFSET)
-_MPNET = replace(_ROBERTA, attention="attention.attn", names=("q", "k", "v", "o"), attention_class=MPNetAttention)
+_ROBERTA = replace(_BERT, after_padding=True)
 _BART = {"layout": Seq2SeqEncoder.layout, "config": (DecoderSettings,), "encoder": Seq2SeqEncoder}
 FAMILIES = {
     family.model_type: family
     for family in (
         Family("Bart", **{**_BART, "config": (BothLabels, DecoderSettings)}, also={"led": "LED"}),
         Family("MBart", **_BART),
-        Family("Pegasus", **{**_BART, "encoder": ComputedEncoder}),
-        Family("Marian", **{**_BART, "encoder": ComputedEncoder}),
         Family(
             "T5",
             TwoLevelT5Stack.layout,
@@ -157,7 +149,7 @@ FAMILIES = {
             "Roberta",
             _ROBERTA,
             {
-                **AFTER_PADDING,
+                "max_position_embeddings": 4096 + OFFSET,  # counts those before the first token's
                 "type_vocab_size": 1,
                 "layer_norm_eps": 1e-5,
                 "pooled_layers": PAPER_LAYERS["roberta_base"],
@@ -172,14 +164,6 @@ FAMILIES = {
             "DistilBert",
             Layout("transformer.layer", "attention", ("q_lin", "k_lin", "v_lin", "out_lin"), "attention_dropout"),
             {**POSITIONS, "pooled_layers": "3-5"},
-        ),
-        Family(
-            "MPNet",
-            _MPNET,
-            AFTER_PADDING,
-            encoder=TwoLevelMPNet,
-            around=(MPNetHead,),
-            parts=(TwoLevelMPNetEncoder,),
         ),
         Family(
             "ModernBert",

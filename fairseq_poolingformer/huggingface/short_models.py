@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTr
 
 from fairseq_poolingformer.huggingface import card
 from fairseq_poolingformer.huggingface.families import FAMILIES, family_of, names_of
-from fairseq_poolingformer.settings import upper_half, with_pools
+from fairseq_poolingformer.settings import DEFAULTS, TwoLevels, as_text, upper_half, with_pools
 from fairseq_poolingformer.weights import State
 from fairseq_poolingformer.weights.loading import fit, one_sided, split_projections, with_unused_rows
 
@@ -28,10 +28,8 @@ NOT_COPIED = (  # settings of the short model that say nothing about the long on
     *("source", "auto_map"),
 )
 LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
-LEVEL_TWO_OF_ITS_OWN = {  # settings of the papers' level two, which one softmax does not have
-    *("pool_kernel_size", "pool_alignment", "pool_mix", "pool_share_weights"),
-    *("pooled_init", "relative_attention", "dilation"),
-}
+OF_THE_PAPERS = ("pool_alignment", "pool_mix", "pool_share_weights", "pooled_init", "relative_attention")
+ONE_SOFTMAX = 'one softmax, not the papers\' level two; pool_merge="sum" gives that'
 REFUSED = {  # model_type -> why no long model is made of it
     "albert": "its layers share their parameters, and level two is in some of them",
     "big_bird": "it has windows of its own, beside random keys that ours do not have",
@@ -43,7 +41,6 @@ REFUSED = {  # model_type -> why no long model is made of it
     "xlnet": "its attention has two streams and a memory",
 }
 ROTARY = ("modernbert", "poolingformer-modernbert")
-SINUSOIDAL = ("pegasus", "marian")  # their positions are computed
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
 
 
@@ -86,10 +83,11 @@ class FromShort:
         Level two is pools of four tokens in one softmax with the window (``pool_merge="softmax"``), and has no
         projections: the long model equals the short one where the window holds the text, and reads further from there.
         What it learns is which tokens count in a pool (LDConv); it begins close to means.
-        The papers' level two, with ``pool_merge="sum"`` or any setting that only it has, starts with copies of level
-        one's projections whose values are zero, so that it adds nothing before training; with ``pooled_init="copy"``
-        the values are copies, too, which is worse before training and, with ``pool_mix``, better after some hundred
-        updates; with ``"random"`` all are N(0, 0.02²). Separate projections of global tokens start as copies of the
+        The papers' level two, with ``pool_merge="sum"`` or a value that one softmax cannot have, such as
+        ``pool_mix=True`` or ``pool_type="max"``, starts with copies of level one's projections whose values are zero,
+        so that it adds nothing before training; with ``pooled_init="copy"`` the values are copies, too, which is worse
+        before training and, with ``pool_mix``, better after some hundred updates; ``pool_merge="sum"`` with
+        ``pooled_init="random"`` makes all N(0, 0.02²). Separate projections of global tokens start as copies of the
         ordinary ones. A LED or Longformer keeps its positions, its windows, its global projections and their first
         global token, and has no level two unless ``pooled_layers`` asks for it.
 
@@ -130,8 +128,10 @@ class FromShort:
             _check_labels(model.config, labels)
         short = model if loaded else short_class.from_pretrained(model, **labels)
         merged = {**_shared_settings(cls, short.config), **settings}
-        if merged.get("pooled_layers") != "none":
-            merged.setdefault("pool_merge", "sum" if settings.keys() & LEVEL_TWO_OF_ITS_OWN else "softmax")
+        if merged.get("pooled_layers") != "none" and "pool_merge" not in merged:
+            merged["pool_merge"] = "softmax" if _fits_one_softmax(merged) else "sum"
+            if merged["pool_merge"] == "softmax":
+                logger.info("the %s has %s", cls.__name__, ONE_SOFTMAX)
         if merged.get("pool_merge") == "sum" and not merged.get("pool_share_weights"):
             merged.setdefault("pooled_init", "copy-zero-values")
         merged = with_pools(merged)
@@ -189,7 +189,8 @@ def longest_input(
 ) -> int:
     """Return how many tokens a model takes, or one of a configuration, and its tokenizer gives; UNLIMITED for any.
 
-    RoBERTa's configuration counts two more. With ``decoder`` both sides read the text, as under a head for spans.
+    RoBERTa's configuration counts padding's, too, and those before it. With ``decoder`` both sides read the text, as
+    under a head for spans.
     """
     config = getattr(model, "config", model)
     names = ("max_encoder_position_embeddings", "max_position_embeddings")
@@ -197,7 +198,7 @@ def longest_input(
     if decoder:
         most = min(most, getattr(config, "max_decoder_position_embeddings", most))
     if family := family_of(config.model_type):
-        most -= family.layout.first_position
+        most -= family.layout.first_position(config)
     else:
         embeddings = getattr(getattr(model, "base_model", None), "embeddings", None)
         padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
@@ -251,6 +252,17 @@ def _model_type(folder: Any, **kwargs: Any) -> str | None:
     return PreTrainedConfig.get_config_dict(folder, **kwargs)[0].get("model_type")
 
 
+def _fits_one_softmax(settings: dict[str, Any]) -> bool:
+    """Whether one softmax can have these settings of level two; otherwise they ask for the papers'."""
+    levels = TwoLevels.of({**settings, "pool_merge": "softmax"})
+    dilations = {part.strip() for part in as_text(levels.dilation).split(",")}
+    return all(getattr(levels, name) == DEFAULTS[name] for name in OF_THE_PAPERS) and (
+        levels.pool_kernel_size,
+        levels.pool_type == "max",
+        dilations,
+    ) == (levels.pool_stride, False, {"1"})
+
+
 def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str, Any]:
     """Return the settings of the long model that follow from the short one's configuration."""
     kind, layers = config.model_type, config.num_hidden_layers
@@ -292,13 +304,13 @@ def _load(long: PreTrainedModel, short: PreTrainedModel) -> None:
         state |= {name: with_unused_rows(table) for name, table in state.items() if name.endswith(POSITIONS)}
     split_projections(state)
     config = long.config
-    if short.config.model_type in SINUSOIDAL or getattr(config, "sinusoidal_pos_embds", False):
+    if getattr(config, "sinusoidal_pos_embds", False):
         for name in [name for name in own if name.endswith(POSITIONS)]:
             state[name] = torch.cat([state[name], own[name][len(state[name]) :]])[: len(own[name])]
     fit(
         own,
         state,
-        names_of(short.config.model_type).offset,
+        family_of(short.config.model_type).rows_before(config),
         pooled_init=config.pooled_init,
         position_init=config.position_init,
         new=(POOLER,),

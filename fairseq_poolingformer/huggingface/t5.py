@@ -12,15 +12,15 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPa
 from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.utils import can_return_tuple
 
-from fairseq_poolingformer.attention import LevelWeights
-from fairseq_poolingformer.huggingface.attention import BiasedSelfAttention, Layout, bias_table
+from fairseq_poolingformer.attention import LevelWeights, RelativePositionBias
+from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention, Layout
 from fairseq_poolingformer.huggingface.encoders import TwoLevelModel
 from fairseq_poolingformer.huggingface.padding import encode
 from fairseq_poolingformer.levels import check_positions
 from fairseq_poolingformer.settings import TwoLevels
 
 
-class T5SelfAttention(BiasedSelfAttention):
+class T5SelfAttention(EncoderSelfAttention):
     """In place of the encoder's ``T5Attention``: its projections have no biases, and level one's scores no scale."""
 
     def __init__(
@@ -50,7 +50,7 @@ class T5SelfAttention(BiasedSelfAttention):
         output_attentions: bool = False,
         **unused: Any,
     ) -> tuple[Tensor, Tensor, LevelWeights | None]:
-        """Attend; ``position_bias`` is the table of :func:`bias_table`, which the first layer makes for the others."""
+        """Attend; ``position_bias`` is the first layer's table, (H, 2·max_distance + 1), which all others share."""
         table = self._table(position_bias)
         attended, weights = super().forward(hidden_states, mask, output_attentions, position_bias=table)
         return attended, table, weights
@@ -61,12 +61,15 @@ class T5SelfAttention(BiasedSelfAttention):
         """Return both levels' weights in banded form; arguments as :meth:`forward`'s."""
         return super().weights(hidden_states, mask, position_bias=self._table(position_bias))
 
-    def _table(self, given: Tensor | None) -> Tensor:
-        if given is not None:
-            return given
-        bucket = T5Attention._relative_position_bucket
+    def _table(self, position_bias: Tensor | None) -> Tensor:
+        if position_bias is not None:
+            return position_bias
         scores, farthest = self.relative_attention_bias, self.buckets["max_distance"]
-        return bias_table(scores, lambda relative: bucket(relative, **self.buckets), farthest)
+        distances = torch.arange(-farthest, farthest + 1, device=scores.weight.device)
+        return scores(T5Attention._relative_position_bucket(-distances, **self.buckets)).t()
+
+    def _arguments(self, masks: Tensor, position_bias: Tensor, **kwargs: Any) -> dict[str, Any]:
+        return {**super()._arguments(masks, **kwargs), "score_terms": (RelativePositionBias(position_bias),)}
 
 
 class TwoLevelT5Stack(TwoLevelModel):

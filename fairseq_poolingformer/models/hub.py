@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
@@ -15,7 +14,6 @@ from omegaconf import open_dict
 from torch import Tensor
 
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
-from fairseq_poolingformer.weights.special_tokens import MASK
 
 logger = logging.getLogger(__name__)
 
@@ -169,37 +167,6 @@ class PoolingformerRobertaHubInterface(RobertaHubInterface):
             tokens.to(self.device), features_only=True, return_all_hiddens=return_all_hiddens, **masks
         )
         return [state.transpose(0, 1) for state in extra["inner_states"]] if return_all_hiddens else features
-
-    @torch.no_grad()
-    def fill_mask(self, masked_input: str, topk: int = 5) -> list[tuple[str, float, str]]:
-        """Find the most probable tokens for the ``<mask>`` in a text.
-
-        Args:
-            masked_input: a text with one ``<mask>``.
-            topk: how many tokens.
-
-        Returns:
-            For each token, the best first: the text with the token in place, its probability, and the token.
-
-        Raises:
-            ValueError: there is no ``<mask>`` or more than one, or the text has more tokens than the model takes.
-        """
-        parts = masked_input.split(MASK)
-        if len(parts) != 2:
-            raise ValueError(f"the text must have one {MASK}, found {len(parts) - 1}")
-        dictionary = self.task.source_dictionary
-        # As in pretraining, <mask> also replaces the space before it, since tokens include that space.
-        before, after = self.tokenizer.encode(parts[0].rstrip()), self.tokenizer.encode(parts[1])
-        tokens = torch.tensor([dictionary.bos(), *before, dictionary.index(MASK), *after, dictionary.eos()])
-        self._check_length(len(tokens))
-        tokens = tokens[None].to(self.device)
-        with utils.model_eval(self.model):
-            logits, _ = self.model(tokens, masked_tokens=tokens.eq(dictionary.index(MASK)))
-        best = logits[0].float().softmax(-1).topk(topk)
-        return [
-            (self.tokenizer.decode([*before, token, *after]), probability, self.tokenizer.decode([token]))
-            for probability, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-        ]
 
     def _check_length(self, count: int) -> None:
         if count > self.model.max_positions():

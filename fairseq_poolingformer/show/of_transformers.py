@@ -12,8 +12,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from fairseq_poolingformer.huggingface.in_one_call import summarize
 from fairseq_poolingformer.show.subject import Subject
 
-UNFRAMED = ("poolingformer-marian", "poolingformer-pegasus", "poolingformer-t5")  # their texts have no <s>
-
 
 class OfTransformers(Subject):
     """A model of :mod:`fairseq_poolingformer.huggingface`, with or without a head, and its tokenizer."""
@@ -27,7 +25,7 @@ class OfTransformers(Subject):
         self.whole, self.tokenizer, self.device = model, tokenizer, model.device
         self.model, config = model.base_model, model.config
         self.writes = config.is_encoder_decoder
-        if config.model_type in UNFRAMED:
+        if config.model_type == "poolingformer-t5":
             raise ValueError(f"a {type(model).__name__} is not shown: it reads texts without <s>, which the page has")
         if self.writes:
             self.limit = config.max_position_embeddings - 2

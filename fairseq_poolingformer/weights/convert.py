@@ -103,6 +103,8 @@ def to_huggingface(
     """Convert a fairseq model to Hugging Face's configuration and parameters."""
     if not isinstance(settings.get("arch"), str):
         raise ConversionError("the checkpoint's settings name no architecture (arch)")
+    if not drop_heads:
+        task_heads.check_is_no_reader(state)
     head = None if drop_heads else task_heads.head_of_fairseq(state)
     model_type = model_type or default_model_type(settings, drop_pooled=drop_pooled, head=head)
     family = family_of(model_type, "--model-type")

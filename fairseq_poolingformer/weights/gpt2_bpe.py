@@ -11,8 +11,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS, read_symbols
 from fairseq_poolingformer.text.gpt2_bpe import END_OF_TEXT, byte_symbols
 from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
@@ -20,29 +21,11 @@ from fairseq_poolingformer.weights import ConversionError, files
 from fairseq_poolingformer.weights.family import Family
 from fairseq_poolingformer.weights.special_tokens import MASK, appended, count_special_tokens
 
+if TYPE_CHECKING:
+    from tokenizers import AddedToken
+
 FILLER = "madeupword"  # fairseq's name for rows that only round up the size of a dictionary
 VERSION = "#version: 0.2"
-# As published: <mask> includes the space before it, as the tokens that it replaces do.
-MASK_TOKEN = {
-    "__type": "AddedToken",
-    "content": MASK,
-    "lstrip": True,
-    "rstrip": False,
-    "single_word": False,
-    "normalized": False,
-    "special": True,
-}
-TOKENIZER_CLASSES = {  # of GPT-2 BPE
-    "bart": "BartTokenizer",
-    "led": "LEDTokenizer",
-    "roberta": "RobertaTokenizer",
-    "longformer": "LongformerTokenizer",
-    "deberta": "DebertaTokenizer",
-    "mbart": "BartTokenizer",
-    "poolingformer-bart": "BartTokenizer",
-    "poolingformer-mbart": "BartTokenizer",
-    "poolingformer-roberta": "RobertaTokenizer",
-}
 
 
 @dataclass(frozen=True)
@@ -160,7 +143,7 @@ def parse_merges(text: str) -> list[str]:
 
 
 def format_merges(merges: Iterable[str]) -> str:
-    """Return ``vocab.bpe``, also Hugging Face's ``merges.txt``, with the version line that fairseq skips."""
+    """Return ``vocab.bpe`` with the version line that fairseq skips."""
     return "\n".join([VERSION, *merges, ""])
 
 
@@ -197,32 +180,33 @@ def read_huggingface_tokenizer(folder: Path) -> tuple[dict[str, int], list[str]]
 def write_huggingface_tokenizer(
     folder: Path, vocab: dict[str, int], tokenizer: GPT2Files, family: Family, max_length: int
 ) -> None:
-    """Write ``vocab.json``, ``merges.txt`` and ``tokenizer_config.json``."""
+    """Write ``tokenizer.json`` and ``tokenizer_config.json``."""
+    with needing("huggingface"):
+        from transformers import DebertaTokenizer, RobertaTokenizer
+    bpe = {token for token in tokenizer.encoder if token != END_OF_TEXT}
+    if lacking := sorted(bpe.difference(vocab)):
+        raise ConversionError(
+            f"dict.txt has no row for {len(lacking)} of the {len(bpe)} tokens of vocab.bpe, such as {lacking[0]!r}; "
+            "transformers' BPE needs one for each: give the dictionary that has them all, with --tokenizer"
+        )
     mask = family.special_tokens.get(MASK, MASK)
     vocab = family.write_vocabulary(vocab)
-    files.write_json(folder / "vocab.json", vocab)
-    (folder / "merges.txt").write_text(format_merges(tokenizer.merges), encoding="utf-8")
-    if family.model_type not in TOKENIZER_CLASSES:
-        raise ConversionError(
-            f"Hugging Face's {family.model_type} has no GPT-2 BPE tokenizer; these have one: "
-            f"{', '.join(TOKENIZER_CLASSES)}"
-        )
-    write_tokenizer_config(
-        folder,
-        tokenizer_class=TOKENIZER_CLASSES[family.model_type],
+    # BART's, LED's and Longformer's are RoBERTa's
+    kind = DebertaTokenizer if family.model_type == "deberta" else RobertaTokenizer
+    kind(
+        vocab,
+        [tuple(merge.split(" ")) for merge in tokenizer.merges],
         model_max_length=max_length,
-        names=family.special_tokens,
-        mask_token={**MASK_TOKEN, "content": mask} if mask in vocab else None,
-        add_prefix_space=False,
+        mask_token=mask_token(mask) if mask in vocab else None,
         additional_special_tokens=[*added_tokens(tokenizer), *(mark for mark in MARKS if mark in vocab)],
-    )
+    ).save_pretrained(folder)
 
 
-def write_tokenizer_config(folder: Path, *, names: Mapping[str, str] | None = None, **settings: Any) -> None:
-    """Write ``tokenizer_config.json``: the settings, and the special symbols, renamed as ``names`` says."""
-    bos, pad, eos, unk = ((names or {}).get(symbol, symbol) for symbol in SPECIAL_SYMBOLS)
-    special = {"bos_token": bos, "cls_token": bos, "pad_token": pad, "eos_token": eos, "sep_token": eos}
-    files.write_json(folder / "tokenizer_config.json", {**settings, **special, "unk_token": unk})
+def mask_token(content: str = MASK) -> AddedToken:
+    """As published: ``<mask>`` includes the space before it, as the tokens that it replaces do."""
+    from tokenizers import AddedToken
+
+    return AddedToken(content, lstrip=True, normalized=False, special=True)
 
 
 def read_gpt2_files(folder: Path) -> GPT2Files:

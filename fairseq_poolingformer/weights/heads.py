@@ -1,6 +1,6 @@
 """The heads of the downstream tasks: their names in fairseq's checkpoints and in transformers' classes.
 
-transformers has classes for documents, tokens and spans, whose parameters have other names; others stay with fairseq.
+transformers has classes for documents and tokens, whose parameters have other names; others stay with fairseq.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
+
+from fairseq_poolingformer.weights import ConversionError
 
 LANGUAGE_MODEL = "lm_head."
 LONGEST_LABEL = 1000  # characters
@@ -75,8 +77,8 @@ HEADS = (
         parts={"out_proj.weight": "classifier.weight", "out_proj.bias": "classifier.bias"},
         labels=True,
     ),
-    Head("triviaqa", "ForQuestionAnswering", parts={"span.": "qa_outputs."}),
 )
+READERS = ("question_answering", "triviaqa", "hotpotqa")  # tasks that answer questions
 
 
 def head_of_fairseq(state: Mapping[str, Tensor], family: str | None = None) -> Head | None:
@@ -84,6 +86,16 @@ def head_of_fairseq(state: Mapping[str, Tensor], family: str | None = None) -> H
     if family not in (None, *FAMILIES):
         return None
     return next((head for head in HEADS if any(name.startswith(head.prefix) for name in state)), None)
+
+
+def check_is_no_reader(state: Mapping[str, Tensor]) -> None:
+    """Refuse question answering, which transformers' classes and pipelines ask in another form than the task here."""
+    heads = {name.partition("_head.")[0] for name in state}
+    if task := next((task for task in READERS if task in heads), None):
+        raise ConversionError(
+            f"the checkpoint answers questions (--task {task}), and transformers asks them in another form than it was "
+            "trained on: answer with poolingformer predict, or convert the encoder alone with --drop-heads"
+        )
 
 
 def head_of_huggingface(state: Mapping[str, Tensor], family: str, class_name: str = "") -> Head | None:

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable
 from fairseq_poolingformer.levels import global_bucket
 from fairseq_poolingformer.settings import TwoLevels
 from fairseq_poolingformer.weights import Settings
-from fairseq_poolingformer.weights.loading import OFFSET
 
 ENCODER = "encoder.sentence_encoder"  # of RoBERTa; BART's is "encoder"
 POOLED, GLOBAL, RELATIVE = "pooled", "global", "relative"  # what a family may have beside one level of attention
@@ -23,8 +22,7 @@ _Lines = tuple[tuple[str, str], ...]
 class Names:
     """The names in one Hugging Face family, without the prefix of its models with a head, beside this project's own."""
 
-    def __init__(self, *lines: tuple[str, str], offset: int = OFFSET) -> None:
-        self.offset = offset
+    def __init__(self, *lines: tuple[str, str]) -> None:
         self._to_own = [(_pattern(theirs), ours) for theirs, ours in lines]
         self._from_own = [(_pattern(ours), theirs) for theirs, ours in lines]
 

@@ -12,20 +12,23 @@ import binascii
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sentencepiece import SentencePieceProcessor
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
+from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
-from fairseq_poolingformer.weights import ConversionError, files, gpt2_bpe
-from fairseq_poolingformer.weights.gpt2_bpe import MASK_TOKEN
+from fairseq_poolingformer.weights import ConversionError
+from fairseq_poolingformer.weights.gpt2_bpe import mask_token
 from fairseq_poolingformer.weights.special_tokens import MASK, appended
 
-HUGGINGFACE_NAME = "sentencepiece.bpe.model"
-NAMES = (HUGGINGFACE_NAME, *SentencePieceTokenizer.files)
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+NAMES = ("sentencepiece.bpe.model", *SentencePieceTokenizer.files)  # Hugging Face's and ours
 LANGUAGES = (  # of mBART's first release, in the order of their rows
     *("ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN", "hi_IN", "it_IT", "ja_XX"),
     *("kk_KZ", "ko_KR", "lt_LT", "lv_LV", "my_MM", "ne_NP", "nl_XX", "ro_RO", "ru_RU", "si_LK", "tr_TR", "vi_VN"),
@@ -84,33 +87,52 @@ def write_fairseq(
 
 
 def write_huggingface(folder: Path, model: Path, rows: int, max_length: int, languages: Sequence[str] = ()) -> None:
-    """Write ``sentencepiece.bpe.model`` and ``tokenizer_config.json``, for transformers' XLM-R.
-
-    Models with bytes, and embeddings without a row for ``<mask>``, have no class there, and mBART's class forgets the
-    model's normalization: for these, ``sentencepiece.model`` and a ``tokenizer.json``.
-    """
-    tokenizer = _read(model, rows, languages)
-    has_mask = len(tokenizer) + len(languages) < rows
-    has_marks = len(tokenizer) + len(languages) + 1 < rows
-    if languages or not has_mask or has_bytes(model):
-        contents = tokenizer_json(model, languages, has_mask)
-        (folder / SentencePieceTokenizer.files[0]).write_bytes(model.read_bytes())
-        files.write_json(folder / "tokenizer.json", contents)
-        gpt2_bpe.write_tokenizer_config(
-            folder,
-            tokenizer_class="PreTrainedTokenizerFast",
-            model_max_length=max_length,
-            mask_token=MASK_TOKEN if has_mask else None,
-        )
-        return
-    (folder / HUGGINGFACE_NAME).write_bytes(model.read_bytes())
-    gpt2_bpe.write_tokenizer_config(
-        folder,
-        tokenizer_class="XLMRobertaTokenizer",
+    """Write ``tokenizer.json`` and ``tokenizer_config.json``, and the model itself beside them."""
+    with needing("huggingface"):
+        from transformers import PreTrainedTokenizerFast
+    last = rows - len(_read(model, rows, languages)) - len(languages)  # <mask>, and the tasks' special tokens
+    bos, pad, eos, unk = SPECIAL_SYMBOLS
+    PreTrainedTokenizerFast(
+        tokenizer_object=_unigram_tokenizer(model, languages, has_mask=last > 0),
         model_max_length=max_length,
-        mask_token=MASK_TOKEN,
-        **({"additional_special_tokens": list(MARKS)} if has_marks else {}),
+        **{"bos_token": bos, "cls_token": bos, "pad_token": pad, "eos_token": eos, "sep_token": eos, "unk_token": unk},
+        mask_token=mask_token() if last else None,
+        additional_special_tokens=list(MARKS) if last > 1 else [],
+    ).save_pretrained(folder)
+    (folder / SentencePieceTokenizer.files[0]).write_bytes(model.read_bytes())
+
+
+def _unigram_tokenizer(path: Path, languages: Sequence[str], has_mask: bool) -> Tokenizer:
+    """Return a tokenizer of :mod:`tokenizers` that gives the ids of fairseq's dictionary."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+    from tokenizers.models import Unigram
+
+    model = ModelProto.FromString(path.read_bytes())
+    normalizer, pieces = model.normalizer_spec, model.pieces[OWN_PIECES:]
+    spaces = (normalizer.add_dummy_prefix, normalizer.remove_extra_whitespaces, normalizer.escape_whitespaces)
+    is_unigram, kinds = model.trainer_spec.model_type == TrainerSpec.UNIGRAM, {piece.type for piece in pieces}
+    if not is_unigram or kinds - {PLAIN, BYTE} or not all(spaces):
+        raise ConversionError(
+            f"{path}: only unigram models of plain pieces and bytes, with sentencepiece's default treatment of spaces, "
+            "become a tokenizer for transformers"
+        )
+    vocab = [*((symbol, 0.0) for symbol in SPECIAL_SYMBOLS), *((piece.piece, piece.score) for piece in pieces)]
+    bos, _, eos, unk = SPECIAL_SYMBOLS
+    tokenizer = Tokenizer(Unigram(vocab, SPECIAL_SYMBOLS.index(unk), BYTE in kinds))
+    charsmap = normalizer.precompiled_charsmap
+    table = [normalizers.Precompiled(charsmap)] if charsmap else []
+    tokenizer.normalizer = normalizers.Sequence([*table, normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="always")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{bos} $A {eos}",
+        pair=f"{bos} $A {eos} {eos} $B:0 {eos}:0",
+        special_tokens=[(symbol, SPECIAL_SYMBOLS.index(symbol)) for symbol in (bos, eos)],
     )
+    steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(steps)
+    special = [AddedToken(token, normalized=False, special=True) for token in (*SPECIAL_SYMBOLS, *languages)]
+    tokenizer.add_special_tokens([*special, *[mask_token()] * has_mask])
+    return tokenizer
 
 
 def _tokenizer(model: Path) -> SentencePieceTokenizer:
@@ -142,78 +164,13 @@ def _read(model: Path, rows: int, languages: Sequence[str]) -> SentencePieceToke
 
 LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z]{2}")
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
-SPACE, SPACES = "\u2581", {"Regex": " {2,}"}
+SPACE = "\u2581"  # sentencepiece's
 PLAIN, BYTE = ModelProto.SentencePiece.NORMAL, ModelProto.SentencePiece.BYTE  # types of pieces
 
 
 def is_unigram(tokenizer: Mapping[str, Any]) -> bool:
     """Return whether a ``tokenizer.json``, given its contents, comes from a unigram model of sentencepiece's."""
     return (tokenizer.get("model") or {}).get("type") == "Unigram"
-
-
-def has_bytes(path: Path) -> bool:
-    """Return whether a sentencepiece model writes characters without a piece as bytes."""
-    return any(piece.type == BYTE for piece in ModelProto.FromString(path.read_bytes()).pieces)
-
-
-def tokenizer_json(path: Path, languages: Sequence[str], mask: bool) -> dict[str, Any]:
-    """Return the contents of a ``tokenizer.json`` that gives the ids of fairseq's dictionary."""
-    model = ModelProto.FromString(path.read_bytes())
-    normalizer, pieces = model.normalizer_spec, model.pieces[OWN_PIECES:]
-    spaces = (normalizer.add_dummy_prefix, normalizer.remove_extra_whitespaces, normalizer.escape_whitespaces)
-    is_unigram = model.trainer_spec.model_type == TrainerSpec.UNIGRAM
-    if not is_unigram or {piece.type for piece in pieces} - {PLAIN, BYTE} or not all(spaces):
-        raise ConversionError(
-            f"{path}: only unigram models of plain pieces and bytes, with sentencepiece's default treatment of spaces, "
-            "become a tokenizer for transformers"
-        )
-    vocab = [[piece.piece, piece.score] for piece in pieces]
-    bos, _, eos, _ = SPECIAL_SYMBOLS
-    ends = [{"SpecialToken": {"id": token, "type_id": 0}} for token in (bos, eos)]
-    added = {token: row for row, token in enumerate(SPECIAL_SYMBOLS)}
-    last = [*languages, *[MASK] * mask]
-    added |= {token: row for row, token in enumerate(last, len(SPECIAL_SYMBOLS) + len(vocab))}
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    table = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(normalizer.precompiled_charsmap).decode()}
-    strip = {"type": "Strip", "strip_left": True, "strip_right": True}
-    return {
-        "version": "1.0",
-        "added_tokens": [
-            {"id": row, "content": token, **plain, "lstrip": token == MASK} for token, row in added.items()
-        ],
-        "normalizer": {
-            "type": "Sequence",
-            "normalizers": [
-                *([table] if normalizer.precompiled_charsmap else []),
-                {"type": "Replace", "pattern": SPACES, "content": " "},
-                strip,
-            ],
-        },
-        "pre_tokenizer": {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [ends[0], {"Sequence": {"id": "A", "type_id": 0}}, ends[1]],
-            "pair": [
-                *(ends[0], {"Sequence": {"id": "A", "type_id": 0}}, ends[1]),
-                *(ends[1], {"Sequence": {"id": "B", "type_id": 0}}, ends[1]),
-            ],
-            "special_tokens": {token: {"id": token, "ids": [added[token]], "tokens": [token]} for token in (bos, eos)},
-        },
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [
-                {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
-                *({"type": kind} for kind in ("ByteFallback", "Fuse")),
-                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-            ],
-        },
-        "model": {
-            "type": "Unigram",
-            "unk_id": added["<unk>"],
-            "vocab": [*([token, 0.0] for token in SPECIAL_SYMBOLS), *vocab],
-            "byte_fallback": any(piece.type == BYTE for piece in pieces),
-        },
-    }
 
 
 def sentencepiece_model(path: Path, tokenizer: Mapping[str, Any]) -> bytes:

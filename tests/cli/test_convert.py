@@ -163,7 +163,7 @@ def use_hub(folder, tmp_path):
         assert len(hub.summarize([TEXT, "the"], max_length=5, beam=2, batch_size=2)) == 2
     else:
         hub = PoolingformerRoberta.from_pretrained(str(folder)).eval()
-        assert len(hub.fill_mask("the <mask> thing")) == 5
+        assert hub.extract_features(hub.encode("the thing")).isfinite().all()
     return 0
 
 

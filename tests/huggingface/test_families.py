@@ -10,17 +10,15 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from torch.nn import Linear
-from transformers import AlbertConfig, AlbertModel, GPT2Config, GPT2Model, PreTrainedTokenizerFast
-from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+from transformers import AlbertConfig, AlbertModel, BertModel, GPT2Config, GPT2Model, PreTrainedTokenizerFast
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.attention import recorded_weights
 from fairseq_poolingformer.cli.from_short import made_class
 from fairseq_poolingformer.huggingface import classes, short_models
 from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
-from fairseq_poolingformer.huggingface.encoders import with_parts
-from fairseq_poolingformer.huggingface.families import FAMILIES, Family
+from fairseq_poolingformer.huggingface.encoders import WithParts
+from fairseq_poolingformer.huggingface.families import FAMILIES, Family, family_of
 from tests.attention.test_probabilities import dense, expected_weights
 from tests.huggingface import tiny_models
 from tests.huggingface.tiny_models import (
@@ -45,14 +43,10 @@ from tests.huggingface.tiny_models import (
 )
 from tests.weights.conftest import run
 
-BIASES = {
-    "mpnet": lambda model, x: MPNetEncoder.compute_position_bias(model.encoder, x)
-}  # (B, H, T, T) of transformers
 pytestmark = pytest.mark.usefixtures("doubles")  # for ModernBERT
 EVERY = pytest.mark.parametrize("kind", CONFIGS)
 PAIRS = [(kind, head) for kind, (_, heads) in CONFIGS.items() for head in heads]
 BOTH = pytest.mark.parametrize(("kind", "head"), PAIRS)
-ADAPTED = {"distilbert": ["q_lin", "pooled_q_proj"], "mpnet": ["q", "pooled_q_proj"]}  # PEFT has no names for these
 
 
 def assert_equal_outputs(found, expected, real):
@@ -131,14 +125,14 @@ def test_both_levels_are_the_dense_ones(kind, head):
     with torch.no_grad(), recorded_weights(model) as recorded:
         model(**given)
     torch.testing.assert_close(tuple(recorded.values()), attentions, rtol=0, atol=0)
-    if kind.startswith(("t5", "mt5", "modernbert", "mbart", "pegasus")):  # with scores, rotations, or norms before
+    if kind.startswith(("t5", "mt5", "modernbert", "mbart")):  # with scores, rotations, or norms before
         return
     masks = {"global_mask": (torch.arange(20) < 2) & real, "key_padding_mask": ~real}
     modules = [module for module in model.modules() if isinstance(module, EncoderSelfAttention)]
     for attention, weights, x in zip(modules, attentions, states, strict=False):
         q, k = attention._split(attention.q_proj(x)), attention._split(attention.k_proj(x))
         seen = expected_weights(q, k, window=attention.window, **masks) > 0
-        scores = q.size(-1) ** -0.5 * q @ k.mT + BIASES.get(kind, lambda model, x: 0.0)(model, x)
+        scores = q.size(-1) ** -0.5 * q @ k.mT
         wanted = scores.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num()
         torch.testing.assert_close(dense(weights.level_one), wanted, rtol=0, atol=1e-6)
 
@@ -197,73 +191,59 @@ def test_global_tokens_see_and_are_seen(kind):
 @EVERY
 def test_trainer_peft_and_checkpointing(kind):
     """A share of the batches' mean, adapters in both levels, recomputed layers."""
-    head = "ForMaskedLM" if kind in ENCODERS else CONFIGS[kind][1][1 if kind in ("bart", "mbart") else -1]
+    head = "ForMaskedLM" if kind in ENCODERS else "ForConditionalGeneration"
     model, given = ours(kind, head).from_short(short(kind, head), **LEVELS).eval(), inputs(kind, head)
     loss = model(**given).loss
     share = model(**given, num_items_in_batch=100).loss
     torch.testing.assert_close(share, loss * given["labels"].ne(-100).sum() / 100)
     loss.backward()
     expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-    assert model.supports_gradient_checkpointing == (kind != "mpnet")
-    if model.supports_gradient_checkpointing:
-        model.gradient_checkpointing_enable()
-        without_dropout(model.train()).zero_grad()
-        model(**given).loss.backward()
-        for name, value in expected.items():
-            torch.testing.assert_close(model.get_parameter(name).grad, value, rtol=0, atol=1e-10)
+    model.gradient_checkpointing_enable()
+    without_dropout(model.train()).zero_grad()
+    model(**given).loss.backward()
+    for name, value in expected.items():
+        torch.testing.assert_close(model.get_parameter(name).grad, value, rtol=0, atol=1e-10)
     peft = pytest.importorskip("peft")
-    targets = {"target_modules": ADAPTED[kind]} if kind in ADAPTED else {}
-    adapted = peft.get_peft_model(model, peft.LoraConfig(**targets))
+    query = family_of(kind.partition("-")[0]).layout.names[0]
+    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=[query, "pooled_q_proj"]))
     adapted(**given).loss.backward()
     found = [name for name, p in adapted.named_parameters() if p.requires_grad and p.grad is not None]
     assert any("pooled_q_proj" in name for name in found)
     assert any("pooled" not in name for name in found)
 
 
-def test_distances_beyond_the_buckets_share_the_last_one():
-    theirs = short("mpnet", max_position_embeddings=402)
-    wide = {"max_position_embeddings": 402, "window_size": "all", "pooled_layers": "none"}
-    long = ours("mpnet", "Model").from_short(theirs, **wide)
-    tokens = torch.randint(4, 50, (1, 400))
-    found, expected = long(tokens).last_hidden_state, theirs(tokens).last_hidden_state
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize(
-    ("kind", "sinusoidal"), [("bert", False), ("electra", False), ("distilbert", False), ("distilbert", True)]
+    ("kind", "first"), [("bert", 0), ("electra", 0), ("distilbert", 0), ("roberta", 2), ("roberta-padded", 4)]
 )
 @torch.no_grad()
-def test_positions_are_repeated_or_computed(kind, sinusoidal):
-    theirs = short(kind, **{"sinusoidal_pos_embds": True} if sinusoidal else {})
+def test_positions_are_repeated(kind, first):
+    """From the first token's row on, which in RoBERTa's kin is behind padding's."""
+    theirs = short(kind)
+    own = theirs.embeddings.position_embeddings.weight
+    model = ours(kind, "Model").from_short(theirs, max_position_embeddings=75, **LEVELS)
+    table, count = model.embeddings.position_embeddings.weight, 30 - first
+    assert torch.equal(table[:30], own)
+    assert torch.equal(table[30:], own[first:].repeat(3, 1)[: 75 - 30])
+    assert model.max_tokens == short_models.longest_input(model) == 75 - first
+    assert short_models.longest_input(theirs) == short_models.longest_input(theirs.config) == count
+    tokens = torch.randint(4, 50, (1, 75 - first))
+    assert model(tokens).last_hidden_state.isfinite().all()
+    with pytest.raises(ValueError, match=f"the model takes {75 - first} "):
+        model(torch.cat([tokens, tokens[:, :1]], 1))
+
+
+@torch.no_grad()
+def test_positions_of_sines_are_computed():
+    theirs = short("distilbert", sinusoidal_pos_embds=True)
     own = theirs.embeddings.position_embeddings.weight
     own.add_(torch.randn_like(own))  # trained further
-    model = ours(kind, "Model").from_short(theirs, max_position_embeddings=75, **LEVELS)
-    table = model.embeddings.position_embeddings.weight
-    assert torch.equal(table[:30], own)
-    if sinusoidal:
-        fresh = type(theirs)(config("distilbert", sinusoidal_pos_embds=True, max_position_embeddings=75))
-        assert torch.equal(table[30:], fresh.embeddings.position_embeddings.weight[30:].double())
-    else:
-        assert torch.equal(table[30:60], own)
-        assert torch.equal(table[60:], own[:15])
+    table = ours("distilbert", "Model").from_short(theirs, max_position_embeddings=75, **LEVELS).embeddings
+    fresh = type(theirs)(config("distilbert", sinusoidal_pos_embds=True, max_position_embeddings=75)).embeddings
+    assert torch.equal(table.position_embeddings.weight[:30], own)
+    assert torch.equal(table.position_embeddings.weight[30:], fresh.position_embeddings.weight[30:].double())
 
 
-@pytest.mark.parametrize("kind", ["pegasus", "marian"])
-@torch.no_grad()
-def test_computed_positions_are_computed_for_longer_inputs(kind, monkeypatch):
-    """Bit for bit transformers' own, and without its loop over all numbers."""
-    theirs = short(kind)
-    loop = type(theirs.encoder.embed_positions).create_weight
-    monkeypatch.delattr(type(theirs.encoder.embed_positions), "create_weight")
-    long = ours(kind, "Model").from_short(theirs, max_position_embeddings=62, **WIDE)
-    table = long.encoder.embed_positions
-    assert not table.weight.requires_grad
-    assert torch.equal(table.weight, loop(table).double())
-    assert table.weight.shape == (62, 24)
-    assert long.decoder.embed_positions.weight.shape == (30, 24)
-
-
-@pytest.mark.parametrize("kind", ["pegasus", "marian", "t5", "modernbert"])
+@pytest.mark.parametrize("kind", ["t5", "modernbert"])
 @pytest.mark.parametrize("setting", [{"random_position_offsets": True}, {"position_init": "interpolate"}])
 def test_settings_of_learned_positions_are_refused_where_there_are_none(kind, setting):
     with pytest.raises(ValueError, match=f"{next(iter(setting))}=.* is about learned positions, .* leave it out$"):
@@ -349,7 +329,7 @@ def test_what_is_refused_is_said():
     ("kind", "head", "arguments", "tokens"),
     [
         ("bert", "ForTokenClassification", [], 60),
-        ("mpnet", "ForMaskedLM", ["--head", "multiple-choice"], 60),
+        ("roberta-padded", "ForMaskedLM", ["--head", "multiple-choice"], 60),
         ("camembert", "Model", ["--head", "masked-lm"], 60),
     ],
 )
@@ -372,7 +352,6 @@ def test_from_short_on_the_command_line(kind, head, arguments, tokens, tmp_path,
     ("kind", "head", "arguments", "end"),
     [
         ("t5", "ForConditionalGeneration", [], "ForConditionalGeneration"),
-        ("marian", "MTModel", [], "MTModel"),
         ("bart", "Model", [], "ForConditionalGeneration"),
         ("bart", "ForSequenceClassification", [], "ForSequenceClassification"),
         ("bart", "Model", ["--head", "question-answering"], "ForQuestionAnswering"),
@@ -385,24 +364,14 @@ def test_the_head_on_the_command_line(kind, head, arguments, end):
     assert getattr(huggingface, f"Poolingformer{family.name}{found}") is ours(kind, end)
 
 
-def test_a_constructor_without_the_part_is_refused():
-    """Such as one behind a decorator, which would build transformers' own part and say nothing."""
+def test_a_model_without_the_part_is_refused():
+    """Such as in a transformers that builds it elsewhere; its own part would run, and nothing would say so."""
 
-    class Model:
-        def __init__(self, width):
-            self.layer = Linear(width, width)
+    class Model(WithParts, BertModel):
+        parts = (huggingface.PoolingformerRobertaModel,)
 
-    class Own(Linear):
-        pass
-
-    class Both(Model):
-        def __init__(self, *parts):
-            with_parts(super().__init__, *parts)(3)
-
-    assert type(Both(Own).layer) is Own
-    assert type(Both().layer) is Linear
-    with pytest.raises(TypeError, match=r"Model\.__init__ of this transformers names no BertModel"):
-        Both(huggingface.PoolingformerBertModel)
+    with pytest.raises(TypeError, match=r"BertModel of this transformers has no child RobertaModel"):
+        Model(config("bert"))
 
 
 def test_a_row_is_a_family(monkeypatch):
@@ -427,11 +396,11 @@ def test_every_family_has_a_tiny_model_in_the_tests():
 
 def test_classes_and_models_are_pickled_by_their_names():
     names = [name for name in huggingface.__all__ if name.startswith("Pooling")]
-    assert len(names) == 62
+    assert len(names) == 49
     for name in names:
         assert getattr(huggingface, name).__name__ == name
         assert pickle.loads(pickle.dumps(getattr(huggingface, name))) is getattr(huggingface, name)
-    for kind, head in (("mpnet", "ForMaskedLM"), ("roberta", "ForQuestionAnswering")):
+    for kind, head in (("bert", "ForMaskedLM"), ("roberta", "ForQuestionAnswering")):
         model = ours(kind, head).from_short(short(kind, head), **LEVELS)
         again = pickle.loads(pickle.dumps(model))
         assert torch.equal(again(**inputs(kind))[0], model(**inputs(kind))[0])

@@ -1,4 +1,4 @@
-"""Summaries and answers in one call, beside ``generate`` and beside all pairs of tokens, one by one."""
+"""Summaries in one call, beside ``generate``; the best span, beside all pairs of tokens, one by one."""
 
 import copy
 import logging
@@ -9,9 +9,6 @@ from transformers import AutoTokenizer
 
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
-    PoolingformerBartForQuestionAnswering,
-    PoolingformerRobertaForQuestionAnswering,
-    answer,
     summarize,
 )
 from fairseq_poolingformer.huggingface.in_one_call import best_span
@@ -35,13 +32,6 @@ def tokenizer(folder):
 @pytest.fixture(scope="module")
 def writer(folder):
     return PoolingformerBartForConditionalGeneration.from_short(folder, max_position_embeddings=200, **LEVELS)
-
-
-@pytest.fixture(scope="module")
-def reader():
-    cls = PoolingformerRobertaForQuestionAnswering
-    torch.manual_seed(0)
-    return cls(cls.config_class(**{**tiny_huggingface.config("roberta").to_dict(), **LEVELS, "initializer_range": 0.3}))
 
 
 def test_summaries_are_those_of_generate(writer, tokenizer, folder):
@@ -84,43 +74,6 @@ def test_a_text_is_cut_where_the_model_ends_with_a_warning(writer, tokenizer, ca
     cut = tokenizer(CONTEXT, truncation=True, max_length=200, return_tensors="pt")
     written = writer.generate(**cut, num_beams=1, max_new_tokens=8)
     assert found[1] == tokenizer.decode(written[0], skip_special_tokens=True)
-
-
-def test_answers_are_words_of_the_context(reader, tokenizer):
-    """However many segments the context takes, and however many of them are a batch."""
-    questions, options = ["a café?", "the king in the river?"], {"tokenizer": tokenizer, "max_tokens": 44}
-    found = answer(questions, CONTEXT, reader, **options)
-    for question, each in zip(questions, found, strict=True):
-        assert each["answer"] == CONTEXT[each["start"] : each["end"]]
-        assert bool(each["answer"]) == (each["score"] > each["no_answer_score"])
-        alone = answer(question, CONTEXT, reader, batch_size=1, doc_stride=11, **options)
-        assert alone["answer"] == each["answer"]
-        assert alone["score"] == pytest.approx(each["score"], rel=1e-4)
-    assert any(each["answer"] for each in found)
-
-
-@pytest.mark.parametrize(("threshold", "is_answered"), [(0.0, False), (1.0, True)])
-def test_a_model_may_have_its_own_threshold_for_no_answer(reader, tokenizer, monkeypatch, threshold, is_answered):
-    monkeypatch.setattr(reader.config, "no_answer_threshold", threshold, raising=False)
-    found = answer("who", "the baker of the town is here", reader, tokenizer=tokenizer)
-    assert bool(found["answer"]) == is_answered
-
-
-def test_long_models_read_the_context_at_once(tokenizer):
-    """And those with a decoder as much as both sides take."""
-    cls, read = PoolingformerBartForQuestionAnswering, []
-    lengths = {"max_position_embeddings": 600, "max_decoder_position_embeddings": 500}
-    model = cls(cls.config_class(**{**tiny_huggingface.config("bart").to_dict(), **lengths, **LEVELS}))
-    model.register_forward_pre_hook(lambda _, inputs, given: read.append(given["input_ids"].size(1)), with_kwargs=True)
-    answer("the?", CONTEXT, model, tokenizer=tokenizer)
-    assert max(read) == 500
-
-
-def test_wrong_calls_end_in_a_sentence(reader, tokenizer):
-    with pytest.raises(ValueError, match="the question or the context is empty"):
-        answer("the", "", reader, tokenizer=tokenizer)
-    with pytest.raises(ValueError, match="doc_stride must be less than the 14 tokens that a segment of 20 has beside"):
-        answer("the", CONTEXT, reader, tokenizer=tokenizer, max_tokens=20, doc_stride=14)
 
 
 @pytest.mark.parametrize("seed", range(20))

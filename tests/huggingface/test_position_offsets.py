@@ -136,3 +136,13 @@ def test_from_short_interpolates_where_asked(kind, model_class):
     assert new[FIRST::2].equal(old[FIRST:])
     torch.testing.assert_close(new[FIRST + 1 :: 2], (old[FIRST:-1] + old[FIRST + 1 :]) / 2)
     assert long.config.random_position_offsets
+
+
+@torch.no_grad()
+def test_rows_begin_behind_padding_whatever_its_id():
+    model = make(PoolingformerRobertaModel, random_position_offsets=True, max_position_embeddings=34, pad_token_id=3)
+    tokens = torch.randint(4, WORDS, (400, LENGTH))
+    tokens[:, 5:] = 3
+    rows, _ = rows_used(model.train(), input_ids=tokens, attention_mask=tokens.ne(3).long())
+    assert rows[:, 5:].eq(3).all()
+    assert (rows[:, 0].min(), rows[:, 4].max()) == (4, 33)

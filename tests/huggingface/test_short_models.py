@@ -17,7 +17,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaConfig,
     PoolingformerRobertaForMaskedLM,
 )
-from fairseq_poolingformer.huggingface.short_models import LEVEL_TWO_OF_ITS_OWN, UNLIMITED, longest_input
+from fairseq_poolingformer.huggingface.short_models import OF_THE_PAPERS, ONE_SOFTMAX, UNLIMITED, longest_input
 from tests.models import tiny_huggingface
 
 SMALL = {"vocab_size": 20, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
@@ -87,11 +87,14 @@ def test_the_tokenizer_comes_along_with_the_length_of_the_long_model(kind, extra
     assert "its tokenizer is not kept beside the long model, since it cannot be read: it has no words" in caplog.text
 
 
-def test_level_two_is_in_one_softmax_but_where_a_setting_is_the_papers_alone():
+def test_level_two_is_in_one_softmax_but_where_a_value_is_the_papers_alone(caplog):
     """The default equals the short model where the window holds the text, at any reach."""
     short, tokens = tiny_huggingface.model("roberta").eval(), torch.randint(4, 260, (2, 26))
     make = partial(PoolingformerRobertaForMaskedLM.from_short, short)
-    long = make(max_position_embeddings=200, window_size="26")
+    with caplog.at_level("INFO"):
+        long = make(max_position_embeddings=200, window_size="26")
+    assert f"the PoolingformerRobertaForMaskedLM has {ONE_SOFTMAX}" in caplog.text
+    assert ONE_SOFTMAX in PoolingformerRobertaForMaskedLM.__doc__
     assert [layer.attention.self.one_softmax for layer in long.roberta.encoder.layer] == [False, True, True]
     assert (long.config.pool_type, long.config.pool_kernel_size, long.config.pool_stride) == ("ldconv", 4, 4)
     more = (200 - short.config.max_position_embeddings) * 24 + 2 * (2 * 4 * 24)  # which tokens count, in two layers
@@ -99,9 +102,17 @@ def test_level_two_is_in_one_softmax_but_where_a_setting_is_the_papers_alone():
     with torch.no_grad():
         torch.testing.assert_close(long(tokens).logits, short(tokens).logits, rtol=0, atol=1e-5)
     assert make(pooled_layers="none").config.pool_merge == "sum"
-    for setting in LEVEL_TWO_OF_ITS_OWN:
-        papers = make(**{setting: getattr(PoolingformerRobertaConfig(), setting)})
-        assert (papers.config.pool_merge, papers.config.pool_kernel_size) == ("sum", 5), setting
+    defaults = [{name: getattr(PoolingformerRobertaConfig(), name)} for name in (*OF_THE_PAPERS, "dilation")]
+    defaults += [{"pool_kernel_size": 4}, {"pool_kernel_size": 3, "pool_stride": 3}, {"pool_kernel_size": None}]
+    defaults += [{"dilation": [1, 1]}, {"pool_mix": None}, {"pool_type": "mean-ldconv"}]
+    for settings in defaults:  # written out
+        assert make(**settings).config.pool_merge == "softmax", settings
+    values = [{"pool_mix": True}, {"pool_share_weights": True}, {"pool_alignment": "query"}, {"pooled_init": "copy"}]
+    values += [{"pool_kernel_size": 5}, {"pool_stride": 3, "pool_kernel_size": 4}, {"pool_type": "max"}]
+    values += [{"relative_attention": "c2p"}, {"dilation": "2"}, {"dilation": [1, 2]}]
+    for settings in values:
+        config = make(**settings).config
+        assert (config.pool_merge, config.pool_kernel_size) == ("sum", settings.get("pool_kernel_size", 5)), settings
 
 
 def test_adapters_that_leave_a_random_level_two_frozen_are_warned_of(caplog):
@@ -111,28 +122,16 @@ def test_adapters_that_leave_a_random_level_two_frozen_are_warned_of(caplog):
     for settings, targets, expected in (
         ({"pooled_init": "copy-zero-values"}, ["query"], 0),
         ({"pooled_init": "random"}, ["query", "pooled_v_proj"], 0),
-        ({"pooled_init": "random"}, None, 0),
         ({"pooled_init": "random"}, ["query"], 1),
         ({"pooled_init": "random"}, ["query"], 1),  # once
     ):
         long = PoolingformerRobertaForMaskedLM.from_short(
-            tiny_huggingface.model("roberta"), window_size="4", pooled_window_size="8", pooled_layers="1-2", **settings
+            tiny_huggingface.model("roberta"),
+            window_size="4",
+            pooled_window_size="8",
+            pooled_layers="1-2",
+            pool_merge="sum",
+            **settings,
         )
         peft.get_peft_model(long, peft.LoraConfig(target_modules=targets)).train()(tokens)
         assert caplog.text.count("level two keeps its random values") == expected
-
-
-def test_peft_is_imported_by_others_alone():
-    pytest.importorskip("peft")
-    program = (
-        "import sys, fairseq_poolingformer.huggingface as own\n"
-        "config = own.PoolingformerBartConfig()\n"
-        "config.to_dict()\n"
-        "assert 'peft' not in sys.modules\n"
-        "import peft\n"
-        "config.to_dict()\n"
-        "print(peft.utils.constants.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING['poolingformer-bart'])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "['q_proj', 'v_proj', 'pooled_q_proj', 'pooled_v_proj']"

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AddedToken, RobertaTokenizer
+from transformers import RobertaTokenizer
 
 from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
@@ -24,8 +24,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def theirs(folders):
-    mask = AddedToken("<mask>", lstrip=True, special=True)  # as published tokenizers say
-    tokenizer = RobertaTokenizer.from_pretrained(folders[0], mask_token=mask)
+    tokenizer = RobertaTokenizer.from_pretrained(folders[0])
     return tiny_huggingface.MODELS["roberta"].from_pretrained(folders[0]).eval(), tokenizer
 
 
@@ -57,21 +56,6 @@ def test_features_are_those_of_hugging_face(folders, theirs):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("text", ["the thing <mask> there", "the thing in<mask>", "<mask> thing"])
-def test_masks_are_filled_as_hugging_face_does(folders, theirs, text):
-    model, tokenizer = theirs
-    inputs = tokenizer(text, return_tensors="pt")["input_ids"]
-    at = inputs[0].tolist().index(tokenizer.mask_token_id)
-    best = model(inputs).logits[0, at].softmax(-1).topk(3)
-    filled = load(folders).fill_mask(text, topk=3)
-    assert [probability for _, probability, _ in filled] == pytest.approx(best.values.tolist(), abs=1e-6)
-    for (whole, _, token), index in zip(filled, best.indices.tolist(), strict=True):
-        assert token == tokenizer.decode([index])
-        ids = [index if i == tokenizer.mask_token_id else i for i in inputs[0].tolist()]
-        assert whole == tokenizer.decode(ids[1:-1], clean_up_tokenization_spaces=False)
-
-
-@torch.no_grad()
 def test_long_texts_are_read_whole_or_refused(folders):
     ours = load(folders, max_positions=2000, window_size="8", pooled_layers="2", pooled_window_size="32")
     tokens = ours.encode("the thing " * 160)
@@ -83,18 +67,9 @@ def test_long_texts_are_read_whole_or_refused(folders):
     assert torch.equal(ours.extract_features(tokens, global_mask=mask), features)
     mask[0, 500] = True
     assert not torch.allclose(ours.extract_features(tokens, global_mask=mask), features, atol=1e-3)
-    assert len(ours.fill_mask("the thing " * 160 + "<mask> end")) == 5
     short = load(folders)
     with pytest.raises(ValueError, match=f"{len(tokens)} tokens, the model takes 100"):
         short.extract_features(tokens)
-    with pytest.raises(ValueError, match="the model takes 100"):
-        short.fill_mask("the thing " * 160 + "<mask>")
-
-
-@pytest.mark.parametrize("text", ["no mask", "<mask> and <mask>"])
-def test_one_mask_is_wanted(folders, text):
-    with pytest.raises(ValueError, match="must have one <mask>"):
-        load(folders).fill_mask(text)
 
 
 def test_a_folder_without_dictionary_is_named(folders, tmp_path):

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
-from transformers import XLMRobertaTokenizer
+from transformers import AutoTokenizer, XLMRobertaTokenizer
 
 from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 from fairseq_poolingformer.weights import ConversionError
-from fairseq_poolingformer.weights.sentencepiece_model import tokenizer_json
+from fairseq_poolingformer.weights.sentencepiece_model import write_huggingface
 from tests.text.tiny_gpt2 import train_sentencepiece
 
 LINES = [
@@ -113,11 +113,28 @@ def models(tmp_path_factory):
     return found
 
 
-def test_only_unigram_models_are_converted(tmp_path):
-    for kind in ("unigram", "bpe", "char", "word"):
-        model = train(tmp_path / kind, model_type=kind)
-        if kind == "unigram":
-            assert tokenizer_json(model, (), True)["model"]["type"] == "Unigram"
-        else:
-            with pytest.raises(ConversionError, match="only unigram models"):
-                tokenizer_json(model, (), True)
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"model_type": kind} for kind in ("bpe", "char", "word")),
+        *({name: False} for name in ("add_dummy_prefix", "remove_extra_whitespaces")),
+        {"user_defined_symbols": ["[x]"]},
+    ],
+    ids=str,
+)
+def test_models_that_transformers_would_read_otherwise_are_not_converted(tmp_path, options):
+    model = train(tmp_path / "it", **options)
+    with pytest.raises(ConversionError, match="only unigram models of plain pieces and bytes"):
+        write_huggingface(tmp_path, model, len(SentencePieceTokenizer(model)) + 1, 512)
+    assert not (tmp_path / "tokenizer.json").exists()
+
+
+@pytest.mark.parametrize("rule", ["identity", "nfkc"])
+def test_normalizations_are_kept(tmp_path, rule):
+    """Which XLM-R's class of transformers replaces by its own."""
+    model = train(tmp_path / "it", normalization_rule_name=rule)
+    ours = SentencePieceTokenizer(model)
+    write_huggingface(tmp_path, model, len(ours) + 1, 512)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    for text in (*LINES, "ﬁne ½ x²  \t two", " a\u200bb\u00a0c "):
+        assert theirs(text, add_special_tokens=False)["input_ids"] == ours.encode(text).tolist()

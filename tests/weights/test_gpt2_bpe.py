@@ -158,6 +158,15 @@ def test_dictionary_of_another_model():
         gpt2_bpe.to_huggingface_vocab(repeated, rows=6)
 
 
+def test_a_dictionary_without_all_tokens_is_refused(tmp_path):
+    """transformers' BPE would leave a byte without a row out of the text, and say nothing."""
+    made = gpt2_bpe.to_fairseq_files(vocab := tiny_huggingface.vocabulary(), tiny_huggingface.MERGES, len(vocab))
+    for token in ("!", "Ġthe"):
+        fewer = {name: row for row, name in enumerate(name for name in vocab if name != token)}
+        with pytest.raises(ConversionError, match=rf"no row for 1 of the 264 tokens of vocab.bpe, such as '{token}'"):
+            gpt2_bpe.write_huggingface_tokenizer(tmp_path, fewer, made, FAMILIES["bart"], 40)
+
+
 def test_openais_ids_are_bytes_then_merges_then_the_end_of_text():
     merges, end = tiny_huggingface.MERGES, gpt2_bpe.END_OF_TEXT
     encoder = gpt2_bpe.encoder_of(merges, {end: 7})

@@ -29,14 +29,11 @@ JOINED = {"example": EXAMPLE, "num_examples": 2}
 INPUTS = {
     "document_classification": {"example": torch.arange(3), "num_examples": 3},
     "token_labels": {**JOINED, "word": PLACES},
-    "triviaqa": {**JOINED, "piece": PLACES.clamp(max=1)},
 }
 ENDS = {
     "document_classification": "SequenceClassification",
     "token_labels": "TokenClassification",
-    "triviaqa": "QuestionAnswering",
 }
-LABELLED = ("document_classification", "token_labels")
 
 
 @pytest.fixture
@@ -46,7 +43,7 @@ def folder(tmp_path):
 
 def trained(folder, task, encoder=POOLINGFORMER):
     """A model of a task with random parameters, none of them zero, and what a checkpoint says of it."""
-    labels = {"labels": ["bad", "so so", "good"]} if task in LABELLED else {}
+    labels = {"labels": ["bad", "so so", "good"]} if task in INPUTS else {}
     (folder / "corpus.json").write_text(json.dumps({"kind": task, **labels}))
     args, _, model = make(folder, task, *encoder)
     with torch.no_grad():
@@ -82,11 +79,8 @@ def test_every_head_leaves_with_the_model_and_comes_back(folder, task):
     expected, _ = model(tokens, global_mask=global_mask & tokens.ne(1), head_inputs=INPUTS[task])
     inputs = {"attention_mask": tokens.ne(1).long(), "global_attention_mask": global_mask.long()}
     output = theirs(tokens, **inputs)
-    found = [output.logits] if task in LABELLED else [output.start_logits, output.end_logits]
-    found = [found[0][PLACES > 0]] if task == "token_labels" else found
-    for mine, other in zip(found, flat(expected), strict=task == "document_classification"):
-        real = tokens.ne(1) if mine.shape == tokens.shape else ...
-        torch.testing.assert_close(mine[real], other[real], rtol=0, atol=1e-5)
+    found = output.logits[PLACES > 0] if task == "token_labels" else output.logits
+    torch.testing.assert_close(found, flat(expected)[0], rtol=0, atol=1e-5)
     back = convert.to_fairseq({**converted.settings, "labels": settings.get("labels")}, dict(theirs.state_dict()))
     left = ("encoder.lm_head.", NAMES)
     kept = {name: value for name, value in model.state_dict().items() if not name.startswith(left)}
@@ -109,6 +103,22 @@ def test_one_level_and_a_head_that_transformers_lacks(folder):
     missing, unexpected = theirs.load_state_dict(converted.state, strict=False)
     assert not unexpected
     assert not missing
+
+
+@pytest.mark.parametrize("task", ["question_answering", "triviaqa", "hotpotqa"])
+def test_a_reader_stays_with_the_questions_it_was_trained_on(task):
+    """transformers would ask it in another form: without the special tokens, and the question global nowhere."""
+    with pytest.raises(ConversionError, match=rf"--task {task}\), and .* answer with poolingformer predict, or"):
+        convert.to_huggingface({"arch": "poolingformer_roberta_base"}, {f"{task}_head.span.weight": torch.ones(1)})
+
+
+def test_a_reader_converts_without_its_head(folder):
+    settings, model = trained(folder, "triviaqa")
+    converted = convert.to_huggingface(settings, model.state_dict(), drop_heads=True)
+    assert converted.settings["architectures"] == ["PoolingformerRobertaForMaskedLM"]
+    spans = {"qa_outputs.weight": torch.ones(2, 24), "qa_outputs.bias": torch.ones(2)}
+    with pytest.raises(ConversionError, match=r"no place for the heads: qa_outputs\..*; --drop-heads leaves"):
+        convert.to_fairseq(converted.settings, {**converted.state, **spans})
 
 
 def test_a_head_of_another_number_of_labels_has_them_numbered():

@@ -71,7 +71,7 @@ class Base:
         self.long_class = family and getattr(huggingface, f"Poolingformer{family.name}{end}", None)
         self.why_not_long = f"no long {family.name} is for {self.task}" if family else why_not(kind)
         self.length = longest_input(self.config, self.tokenizer, self.config.is_encoder_decoder and not writes)
-        self.unused = family.layout.first_position if family else 0  # positions that the configuration counts beside
+        self.unused = family.layout.first_position(self.config) if family else 0  # positions
 
     def reads(self, longest: int, asked: int | None, keep_short: bool) -> int:
         """Decide how many tokens are read of documents, most of which have up to ``longest``."""

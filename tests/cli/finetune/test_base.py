@@ -81,7 +81,7 @@ def test_every_family_becomes_long(kind, words, tmp_path):
     config = getattr(transformers, f"{family.name}Config")(max_position_embeddings=48, **sizes)
     writes = family.has_decoder
     end = "ForConditionalGeneration" if writes else "ForSequenceClassification"
-    name = family.name + ("MTModel" if kind == "marian" else end)
+    name = family.name + end
     place = saved(config, getattr(transformers, name), words, tmp_path / "model")
     base = Base("me", place, "summarization" if writes else "classification")
     labels = [] if writes else ["a", "b"]
