@@ -89,7 +89,6 @@ setup(
         "tensorboard": ["tensorboard"],
         "wandb": ["wandb"],
         "plot": ["matplotlib"],
-        "zero-scrolls": ["unidecode"],  # its F1 compares words in ASCII
         "onnx": ["onnx", "onnxruntime", "onnxscript"],
         "test": [
             "accelerate>=1.1",

@@ -3,7 +3,9 @@
 import argparse
 import contextlib
 import difflib
+import glob
 import importlib
+import itertools
 import logging
 import math
 import os
@@ -127,11 +129,26 @@ def _nobody_reads_the_output() -> bool:
     return bool(poll.poll(0))
 
 
-def add_gold(parser: argparse.ArgumentParser, help_of_gold: str) -> None:
+class Patterns(argparse.Action):
+    """Takes the files of glob patterns; a pattern without files stays, for the error that names it."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        """Set the argument."""
+        matches = (
+            ([name] if Path(name).exists() else sorted(glob.glob(name, recursive=True))) or [name] for name in values
+        )
+        setattr(namespace, self.dest, list(itertools.chain.from_iterable(matches)))
+
+
+def add_gold(parser: argparse.ArgumentParser, help_of_gold: str, shards: bool = False) -> None:
     """Add what every command that scores has: ``--gold`` and the predictions, as an argument or an option."""
-    parser.add_argument("file", nargs="?", metavar="FILE", help="the predictions, in the official format")
+    text = "the predictions, in the official format" + ", perhaps in several files" * shards
+    several = {"nargs": "*", "action": Patterns} if shards else {"nargs": "?"}
+    parser.add_argument("file", metavar="FILE", help=text, **several)
     parser.add_argument("--predictions", metavar="FILE", help="the same")
-    parser.add_argument("--gold", nargs="+", required=True, metavar="FILE", help=help_of_gold)
+    parser.add_argument("--gold", nargs="+", action=Patterns, required=True, metavar="FILE", help=help_of_gold)
 
 
 def add_of_examples(parser: argparse.ArgumentParser, has_means: bool = True) -> None:

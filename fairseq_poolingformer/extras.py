@@ -15,7 +15,6 @@ EXTRAS = {  # of setup.py -> what it brings, by the names that are imported
     "cluster": (*_TEXT, "datatrove"),
     "data": _DATA,
     "plot": ("matplotlib",),
-    "zero-scrolls": ("unidecode",),
 }
 
 

@@ -153,9 +153,9 @@ class LevelSettings:
     )
     position_init: str = _setting(
         "repeat",
-        "where a checkpoint has fewer learned positions, they are repeated in a loop, or interpolated: spread evenly, "
-        "with those between from the two beside them (default: repeat)",
-        choices=("repeat", "interpolate"),
+        "where a checkpoint has fewer learned positions, they are repeated in a loop, interpolated (spread evenly, "
+        "with those between from the two beside them), or followed by random ones (default: repeat)",
+        choices=("repeat", "interpolate", "random"),
     )
     random_position_offsets: bool = _setting(
         False,

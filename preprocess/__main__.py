@@ -1,9 +1,8 @@
 """``poolingformer-preprocess CORPUS``: runs the command of one corpus, lists the corpora, or checks data folders."""
 
 import argparse
-import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.command import (
@@ -13,28 +12,22 @@ from fairseq_poolingformer.command import (
     saying_what_is_missing,
     take_user_dir,
 )
-from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import corpora
 from fairseq_poolingformer.text.data_folder import check_folder
 
 
 def usage() -> str:
     """The list of corpora."""
-    found = {name: task.corpora[name] for name, task in corpora().items()}
-    lines, presets = (_table(entries) for entries in (found, {name: one.help for name, one in PRESETS.items()}))
+    texts = {name: task.corpora[name] for name, task in corpora().items()}
+    width = max(map(len, texts))
+    lines = "\n".join(f"  {name:{width}}  {text}" for name, text in texts.items())
     return (
         "usage: poolingformer-preprocess CORPUS [options]\n\n"
         f"Make a data folder that fairseq trains on. Corpora:\n\n{lines}\n\n"
-        f"Releases that need no options but their FILES:\n\n{presets}\n\n"
         "poolingformer-preprocess CORPUS --help lists the options of each.\n"
         "poolingformer-preprocess check FOLDER compares the files of a data folder with their digests.\n"
         "--user-dir DIR before all that adds the corpora of tasks of your own."
     )
-
-
-def _table(entries: Mapping[str, str]) -> str:
-    width = max(map(len, entries))
-    return "\n".join(f"  {name:{width}}  {text}" for name, text in entries.items())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,17 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with output_for_a_while():
             print(usage())
         return 0
-    if name not in (known := ["check", *corpora(), *PRESETS]):
+    if name not in (known := ["check", *corpora()]):
         similar = did_you_mean(name, known) or "; poolingformer-preprocess --help lists them"
         print(f"poolingformer-preprocess: error: {name}: no such corpus{similar}", file=sys.stderr)
         return 2
     if name == "check":
         return run_command(make_check_parser(), _check, options)
     with saying_what_is_missing("poolingformer-preprocess"):
-        if name in PRESETS:
-            command = importlib.import_module(".presets", __package__).of(name)
-        else:
-            command = corpora()[name].command(name)
+        command = corpora()[name].command(name)
     return command.main(options)
 
 

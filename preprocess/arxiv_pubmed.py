@@ -19,7 +19,7 @@ import functools
 import itertools
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from .pipeline import command
 from .pipeline.encode import Encoded, encode_texts
-from .pipeline.records import Example, InputError, Parse, Record, Reject
+from .pipeline.records import Example, InputError, Record, Reject
 from .pipeline.report import length_table
 from .pipeline.run import Corpus
 from .records import keys, options
@@ -183,17 +183,16 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     if "train" not in data.splits:
         raise InputError("no training data: give --train" + (f"; no name in {args.data} says it" if args.data else ""))
     settings = {**chosen, "max_line_bytes": args.max_line_bytes, **data.settings}
-    return corpus_of("arxiv_pubmed", data, functools.partial(parse, **chosen), settings, bool(args.query_key))
-
-
-def corpus_of(
-    name: str, data: options.Data, parse: Parse, settings: Mapping[str, object], has_query: bool, **fields: object
-) -> Corpus:
-    """Describe a corpus of documents and summaries, whose documents may begin with questions."""
-    layout = replace(PAIRS, numbers=(QUERY,)) if has_query else PAIRS
-    table = options.with_notes(length_table, data)
-    fields = {"splits": data.splits, "inputs": data.inputs, "table": table, **fields}
-    return Corpus(name=name, parse=parse, settings=settings, layout=layout, encode=encode, **fields)
+    return Corpus(
+        name="arxiv_pubmed",
+        splits=data.splits,
+        parse=functools.partial(parse, **chosen),
+        settings=settings,
+        inputs=data.inputs,
+        layout=replace(PAIRS, numbers=(QUERY,)) if args.query_key else PAIRS,
+        encode=encode,
+        table=options.with_notes(length_table, data),
+    )
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 
 from fairseq_poolingformer.extras import needing
 
-from . import presets
 from .pipeline import data_folder
 from .pipeline.run import Work
 from .pipeline.vocabulary import choose_tokenizer
@@ -39,8 +38,7 @@ class EncodeFiles(PipelineStep):
 
     def __init__(self, corpus: str, options: Sequence[object]) -> None:
         super().__init__()
-        is_preset = corpus in presets.PRESETS
-        command = presets.of(corpus) if is_preset else importlib.import_module(f".{corpus}", __package__)
+        command = importlib.import_module(f".{corpus}", __package__)
         args = command.make_parser().parse_args(list(map(str, options)))
         found = command.make_corpus(args)
         self._work = Work(found, choose_tokenizer(args, found), args)

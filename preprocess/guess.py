@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_poolingformer.command import did_you_mean
-from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import PURPOSES
 
-from . import presets, squad
+from . import squad
 from .arxiv_pubmed import ARTICLE_KEYS, ID_KEYS, SUMMARY_KEYS
 from .pipeline import command, task_corpus
 from .pipeline.records import InputError, Record
@@ -31,8 +30,7 @@ SUMMARIES += ("messages.-1.content", "conversations.-1.value")
 TEXTS = ("text", "document", "article", "content", "body", "review", "sentence", "comment", "tweet")
 PAIRS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2"), ("question1", "question2"))
 LABELS = ("label", "labels", "class", "category", "sentiment", "score", "rating", "stars", "topic", "intent")
-WORDS, TAGS = ("tokens", "words"), ("labels", "tags", "ner_tags", "ner")
-INPUT_KEYS = ("article_key", "query_key", "text_key", "pair_key", "tokens_key", "id_key", "records_key")
+INPUT_KEYS = ("article_key", "query_key", "text_key", "pair_key", "id_key", "records_key")
 NOT_HERE = {"--max-positions", "--report", "--task"}  # options of preprocessing that are for data folders alone
 
 
@@ -43,7 +41,6 @@ class Purpose:
     name: str  # a key of PURPOSES
     columns: tuple[str, ...]  # the options that name the columns
     text: str  # which columns, in words
-    preset: str = ""  # the release that this is; "" for others
 
     @property
     def task(self) -> str:
@@ -53,11 +50,11 @@ class Purpose:
     @property
     def corpus(self) -> str:
         """The command of ``poolingformer preprocess``."""
-        return self.preset or PURPOSES[self.name][1]
+        return PURPOSES[self.name][1]
 
     def command(self) -> Any:
         """The functions ``make_parser`` and ``make_corpus`` of that command."""
-        return presets.of(self.preset) if self.preset else importlib.import_module(f"..{self.corpus}", __name__)
+        return importlib.import_module(f"..{self.corpus}", __name__)
 
 
 @dataclass(frozen=True)
@@ -82,30 +79,26 @@ def to_predict(data: str, task: str, given: Sequence[str], defaults: Mapping[str
 def guess(data: str, given: Sequence[str], task: str | None = None, known: Collection[str] = ()) -> Guess:
     """Find out how data are read; ``given`` are options that say it, ``known`` those of the command beside them."""
     reading, _ = _reading_parser().parse_known_args(given)
-    named = [data] if task in PRESETS else ["--train" if reading.valid or reading.test else "--data", data]
+    named = ["--train" if reading.valid or reading.test else "--data", data]
     reading.data, reading.train = (None, [data]) if named[0] == "--train" else (data, None)
     if reading.data:
-        found = presets.find_sources(task, [data], True) if task in PRESETS else splits_of(data, unnamed=True)
+        found = splits_of(data, unnamed=True)
         if "train" not in found:
             raise InputError(f"{data}: only {' and '.join(sorted(found)) or 'nothing'} in it, and nothing to train on")
-        if task not in PRESETS and not options.divides(reading) and "train" not in splits_of(data, unnamed=False):
+        if not options.divides(reading) and "train" not in splits_of(data, unnamed=False):
             paths = {split: dict.fromkeys(str(one.path) for one in sources) for split, sources in found.items()}
             named = [word for split in paths for word in (f"--{split}", *paths[split])]  # a folder of any names
     else:
         found = {"train": expand([data])}
-    columns: list[str] = []
-    if task in PRESETS:
-        purpose = Purpose("summarization", (), f"of {task}", task)
-    else:
-        records = reader.read(found["train"], options.reading_of(reading))
-        often, columns = _columns(squad.questions(reader.each(records, reading.each) if reading.each else records))
-        first = next(iter(reader.read(found["train"], options.reading_of(reading))), None)
-        if not columns and first and first.data is None:
-            raise InputError(f"{first.file}, line {first.line}: {first.problem}")
-        split = next((column for column in often if column.casefold() == "split"), None)
-        if split and reading.data and set(found) == {"train"} and not options.divides(reading):
-            return guess(data, [*given, "--split-key", split], task, known)
-        purpose = _purpose(data, often, given, task)
+    records = reader.read(found["train"], options.reading_of(reading))
+    often, columns = _columns(squad.questions(reader.each(records, reading.each) if reading.each else records))
+    first = next(iter(reader.read(found["train"], options.reading_of(reading))), None)
+    if not columns and first and first.data is None:
+        raise InputError(f"{first.file}, line {first.line}: {first.problem}")
+    split = next((column for column in often if column.casefold() == "split"), None)
+    if split and reading.data and set(found) == {"train"} and not options.divides(reading):
+        return guess(data, [*given, "--split-key", split], task, known)
+    purpose = _purpose(data, often, given, task)
     parser = purpose.command().make_parser()
     return _guess(purpose, parser, [*named, *given, *purpose.columns], columns, known)
 
@@ -191,7 +184,7 @@ def _purpose(data: str, columns: Sequence[str], given: Sequence[str], task: str 
     asked_for = f" for --task {task}" if task else ""
     raise InputError(
         f"{data}: its columns are {shown}, which do not tell what to learn{asked_for}; give --text-key and "
-        "--label-key, --article-key and --summary-key, or --tokens-key and --labels-key"
+        "--label-key, or --article-key and --summary-key"
     )
 
 
@@ -203,7 +196,7 @@ def _purposes(columns: Sequence[str]) -> Iterator[Purpose]:
         found = next((key for key in known if key.partition(".")[0] in own), None)
         return found and own[found.partition(".")[0]] + found.removeprefix(found.partition(".")[0])
 
-    article, summary, text, label, words, tags = map(first, (ARTICLES, SUMMARIES, TEXTS, LABELS, WORDS, TAGS))
+    article, summary, text, label = map(first, (ARTICLES, SUMMARIES, TEXTS, LABELS))
     if {"question", "context", "answers"} <= set(columns):
         yield Purpose("question-answering", (), "question and context to answers")
         return  # SQuAD's rows have a title, and other columns beside
@@ -218,8 +211,6 @@ def _purposes(columns: Sequence[str]) -> Iterator[Purpose]:
         flags = tuple(word for flag, key, usual in named if key not in usual for word in (flag, key))
         yield Purpose("summarization", flags, f"{article} to {summary}")
     pair = next((pair for pair in PAIRS if set(pair) <= own.keys()), None)
-    if words and tags:
-        yield Purpose("token-labels", ("--tokens-key", words, "--labels-key", tags), f"{words} to {tags}")
     if label and (text or pair):
         one, *second = [own[name] for name in pair] if pair else [text]
         flags = ("--text-key", one, "--label-key", label, *(("--pair-key", *second) if second else ()))

@@ -20,8 +20,7 @@ from .pipeline.splits import SplitRecords
 from .wikitext.bounded import MIN_MEMORY, Bounds, PageTooHard, clean
 from .wikitext.dump import ARTICLES, MAX_PAGE_BYTES, BrokenPage, Site, parse_page, read_pages, read_site, title_of
 
-CLEANING = 4  # raise it when an article's text changes: unfinished work and finished folders are then told apart
-_MAX_NAME = 40  # characters of a template's name in the report
+CLEANING = 5  # raise it when an article's text changes: unfinished work and finished folders are then told apart
 
 
 def parse(
@@ -39,14 +38,12 @@ def parse(
             return Skipped("redirect")
         if page.namespace != ARTICLES:
             return Skipped("no article")
-        of_site = {"hidden_prefixes": site.hidden_prefixes, "wiki": site.wikipedia}
-        text, lost = clean(page.wikitext, options | of_site, bounds)
+        text = clean(page.wikitext, options | {"hidden_prefixes": site.hidden_prefixes}, bounds)
     except (BrokenPage, PageTooHard) as error:
         return Reject(f"{error} ({title_of(record) or 'no title'})")
     if len(text) < min_chars:
         return Skipped(f"fewer than {min_chars} characters")
-    templates = {f"{{{{{name[:_MAX_NAME]}}}}}": count for name, count in lost.items()}
-    return Example(page.title, (f"{page.title}\n{text}",), lost=templates)
+    return Example(page.title, (f"{page.title}\n{text}",))
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:

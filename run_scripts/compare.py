@@ -1,14 +1,15 @@
 """Tables that compare the results of runs.
 
     python run_scripts/compare.py rouge "model=rouge.json" "lead=rouge-lead.json" ["model=47.86,19.54,42.35" …]
-    python run_scripts/compare.py answers "model=scores.json" ["model=77.5,58.6" …]
-    python run_scripts/compare.py bits "model=test.json" ["model=0.99" …]
+    python run_scripts/compare.py answers "model=scores.json" ["model=-,-,77.5,-,-,58.6" …]
+    python run_scripts/compare.py bits|spans "model=test.json" ["model=0.99" …]
+    python run_scripts/compare.py masked "model=train.log" ["model=1.705" …]
     python run_scripts/compare.py tasks --row NAME FIGURE PUBLISHED SCORES.json … [--row …]
     python run_scripts/compare.py means COLUMN,COLUMN,… NAME=FILE.json NAME=FILE.json …
 
-The first three have published numbers beside the results: a name may be given with files and once with these; all go
-into one row. Files of the same name are seeds of one system: the row has the mean and the range. ``tasks`` reads files
-of ``poolingformer-score --json`` and gives the mean and the deviation of several trainings. ``means`` reads files
+All but the last two have published numbers beside the results: a name may be given with files and once with these; all
+go into one row. Files of the same name are seeds of one system: the row has the mean and the range. ``tasks`` reads
+files of ``poolingformer-score --json`` and gives the mean and the deviation of several trainings. ``means`` reads files
 of equal_budget.py, seeds likewise. A file that does not exist leaves its cells empty.
 """
 
@@ -32,6 +33,7 @@ class Kind:
     published: tuple[str, ...]
     read: Callable[[dict], list[float]]
     digits: int = 2
+    parse: Callable[[str], dict] = json.loads  # of a file's text
 
 
 def read_rouge(scores: dict) -> list[float]:
@@ -41,15 +43,15 @@ def read_rouge(scores: dict) -> list[float]:
 
 
 def read_answers(scores: dict) -> list[float]:
-    """F1 of long and short answers at the best threshold, as ``poolingformer-score --json`` writes them.
+    """Precision, recall and F1 of long and short answers at the best threshold, of ``poolingformer-score --json``.
 
     Of TyDi QA, the averages over languages other than English.
     """
     average = scores["official"].get("average", {})
     if set(scores.get("languages", ())) - {"english"}:
-        values = [average["avg_passage_f1"], average["avg_minimal_f1"]]
+        values = [average[f"avg_{name}_{figure}"] for name in ("passage", "minimal") for figure in FIGURES]
     else:
-        values = [scores["all"][name]["best"]["f1"] for name in ("long", "short")]
+        values = [scores["all"][name]["best"][figure] for name in ("long", "short") for figure in FIGURES]
     return [100 * value for value in values]
 
 
@@ -58,10 +60,31 @@ def read_bits(result: dict) -> list[float]:
     return [result["bpc"]]
 
 
+def read_span(result: dict) -> list[float]:
+    """The mean of the learned spans, in bytes, as ``poolingformer-eval-lm --output`` writes it."""
+    return [result["average_span"]]
+
+
+def read_loss(values: dict) -> list[float]:
+    """Bits per masked token of the last validation, of a training's log."""
+    return [float(values["valid_loss"])]
+
+
+def last_validation(text: str) -> dict:
+    """The last validation in the log of a training, ``--log-format json``."""
+    lines = (json.loads(line) for line in text.splitlines() if line.startswith('{"'))
+    *_, last = ({}, *(values for values in lines if "valid_loss" in values))
+    return last or {"valid_loss": "nan"}
+
+
+FIGURES = ("precision", "recall", "f1")
+ANSWERS = tuple(f"{answer} {figure}" for answer in ("long", "short") for figure in ("P", "R", "F1"))
 KINDS = {
     "rouge": Kind("F1 × 100", ("R-1", "R-2", "R-L", "R-Lsum"), ("R-1", "R-2", "R-L"), read_rouge),
-    "answers": Kind("F1 × 100", ("long", "short"), ("long", "short"), read_answers),
+    "answers": Kind("× 100", ANSWERS, ANSWERS, read_answers),
     "bits": Kind("bits per character", ("this run",), ("",), read_bits, digits=4),
+    "spans": Kind("average span", ("this run",), ("",), read_span, digits=0),
+    "masked": Kind("bits per masked token", ("this run",), ("",), read_loss, digits=3, parse=last_validation),
 }
 
 
@@ -70,14 +93,14 @@ def table(kind: Kind, results: list[tuple[str, str]]) -> str:
     ours: dict[str, list[list[float]]] = {}
     published: dict[str, list[str]] = {}
     for name, result in results:
-        if result.endswith(".json"):
-            path = Path(result)
+        path = Path(result)
+        if path.suffix in (".json", ".log"):
             if path.is_file():
-                ours.setdefault(name, []).append(kind.read(json.loads(path.read_text(encoding="utf-8"))))
+                ours.setdefault(name, []).append(kind.read(kind.parse(path.read_text(encoding="utf-8"))))
         else:
             published[name] = result.split(",")
             if len(published[name]) != len(kind.published):
-                raise ValueError(f"{name}={result}: give a .json file, or {len(kind.published)} published numbers")
+                raise ValueError(f"{name}={result}: give a file, or {len(kind.published)} published numbers")
     first, *others = kind.published
     rows = [[kind.title, *kind.columns, *([f"published {first}".strip(), *others] if published else [])]]
     for name in dict.fromkeys(name for name, _ in results):

@@ -183,12 +183,10 @@ shards() {
       # otherwise each process would use all cores
       command=(env "OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((($(nproc) + devices - 1) / devices))}" "${command[@]}")
     fi
-    if ((shard == 0)); then
-      printf '%s > %s\n' "$(print_command "${command[@]}")" "${output//%/$shard}"
-      ((devices == 1)) || echo "# and shards 1 to $((devices - 1)) in the same way, each on its device"
-    fi
+    printf '%s > %s%s\n' "$(print_command "${command[@]}")" "${output//%/$shard}" "$( ((devices == 1)) || echo ' &')"
     [[ $dry_run == 1 ]] || start "${command[@]}" >"${output//%/$shard}" 2>"${output//%/$shard}.err"
   done
+  ((devices == 1)) || echo wait
   finish || {
     for shard in "${failed[@]}"; do tail -n 25 "${output//%/$shard}.err" >&2; done
     fail "shard ${failed[*]} failed; see ${output//%/*}.err"

@@ -24,8 +24,7 @@ def pytest_addoption(parser):
         metavar="FOLDER",
         help="also compare scores with the official scripts: a folder with clones of google-research-datasets' "
         "natural-questions and tydiqa (absl-py and six must be installed), triviaqa, hotpot, qasper-led-baseline; "
-        "SQuAD's evaluate-v1.1.py, evaluate-v2.0.py; scrolls with the metrics of tau/scrolls; zero_scrolls.py with the "
-        "functions of tau/zero_scrolls (lifelines and Unidecode must be installed)",
+        "SQuAD's evaluate-v1.1.py, evaluate-v2.0.py",
     )
     parser.addoption(
         "--thorough",

@@ -5,12 +5,13 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from fairseq_poolingformer.cli.options import add_device_options
-from fairseq_poolingformer.command import run_command
+from fairseq_poolingformer.command import add_gold, run_command
 from tests.lab import ROOT
 
 PROGRAM = """
@@ -123,3 +124,16 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(device,
     with pytest.raises(SystemExit, match="2"):
         parser.parse_args(["--device", device])
     assert message in capsys.readouterr().err
+
+
+def test_patterns_are_files_and_others_stay_for_the_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a/2.gz", "a/1.gz", "[1].gz", "a/b/c.gz"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).touch()
+    parser = argparse.ArgumentParser()
+    add_gold(parser, "gold", shards=True)
+    args = parser.parse_args(["a/*.gz", "none*", "[1].gz", "--gold", "**/*.gz"])
+    assert args.file == ["a/1.gz", "a/2.gz", "none*", "[1].gz"]
+    assert args.gold == ["[1].gz", "a/1.gz", "a/2.gz", "a/b/c.gz"]
+    assert parser.parse_args(["--gold", "x"]).file == []

@@ -159,6 +159,7 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
             raise ValueError(f"--context {context}, but the model takes {longest} bytes at a time")
         stretches, block = cut(len(text), context, stride), context
     own = [stretches[number] for number in shard(args, len(stretches))]
+    spans = getattr(getattr(model, "decoder", None), "spans", None)
     nll = score(model, text, own, batch_size=args.batch_size, block=block, device=args.device)
     scored = sum(stretch.end - stretch.scored_from for stretch in own)
     return {
@@ -175,6 +176,7 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
         "precision": args.precision,
         "num_shards": args.num_shards,
         "shards": [args.shard_id],
+        **({} if spans is None else {"average_span": float(spans().mean())}),
         **_totals(nll, scored),
     }
 

@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 from fairseq_poolingformer.command import (
     UsageError,
@@ -23,10 +23,10 @@ from fairseq_poolingformer.command import (
 )
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.tasks.presets import PRESETS, SUITES
 from fairseq_poolingformer.text.atomic_write import require_writable, write_lines
 
-SQUAD, OF_PRESETS = "squad", "fairseq_poolingformer.tasks.presets"
+SUMMARIES = "long_summarization"
+SQUAD = "squad"  # scored, but predicted by the task triviaqa
 _EPILOG = """\
 tasks and figures:
 {figures}
@@ -34,12 +34,10 @@ tasks and figures:
 A task may have options of its own: poolingformer-score --task NAME --help
 
 examples:
-  poolingformer-score gen.out --gold data-bin/arxiv/test.summary.txt
+  poolingformer-score gen.out --references test.summary.txt
   poolingformer-score --task question_answering predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz
   poolingformer-score --task document_classification predictions.jsonl --gold aclImdb/test
   poolingformer-score --task squad predictions.json --gold dev-v2.0.json --na-prob-file na_prob.json
-  poolingformer-score --task scrolls/qmsum predictions.json --gold qmsum.zip
-  poolingformer-score --task scrolls submission.csv --gold scrolls/*.zip
 """
 
 
@@ -48,16 +46,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prog, arguments = "poolingformer-score", take_user_dir(sys.argv[1:] if arguments is None else arguments)
     own = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
     own.add_argument("--task")
-    own.add_argument("--gold", "--references", nargs="+", default=[])
-    found, _ = own.parse_known_args(arguments)
-    folders = (registry.of_folder(Path(file).parent) for file in found.gold)
+    own.add_argument("--gold", nargs="+", default=[])
+    own.add_argument("--references", nargs="+", default=[])
+    found, others = own.parse_known_args(arguments)
+    folders = (registry.of_folder(Path(file).parent) for file in (*found.gold, *found.references))
     task = found.task or next((of_folder.name for of_folder in folders if of_folder), None)
-    if task is None and {"-h", "--help"} & set(arguments):
-        return run_command(make_parser(prog), run, arguments)
     try:
-        if task is None:
-            raise UsageError("whose predictions are these? give --task NAME; --help lists the tasks")
         with needing("scoring"):
+            if task is None and (found.references or any(map(_is_generated, others))):
+                task = SUMMARIES
+            if task is None and {"-h", "--help"} & set(arguments):
+                return run_command(make_parser(prog), run, arguments)
+            if task is None:
+                raise UsageError("whose predictions are these? give --task NAME; --help lists the tasks")
             scores = _scores_of(task)
     except UsageError as error:
         own.error(str(error))
@@ -68,7 +69,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser = scores.make_parser(prog)
         parser.add_argument("--task", metavar="NAME", help=argparse.SUPPRESS)  # read above
         return run_command(parser, partial(_run_writable, scores.run), list(map(_spaced, arguments)))
-    return run_command(make_parser(prog), partial(_run_writable, partial(run, task=task, scores=scores)), arguments)
+    parser = make_parser(prog)
+    if hasattr(scores, "add_options"):
+        scores.add_options(parser)
+    return run_command(parser, partial(_run_writable, partial(run, task=task, scores=scores)), arguments)
+
+
+def _is_generated(file: str) -> bool:
+    """Whether an argument is a file that fairseq-generate printed."""
+    if not Path(file).is_file():
+        return False
+    from fairseq_poolingformer.tasks.summarization.scores import is_generate_output
+
+    with open(file, encoding="utf-8", errors="replace") as lines:
+        return is_generate_output(lines)
 
 
 def _run_writable(run: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
@@ -92,8 +106,6 @@ def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
     """Return the parser for a task without options of its own."""
     figures = {name: task.figures for name, task in registry.tasks().items() if task.figures}
     figures |= {SQUAD: "exact match and F1 of SQuAD v1.1 and v2.0, with thresholds"}
-    figures |= {"|".join(SUITES): "the score, and the figures of each task"}
-    figures |= {"SUITE/TASK": "of what poolingformer-preprocess --help lists: ROUGE, F1, accuracy, …"}
     width = max(map(len, figures))
     parser = argparse.ArgumentParser(
         prog=prog,
@@ -106,7 +118,8 @@ def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
     parser.add_argument(
         "--task",
         metavar="NAME",
-        help="whose predictions these are (default: the task of the data folder that --gold lies in)",
+        help="whose predictions these are (default: the task of the data folder that --gold lies in; summaries where "
+        "--references are given or the predictions are fairseq-generate's output)",
     )
     add_user_dir(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, unrounded")
@@ -117,27 +130,26 @@ def run(args: argparse.Namespace, task: str, scores: ModuleType) -> None:
     """Print the figures and write them to ``--json``."""
     from fairseq_poolingformer.tasks.shared.estimates import intervals
 
-    has_choice = "predicted_only" in signature(scores.score).parameters  # others never count what is not predicted
-    options = {"predicted_only": True} if has_choice and args.predicted_only else {}
+    _, _, *names = signature(scores.score).parameters  # predicted_only, where others than predicted examples count
+    options = {name: getattr(args, name) for name in names}
     figures = scores.score(list(map(Path, args.gold)), Path(given_predictions(args)), **options)
     ranges = intervals(figures) if args.intervals else {}
     width = max(map(len, figures))
     for name, figure in figures.items():
-        shown = f"{figure:.2f}" if isinstance(figure, float) else f"{figure:,}"
+        digits = 4 if 0 < abs(figure) < 1 else 2  # a threshold is a probability
+        shown = f"{figure:.{digits}f}" if isinstance(figure, float) else f"{figure:,}"
         print(f"{name:{width}}  {shown}" + ("  [{:.2f}, {:.2f}]".format(*ranges[name]) if name in ranges else ""))
     if args.json:
         more = {"intervals": ranges} if args.intervals else {}
         write_lines(args.json, [json.dumps({"kind": task, **figures, **more}, indent=1)])
 
 
-def _scores_of(name: str) -> ModuleType | SimpleNamespace:
-    if name in (*PRESETS, *SUITES):
-        return import_module(f"{OF_PRESETS}.scores").of(name)
+def _scores_of(name: str) -> ModuleType:
     if name == SQUAD:
-        return import_module(f"{OF_PRESETS}.{SQUAD}")
+        return import_module("fairseq_poolingformer.tasks.triviaqa.squad")
     known = {task.name: task for task in registry.tasks().values() if task.figures}
     if name not in known:
-        raise UsageError(f"--task {name}: no such task; choose one of {', '.join([*known, SQUAD, *SUITES, *PRESETS])}")
+        raise UsageError(f"--task {name}: no such task; choose one of {', '.join([*known, SQUAD])}")
     return known[name].scores()
 
 

@@ -117,12 +117,6 @@ _TASKS = {
             figures="accuracy; precision, recall, F1 of labels (IMDB, Hyperpartisan, others); correlations of amounts",
         ),
         _own(
-            "token_labels",
-            "token_labels",
-            corpora={"token_labels": "documents with a label for each word: CoNLL-2003's columns, or any format"},
-            figures="precision, recall and F1 of entities, as conlleval counts; accuracy over words",
-        ),
-        _own(
             "wikihop",
             "wikihop",
             corpora={"wikihop": "questions about several documents with candidate answers: WikiHop and MedHop"},
@@ -159,7 +153,6 @@ _TASKS = {
 PURPOSES = {  # what people's own data may be for -> the task, the command of preprocessing, options that only it has
     "summarization": ("long_summarization", "arxiv_pubmed", {"--article-key", "--summary-key"}),
     "classification": ("document_classification", "labelled_text", {"--text-key", "--label-key", "--pair-key"}),
-    "token-labels": ("token_labels", "token_labels", {"--tokens-key", "--labels-key"}),
     "question-answering": ("triviaqa", "squad", set()),
 }
 

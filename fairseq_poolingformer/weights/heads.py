@@ -71,12 +71,6 @@ HEADS = (
         options=("problem_type",),
         labels=True,
     ),
-    Head(
-        "token_labels",
-        "ForTokenClassification",
-        parts={"out_proj.weight": "classifier.weight", "out_proj.bias": "classifier.bias"},
-        labels=True,
-    ),
 )
 READERS = ("question_answering", "triviaqa", "hotpotqa")  # tasks that answer questions
 

@@ -19,7 +19,7 @@ from fairseq_poolingformer.weights import ConversionError, Settings, State
 
 logger = logging.getLogger(__name__)
 
-HOW = {"repeat": "repeating", "interpolate": "interpolating"}  # position_init in the log
+HOW = {"repeat": "by repeating them", "interpolate": "by interpolating them", "random": "by random ones"}  # in the log
 OFFSET = 2  # rows of a table of positions before position 0: padding_idx + 1
 
 COPIED = {  # parameters that start as copies: Longformer §4; coarse positions beside DeBERTa's; a tied head
@@ -155,8 +155,11 @@ def fit(
     for name in [n for n in state if n.endswith("embed_positions.weight") and n in own]:
         have, want = state[name].size(0), own[name].size(0)
         if have != want:
-            state[name] = extend_positions(state[name], want, offset, position_init)
-            how = f"by {HOW[position_init]} them" if want > have else "to the first ones"
+            if position_init == "random" and want > have:  # as the model was initialized
+                state[name] = torch.cat([state[name], own[name][have:].to(state[name])])
+            else:
+                state[name] = extend_positions(state[name], want, offset, position_init)
+            how = HOW[position_init] if want > have else "to the first ones"
             logger.info("%s: %d positions -> %d, %s", name, have - offset, want - offset, how)
     _fit_relative_positions(own, state)
     _leave_out_positions(own, state)

@@ -43,7 +43,6 @@ class SplitResult:
     # number of skipped records of each kind; of a part that a limit cuts, all are counted
     skipped: Counter[str] = field(default_factory=Counter)
     # what the examples' texts lack, by kind, counted as skipped records are
-    lost: Counter[str] = field(default_factory=Counter)
     seen: set[str] | None = None  # the example ids so far; None where ids may repeat
 
     def add(self, part: Part, content: dict, reused: bool, limit: int | None) -> None:
@@ -63,7 +62,6 @@ class SplitResult:
             if whole or reject["before"] < total
         ]
         self.skipped.update(content["skipped"])
-        self.lost.update(content["lost"])
         self.parts.append((part, take, np.array(content["digests"], np.uint64)))
         self.examples += int(np.count_nonzero(take))
         self.reused += reused

@@ -1,7 +1,7 @@
 """The arrays and texts that a data folder holds of an example, and the tokens of pieces of its text."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,14 +15,10 @@ from .records import Example, Reject
 
 @dataclass(frozen=True)
 class Encoded:
-    """An encoded example: a sequence of integers for each array of the layout, a string for each text.
-
-    ``lost`` is the example's.
-    """
+    """An encoded example: a sequence of integers for each array of the layout, a string for each text."""
 
     arrays: Mapping[str, np.ndarray]
     texts: Mapping[str, str]
-    lost: Mapping[str, int] = field(default_factory=dict, kw_only=True)
 
 
 def encode_texts(tokenizer: Tokenizer, example: Example, layout: Layout = PAIRS) -> Encoded | Reject:
@@ -41,7 +37,7 @@ def encode_texts(tokenizer: Tokenizer, example: Example, layout: Layout = PAIRS)
     if "text" in layout.texts:
         texts["text"] = replace_lone_surrogates(last) + "\n"
     arrays = {name: np.append(ids, EOS) for name, ids in zip(layout.ids, encoded, strict=True)}
-    return Encoded(arrays, texts, lost=example.lost)
+    return Encoded(arrays, texts)
 
 
 def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> dict[str, np.ndarray]:

@@ -15,11 +15,10 @@ from fairseq_poolingformer.text.labels import AMOUNT
 
 from .progress import progress
 from .records import Example, Reject, parsed
-from .report import Made, overlaps, unseen_tokens
+from .report import overlaps
 
 SHOWN = 3  # examples named in a finding
 _MOST = 0.5  # of a split, from which on a column is taken for another than it should be
-_SAME_LABEL = 0.95
 _OF_REJECTS = "correct them, name another key or column, or leave them out with a larger --max-reject-fraction"
 
 
@@ -51,22 +50,18 @@ class SplitLook:
         count = len(example.texts) - outputs
         inputs = "\n".join(example.texts[:count])
         label = getattr(example, "label", None) if has_classes else None
-        labels = label if isinstance(label, tuple) else () if label is None else (label,)
-        output = "\n".join(example.texts[count:] if outputs else labels)
-        folded = fold(inputs), fold(output)
+        self.labels.update(label if isinstance(label, tuple) else () if label is None else (label,))
+        folded = fold(inputs), fold("\n".join(example.texts[count:]))
         for digests, sizes, text in zip(
             (self.inputs, self.outputs), (self.sizes, self.output_sizes), folded, strict=True
         ):
             digests.append(digest(text))
             sizes.append(min(len(text), 2**32 - 1))
-        self.labels.update(labels)
         if " " not in folded[0]:
             self.mark("one word", example.id)
         if outputs:
             if folded[0] == folded[1]:
                 self.mark("identical", example.id)
-            elif len(folded[1]) >= len(folded[0]):
-                self.mark("longer", example.id)
             if " " not in folded[1]:
                 self.mark("output of one word", example.id)
 
@@ -118,17 +113,15 @@ class Finding:
     remedy: str  # what to do
 
 
-def findings(corpus, found: dict[str, SplitLook], made: Made | None = None) -> list[Finding]:
+def findings(corpus, found: dict[str, SplitLook]) -> list[Finding]:
     """What is likely to be wrong with a corpus."""
     lines = [*_shared(found)]
     for split, seen in found.items():
         lines += [*_of_rejects(split, seen), *_duplicates(split, seen)]
         if len(seen.inputs):
-            lines += [*_texts(split, seen, bool(corpus.layout.outputs)), *_labels(split, seen)]
+            lines += _texts(split, seen, bool(corpus.layout.outputs))
     if "train" in found:
         lines += _unknown_labels(found)
-    if made is not None:
-        lines += [*_cut(made), *_unseen(made)]
     return lines
 
 
@@ -170,17 +163,12 @@ def _duplicates(split: str, seen: SplitLook) -> Iterator[Finding]:
     digests = np.asarray(seen.inputs)
     _, first, group = np.unique(digests, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[group] != np.arange(len(digests)))
-    if not len(again):
-        return
-    pairs = np.stack([digests, np.asarray(seen.outputs)], 1)
-    same = len(digests) - len(np.unique(pairs, axis=0))
-    names = _numbers(again)
-    other = f"; {len(again) - same:,} with another summary or label" if len(again) > same else ""
-    yield Finding(
-        "duplicates",
-        f"{split}: {_of(len(again), len(digests))} repeat another one, such as {names}{other}",
-        "keep one of each, unless they are meant to count more",
-    )
+    if len(again):
+        yield Finding(
+            "duplicates",
+            f"{split}: {_of(len(again), len(digests))} repeat another one, such as {_numbers(again)}",
+            "keep one of each, unless they are meant to count more",
+        )
 
 
 def _texts(split: str, seen: SplitLook, has_outputs: bool) -> Iterator[Finding]:
@@ -213,9 +201,6 @@ def _texts(split: str, seen: SplitLook, has_outputs: bool) -> Iterator[Finding]:
             f"{medians[1]:,.0f}",
             "exchange --article-key and --summary-key, if they are the wrong way round",
         )
-    elif seen.counts["longer"]:
-        remedy = "look at them, and remove those that are wrong"
-        yield finding("summaries longer than documents", "longer", "are not longer than their summary", remedy)
     values, counts = np.unique(np.asarray(seen.outputs), return_counts=True)
     if total > 2 and counts.max() > max(2, 0.01 * total):
         number = int(np.flatnonzero(np.asarray(seen.outputs) == values[counts.argmax()])[0])
@@ -223,16 +208,6 @@ def _texts(split: str, seen: SplitLook, has_outputs: bool) -> Iterator[Finding]:
             "the same summary",
             f"{split}: {_of(int(counts.max()), total)} have one and the same summary, first number {number + 1:,}",
             "remove what is no summary, such as 'not available'",
-        )
-
-
-def _labels(split: str, seen: SplitLook) -> Iterator[Finding]:
-    total = seen.labels.total()
-    if total and (most := seen.labels.most_common(1)[0])[1] > _SAME_LABEL * total:
-        yield Finding(
-            "one label",
-            f"{split}: {_of(most[1], total)} have the label {most[0]}",
-            "do not read accuracy, which this label alone has; read F1",
         )
 
 
@@ -251,33 +226,3 @@ def _of_rejects(split: str, seen: SplitLook) -> Iterator[Finding]:
     for kind, count in seen.rejected.most_common():
         text = f"{split}: {_of(count, total, 'records')} are unusable, first {seen.rejects[kind]}"
         yield Finding("rejected records", text, _OF_REJECTS)
-
-
-def lengths_of(made: Made, split: str) -> np.ndarray:
-    """(n,) tokens of each example's input, with ``<s>`` and ``</s>``."""
-    layout = made.folder.layout
-    names = [name for name in layout.ids if name not in layout.outputs]
-    sizes = np.sum([made.folder.sequences(split, name).sizes for name in names], axis=0)
-    return sizes + (1 if layout.outputs else 2)  # pairs are stored with </s>
-
-
-def _cut(made: Made) -> Iterator[Finding]:
-    limits = list(made.lengths)
-    kind, remedy = "documents cut", "train with more positions, or put what matters first: what is beyond is not read"
-    if not made.folder.layout.outputs:
-        limits = sorted(limits)[-1:]
-        kind, remedy = "long documents", "training reads them in several segments, or cuts them if told so"
-    for split in made.splits:
-        lengths = lengths_of(made, split)
-        counts = {limit: int(np.count_nonzero(lengths > limit)) for limit in limits}
-        longer = [
-            f"{_of(count, len(lengths))} have more than {limit:,} tokens" for limit, count in counts.items() if count
-        ]
-        if longer:
-            yield Finding(kind, f"{split}: {'; '.join(longer)}", remedy)
-
-
-def _unseen(made: Made) -> Iterator[Finding]:
-    remedy = "take another tokenizer, or replace these characters: the pretrained model never saw them"
-    for line, option in unseen_tokens(made.folder, made.splits):
-        yield Finding("tokens never seen", line, option or remedy)

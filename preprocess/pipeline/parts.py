@@ -107,7 +107,7 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
     """Parse and encode records and write the part."""
     tokenizer = _tokenizer(str(encoding.folder), encoding.fingerprint)
     dtypes = encoding.layout.dtypes(smallest_dtype(len(tokenizer)))
-    places, rejects, skipped, lost = [], [], Counter(), Counter()
+    places, rejects, skipped = [], [], Counter()
     texts: dict[str, list[str]] = {name: [] for name in encoding.layout.texts}
     arrays: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
     for record in records:
@@ -121,7 +121,6 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
             rejects.append({"before": len(places), **position})
         else:
             places.append([record.file, record.line])
-            lost.update(encoded.lost)
             for name in texts:
                 texts[name].append(encoded.texts[name])
             for name, dtype in dtypes.items():
@@ -137,7 +136,6 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
     result = {"places": places, "texts": texts, "sizes": sizes, "digests": digests, "rejects": rejects}
     result["arrays"] = written
     result["skipped"] = dict(sorted(skipped.items()))
-    result["lost"] = dict(lost.most_common())
     write_lines(part.json, [json.dumps(result, ensure_ascii=False)])
     return result
 

@@ -15,7 +15,7 @@ import lzma
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -56,8 +56,6 @@ class Example:
 
     id: str
     texts: tuple[str, ...]  # one text for each side of the data, such as source and target
-    # what may have had text that the document lacks, and how often; the report adds it up
-    lost: Mapping[str, int] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -267,6 +265,15 @@ def lines(content: BinaryIO, name: str, max_line_bytes: int) -> Iterator[tuple[i
             line = content.readline(max_line_bytes)
         if too_long or not line.isspace():
             yield number, None if too_long else line.rstrip(b"\r\n")
+
+
+def decoded(line: bytes, number: int, problem: str = "") -> tuple[str, str]:
+    """A line as text, and why it cannot be used, unless there is a problem already."""
+    try:
+        return line.decode("utf-8"), problem
+    except UnicodeDecodeError as error:
+        reason = f"not UTF-8: byte {error.start} of line {number}, {error.reason}"
+        return line.decode("utf-8", "replace"), problem or f"{reason}; convert Latin-1 with iconv -f LATIN1 -t UTF-8"
 
 
 def describe_file(path: Path) -> dict[str, object]:

@@ -29,7 +29,6 @@ from .splits import SplitRecords
 
 logger = logging.getLogger("preprocess")
 
-_MOST_LOST = 20  # kinds that the report names
 FORMAT = 2  # of the data folder; raise it when its content changes for the same input
 
 
@@ -142,32 +141,23 @@ class Work:
             "tokenizer_fingerprint": fingerprint,
             "versions": {name: importlib.metadata.version(name) for name in ("numpy", "tiktoken", "sentencepiece")},
         }
-        if any(result.lost for result in results.values()):
-            written["lost"] = {split: dict(result.lost.most_common(_MOST_LOST)) for split, result in results.items()}
         text = self._table(written["rejects"])
         folder.write_corpus(written | {"table": text.splitlines(), "shared": shared}, corpus.splits)
         shutil.rmtree(parts_path)
         return "\n".join([text, *shared])
 
-    def made(self, rejects: Mapping[str, int]) -> Made:
-        """The data folder, for tables."""
-        corpus = self._corpus
-        return Made(self._folder, corpus.name, list(corpus.splits), self._args.max_source_length, rejects)
-
     def report(self, seen: Mapping[str, findings.SplitLook], table: str) -> str:
         """Write the report beside a table, which is empty where there is no data folder; return its text."""
         name, path = self._corpus.name, self._folder.path
-        made = self.made({}) if table else None
-        text = [
-            findings.printable(line) for line in findings.as_text(name, findings.findings(self._corpus, seen, made))
-        ]
+        text = findings.as_text(name, findings.findings(self._corpus, seen))
         path.mkdir(parents=True, exist_ok=True)
         write_lines(path / data_folder.REPORT, [*text, "", *findings.printable(table).splitlines()])
         return "\n".join(text)
 
     def _table(self, rejects: Mapping[str, int]) -> str:
         corpus = self._corpus
-        text = corpus.table(self.made(rejects))
+        made = Made(self._folder, corpus.name, list(corpus.splits), self._args.max_source_length, rejects)
+        text = corpus.table(made)
         unseen = ("; ".join(filter(None, found)) for found in unseen_tokens(self._folder, corpus.splits))
         return "\n".join([text, *unseen])
 
@@ -192,9 +182,6 @@ class Work:
             logger.info("%s: %d of %d parts were finished already", name, result.reused, len(result.parts))
         if result.skipped:
             logger.info("%s: %d skipped (%s)", name, result.skipped.total(), _counts(result.skipped))
-        if result.lost:
-            most = Counter(dict(result.lost.most_common(_MOST_LOST)))
-            logger.info("%s: %d times text may be missing, most often %s", name, result.lost.total(), _counts(most))
         path, rejects = self._folder.rejects_path(name), result.rejects
         write_lines(path, (json.dumps(reject, ensure_ascii=False) for reject in rejects))
         total, most_rejected = result.examples + len(rejects), self._args.max_reject_fraction

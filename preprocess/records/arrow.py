@@ -148,7 +148,7 @@ def looks_like_hub_name(text: str) -> bool:
 
 
 _FILE_SUFFIXES = {
-    *(".json", ".jsonl", ".ndjson", ".txt", ".csv", ".tsv", ".tab", ".parquet", ".arrow", ".feather", ".conll"),
+    *(".json", ".jsonl", ".ndjson", ".txt", ".csv", ".tsv", ".tab", ".parquet", ".arrow", ".feather"),
     *(".gz", ".bz2", ".xz", ".zst", ".zip", ".src", ".tgt", ".source", ".target"),
 }
 

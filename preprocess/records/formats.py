@@ -44,19 +44,9 @@ class Format(enum.Enum):
     OBJECTS = "JSON objects"
     CSV = "CSV"
     TSV = "TSV"
-    COLUMNS = "CoNLL's columns"
 
 
-_BY_NAME = {
-    ".csv": Format.CSV,
-    ".tsv": Format.TSV,
-    ".tab": Format.TSV,
-    ".conll": Format.COLUMNS,
-    ".conll2003": Format.COLUMNS,
-    ".bio": Format.COLUMNS,
-    ".iob": Format.COLUMNS,
-    ".iob2": Format.COLUMNS,
-}
+_BY_NAME = {".csv": Format.CSV, ".tsv": Format.TSV, ".tab": Format.TSV}
 _LINES_BY_NAME = (".jsonl", ".ndjson")
 
 
@@ -106,10 +96,7 @@ def _of_text(name: str, suffix: str, open_content: Open, reading: Reading) -> Fo
         lines = [_next_line(content, reading.max_bytes) for _ in range(_HEAD_LINES)]
     if suffix in _LINES_BY_NAME or not any(lines) or any(line.lstrip().startswith(b"{") for line in lines):
         return Format.LINES
-    first = lines[0]
-    if first.startswith(b"-DOCSTART-"):
-        return Format.COLUMNS
-    if b"\t" in first:
+    if b"\t" in lines[0]:
         return Format.TSV
     raise InputError(
         f"{name}: neither JSON nor a table; tables end in .csv or .tsv, line pairs in .src and .tgt; texts need a "

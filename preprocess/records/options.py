@@ -17,8 +17,8 @@ from .formats import Reading
 from .sources import Source, expand, splits_of
 
 FORMATS = (
-    "JSON lines, arrays or objects, CSV, TSV, Parquet, Arrow, line pairs .src and .tgt; plain, .gz, .bz2, .xz, .zst or "
-    ".zip; folders of these, or saved by datasets; folders of texts: documents/A.txt with summaries/A.txt, A.txt with "
+    "JSON lines, arrays or objects, CSV, TSV, Parquet, Arrow, line pairs .src and .tgt; plain, .gz, .bz2, .xz or "
+    ".zst; folders of these, or saved by datasets; folders of texts: documents/A.txt with summaries/A.txt, A.txt with "
     "A.summary.txt, or LABEL/A.txt; names on the Hub"
 )
 KEYS = (
@@ -41,7 +41,7 @@ class Data:
 
 def add_data(group: argparse._ArgumentGroup, *names: str) -> None:
     """Add ``--data``, perhaps by other names, too."""
-    text = "a file, folder, archive or Hub name; names of files or folders in it say train, valid or test"
+    text = "a file, folder or Hub name; names of files or folders in it say train, valid or test"
     group.add_argument("--data", *names, metavar="DATA", help=text)
 
 
@@ -75,19 +75,12 @@ def reading_of(args: argparse.Namespace) -> Reading:
     return Reading(args.max_line_bytes, tuple(args.columns), not args.no_quotes, args.records_key)
 
 
-def find(
-    args: argparse.Namespace,
-    name_of: Callable[[Record], str],
-    inside: Inside | None = None,
-    sources: dict[str, list[Source]] | None = None,
-) -> Data:
+def find(args: argparse.Namespace, name_of: Callable[[Record], str], inside: Inside | None = None) -> Data:
     """Find the records that the options name."""
     named = {split: patterns for split in SPLITS if (patterns := getattr(args, split))}
     if args.data and named:
         raise InputError(f"--data {args.data} and --{next(iter(named))} exclude each other: give the one or the others")
-    if sources is not None:
-        pass
-    elif args.data:
+    if args.data:
         sources = splits_of(args.data, unnamed=divides(args))
     else:
         sources = {split: expand(patterns) for split, patterns in named.items()}

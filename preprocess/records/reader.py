@@ -27,7 +27,7 @@ def _records(source: Source, reading: Reading) -> Iterator[Record]:
         return texts.together(source.entries, reading.max_bytes)
     if source.other:
         return texts.line_pairs(source.path, source.other, reading.max_bytes)
-    binary = None if source.member else arrow.format_of(source.path)
+    binary = arrow.format_of(source.path)
     return binary(source.path, reading.max_bytes) if binary else _text(source, reading)
 
 
@@ -42,7 +42,6 @@ def _text(source: Source, reading: Reading) -> Iterator[Record]:
         Format.OBJECTS: (partial(json_stream.objects, max_bytes=size), ""),
         Format.CSV: (partial(tables.rows, reading=reading), ""),
         Format.TSV: (partial(tables.rows, reading=reading, delimiter="\t"), ""),
-        Format.COLUMNS: (partial(tables.documents, reading=reading), ""),
     }[kind]
     with source.open() as (content, disk):
         yield from records.records_of(find(content, source.name), source.name, disk, numbered)

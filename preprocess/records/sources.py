@@ -1,17 +1,11 @@
-"""What people name as data: files, globs, zip archives, folders, names on the Hub; and the splits that these hold."""
+"""What people name as data: files, globs, folders, names on the Hub; and the splits that these hold."""
 
 import codecs
-import contextlib
-import errno
 import glob
 import hashlib
-import io
-import lzma
 import re
-import struct
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -19,11 +13,10 @@ from typing import BinaryIO
 from fairseq_poolingformer.text.digests import digest_of
 
 from ..pipeline import json_stream
-from ..pipeline.records import MAX_LINE_BYTES, InputError, decompressed, describe_file, open_compressed, suffix_of
+from ..pipeline.records import MAX_LINE_BYTES, InputError, describe_file, open_compressed
 from ..pipeline.splits import SPLIT_OF
 from . import arrow, texts
 
-_UNPACKED = (".zip", ".parquet", ".arrow", ".feather", *texts.OTHER_SIDE)
 _WORDS = re.compile(r"[a-z]+")
 
 
@@ -32,7 +25,7 @@ class Source:
     """One thing that is read from its beginning to its end."""
 
     path: Path  # a file or a folder; of the Hub, the name
-    member: str = ""  # of a zip archive, or the split on the Hub
+    split: str = ""  # on the Hub
     other: Path | None = None  # the file of the other side of line pairs
     # of a folder of texts, those of :func:`~preprocess.records.texts.grouped`
     entries: Sequence[Mapping[str, Path | str]] = field(default=(), compare=False)
@@ -41,11 +34,11 @@ class Source:
 
     @property
     def name(self) -> str:
-        return f"{self.path}/{self.member}" if self.member else str(self.path)
+        return f"{self.path}/{self.split}" if self.split else str(self.path)
 
     def lists(self) -> dict[str, "Source"]:
         """Those of a JSON object that has a list of records under the name of each split, and no other list."""
-        if self.rows is not None or self.entries or self.other or (not self.member and arrow.format_of(self.path)):
+        if self.rows is not None or self.entries or self.other or arrow.format_of(self.path):
             return {}
         found = {}
         with self.open() as (content, _):
@@ -63,33 +56,19 @@ class Source:
             return len(self.rows)
         if self.entries:
             return sum(path.stat().st_size for path in self._paths())
-        if self.member:
-            with _archive(self.path) as (archive, _):
-                return archive.getinfo(self.member).compress_size
         return self.path.stat().st_size
 
     def _paths(self) -> list[Path]:
         return [value for entry in self.entries for value in entry.values() if isinstance(value, Path)]
 
-    @contextlib.contextmanager
-    def open(self) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-        """Open a file or a member: its content, and the file on disk, whose position tells progress."""
-        if not self.member:
-            with open_compressed(self.path) as opened:
-                yield opened
-            return
-        with (
-            _archive(self.path) as (archive, disk),
-            archive.open(self.member) as raw,
-            io.BufferedReader(raw, 2**16) as buffered,
-            decompressed(buffered, self.name) as content,
-        ):
-            yield content, disk
+    def open(self) -> AbstractContextManager[tuple[BinaryIO, BinaryIO]]:
+        """Open a file: its content, and the file on disk, whose position tells progress."""
+        return open_compressed(self.path)
 
     def describe(self) -> list[dict[str, object]]:
         """Identify it, whatever folder it is in."""
         if self.rows is not None:
-            found = {"hub": str(self.path), "split": self.member}
+            found = {"hub": str(self.path), "split": self.split}
             return [found | {"fingerprint": str(getattr(self.rows, "_fingerprint", ""))}]
         if self.entries:
             digest = hashlib.sha256()
@@ -98,32 +77,16 @@ class Source:
                     f"{path.relative_to(self.path).as_posix()}\0{digest_of(path)}\0".encode("utf-8", "replace")
                 )
             return [{"file": self.path.name, "files": len(self._paths()), "sha256": digest.hexdigest()}]
-        if inside := self.member + f"\0{self.key}" * bool(self.key):
-            digest = hashlib.sha256(f"{digest_of(self.path)}\0{inside}".encode("utf-8", "replace")).hexdigest()
-            return [{"file": self.path.name, "member": inside.replace("\0", "/").lstrip("/"), "sha256": digest}]
+        if self.key:
+            digest = hashlib.sha256(f"{digest_of(self.path)}\0{self.key}".encode("utf-8", "replace")).hexdigest()
+            return [{"file": self.path.name, "member": self.key, "sha256": digest}]
         return [describe_file(path) for path in (self.path, self.other) if path]
-
-
-@contextlib.contextmanager
-def _archive(path: Path) -> Iterator[tuple[zipfile.ZipFile, BinaryIO]]:
-    with open(path, "rb") as disk:
-        try:
-            with zipfile.ZipFile(disk) as archive:
-                yield archive, disk
-        except InputError:
-            raise
-        except (RuntimeError, NotImplementedError) as error:
-            raise InputError(f"{path}: cannot be read here ({error}); unpack it, and name its files") from error
-        except (zipfile.BadZipFile, EOFError, zlib.error, struct.error, lzma.LZMAError, ValueError, OSError) as error:
-            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a place before the beginning
-                raise
-            raise InputError(f"{path}: damaged zip archive ({error}); fetch it again") from error
 
 
 def expand(patterns: Sequence[str]) -> list[Source]:
     """List the sources of paths, glob patterns and names on the Hub, in the order of the arguments.
 
-    Within a pattern, an archive or a folder they are sorted. What several arguments name is listed once.
+    Within a pattern or a folder they are sorted. What several arguments name is listed once.
     """
     found: dict[tuple[Path, str], Source] = {}
     for pattern in patterns:
@@ -132,26 +95,19 @@ def expand(patterns: Sequence[str]) -> list[Source]:
             sources = _of_folder(Path(pattern))
         else:
             files = [Path(path) for path in paths if Path(path).is_file()]
-            sources = [source for path in files for source in _of_file(path)]
+            sources = list(map(_of_file, files))
         if not sources and not paths and arrow.looks_like_hub_name(pattern):
             sources = [source for splits in _of_hub(pattern).values() for source in splits]
         if not sources:
             raise InputError(f"{pattern}: no such file" if not Path(pattern).is_dir() else f"{pattern}: no files in it")
         for source in sources:
-            found.setdefault((source.path.absolute(), source.member), source)
+            found.setdefault((source.path.absolute(), source.split), source)
     return list(found.values())
 
 
-def _of_file(path: Path) -> list[Source]:
-    if path.suffix.lower() == ".zip":
-        with _archive(path) as (archive, _):
-            names = sorted(info.filename for info in archive.infolist() if not info.is_dir())
-        names = [name for name in names if not texts.is_hidden(name)]
-        if other := next((name for name in names if suffix_of(name) in _UNPACKED), None):
-            raise InputError(f"{path}/{other}: cannot be read inside of an archive; unpack it, and name its files")
-        return [Source(path, name) for name in names]
+def _of_file(path: Path) -> Source:
     pair = texts.pair_of(path)
-    return [Source(pair[0], other=pair[1]) if pair else Source(path)]
+    return Source(pair[0], other=pair[1]) if pair else Source(path)
 
 
 def _of_folder(folder: Path) -> list[Source]:
@@ -161,7 +117,7 @@ def _of_folder(folder: Path) -> list[Source]:
         return [source for name in arrow.saved_splits(folder) for source in _of_folder(folder / name)]
     if entries := texts.grouped(folder):
         return [Source(folder, entries=entries)]
-    return [source for path in texts.files_of(folder) for source in _of_file(path)]
+    return list(map(_of_file, texts.files_of(folder)))
 
 
 def _of_hub(name: str) -> dict[str, list[Source]]:
@@ -172,8 +128,8 @@ def _of_hub(name: str) -> dict[str, list[Source]]:
 def splits_of(data: str, unnamed: bool = True) -> dict[str, list[Source]]:
     """The splits of data that one argument names.
 
-    The names of files, of folders, of members of an archive, of splits on the Hub and of the lists in one JSON file say
-    which: train; val, valid, validation or dev; test.
+    The names of files, of folders, of splits on the Hub and of the lists in one JSON file say which: train; val, valid,
+    validation or dev; test.
     """
     path = Path(data)
     is_saved = (path / arrow.STATE).is_file()
@@ -184,12 +140,12 @@ def splits_of(data: str, unnamed: bool = True) -> dict[str, list[Source]]:
         files = sorted(one for one in path.iterdir() if one.is_file() and not texts.is_hidden(one.name))
         named = {name: _of_folder(path / name) for name in inner}
         there = {split_named(name) for name in inner}
-        named |= {one.name: _of_file(one) for one in files if split_named(one.name) not in {None, *there}}
+        named |= {one.name: [_of_file(one)] for one in files if split_named(one.name) not in {None, *there}}
     elif not path.exists() and not glob.glob(data, recursive=True) and arrow.looks_like_hub_name(data):
         named = _of_hub(data)
     else:
         for source in expand([data]):
-            name = source.member or source.path.name
+            name = source.path.name
             if _known(name) and (former := named.get(name)):
                 raise _two_forms(data, former[0], source)
             named.setdefault(name, []).append(source)

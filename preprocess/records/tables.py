@@ -1,4 +1,4 @@
-"""Rows of CSV and TSV, and CoNLL's columns, as objects of JSON."""
+"""Rows of CSV and TSV as objects of JSON."""
 
 import codecs
 import csv
@@ -8,10 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from fairseq_poolingformer.text import columns as conll
-from fairseq_poolingformer.text.columns import decoded
-
-from ..pipeline.records import TOO_LONG, InputError
+from ..pipeline.records import TOO_LONG, InputError, decoded
 from .formats import Reading
 
 Found = Iterator[tuple[int, bytes | str | None]]  # the line of each record, and the record, or why there is none
@@ -105,9 +102,3 @@ def _header(row: list[str], problem: str, where: str) -> list[str]:
     if problem:
         raise InputError(f"{where}: {problem}; the first row must name the columns, or --columns")
     return columns
-
-
-def documents(content: BinaryIO, name: str, reading: Reading) -> Found:
-    """Yield every document of CoNLL-2003's columns as an object of JSON."""
-    for line, found in conll.documents(content, name, reading.max_bytes):
-        yield line, json.dumps(found).encode() if isinstance(found, dict) else found

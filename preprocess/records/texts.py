@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.text.columns import decoded
-
-from ..pipeline.records import TOO_LONG, InputError, Record, open_compressed, suffix_of
+from ..pipeline.records import TOO_LONG, InputError, Record, decoded, open_compressed, suffix_of
 
 OTHER_SIDE = {".src": ".tgt", ".source": ".target"}
 _DOCUMENTS = {"document", "article", "newsarticle", "text", "source", "src", "story", "storie"}  # or with an s

@@ -12,7 +12,6 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from io import BufferedReader
 from typing import BinaryIO
@@ -44,8 +43,8 @@ class Bounds:
     memory: int = 2048
 
 
-def clean(wikitext: str, options: dict[str, object], bounds: Bounds) -> tuple[str, Counter[str]]:
-    """Call :func:`plain_text` with these options, within bounds; return its text and what it counts as lost."""
+def clean(wikitext: str, options: dict[str, object], bounds: Bounds) -> str:
+    """Call :func:`plain_text` with these options, within bounds."""
     return _cleaner(os.getpid(), bounds).clean(wikitext, options)
 
 
@@ -62,7 +61,7 @@ class _Cleaner:
         self._bounds = bounds
         self._process: subprocess.Popen | None = None
 
-    def clean(self, wikitext: str, options: dict[str, object]) -> tuple[str, Counter[str]]:
+    def clean(self, wikitext: str, options: dict[str, object]) -> str:
         if self._process is None:
             self._process = self._start()
         try:
@@ -122,8 +121,7 @@ def _answer(requests: BufferedReader, answers: BinaryIO, seconds: float) -> None
         wikitext, options = pickle.load(requests)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            lost: Counter[str] = Counter()
-            answer = (plain_text(wikitext, **options, lost=lost), lost), None
+            answer = plain_text(wikitext, **options), None
         except (ParserError, RecursionError) as error:
             answer = None, f"page breaks the parser: {error}"
         except MemoryError:

@@ -23,8 +23,6 @@ MAX_PAGE_BYTES = 32 * 2**20  # MediaWiki saves at most 2 MiB of text; escaping m
 _BLOCK_BYTES = 2**17
 _HEAD_BYTES = 2**20
 _TITLE = re.compile(rb"<title>(.*?)</title>", re.S)
-_WIKIPEDIA = re.compile(r"https?://([a-z-]+)\.(?:m\.)?wikipedia\.org/")
-_DATABASE = re.compile(r"([a-z_]+)wiki")
 _REDIRECT = re.compile(r"\s*#(?:\s*redirect|\w+\s*:?\s*\[\[[^\]\n]+\]\])", re.I)  # in the wiki's own language, too
 
 
@@ -38,11 +36,9 @@ class Site:
 
     Attributes:
         namespaces: the names of namespaces by key, in the wiki's language; articles, 0, have no name.
-        wikipedia: the language code of a Wikipedia; empty for any other wiki.
     """
 
     namespaces: dict[int, str]
-    wikipedia: str = ""
 
     def namespace(self, title: str) -> int:
         """The key of a title's namespace."""
@@ -97,13 +93,7 @@ def read_site(path: Path) -> Site:
         namespaces = {int(name.get("key", "")): name.text or "" for name in site.iter("namespace")}
     except (ElementTree.ParseError, ValueError) as error:
         raise InputError(f"{path}: broken <siteinfo>: {error}") from error
-    return Site(namespaces, _wikipedia_of(site.findtext("base"), site.findtext("dbname")))
-
-
-def _wikipedia_of(base: str | None, database: str | None) -> str:
-    """The language code of a Wikipedia, from its address, or where there is none, from its name as a database."""
-    match = _WIKIPEDIA.match(base) if base else _DATABASE.fullmatch(database or "")
-    return match[1].replace("_", "-") if match else ""
+    return Site(namespaces)
 
 
 def title_of(record: Record) -> str:

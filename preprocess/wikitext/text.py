@@ -6,20 +6,19 @@ mwparserfromhell cuts wikitext into tokens. Its tree would take ten times as lon
 import functools
 import html
 import re
-from collections import Counter
 
 from mwparserfromhell.parser import Parser, tokens
 
 from .lines import BLOCK_TAGS, DROPPED_TAGS, HEADING, PROTECTED, REMOVED, clean_lines
-from .prefilter import BEFORE_PUNCTUATION, shorten
 from .renderers import RAISED, Parameters
-from .templates import find_renderer, may_be_prose, normal
+from .templates import find_renderer
 
 FILES_AND_CATEGORIES = frozenset({"file", "image", "category"})  # every language has these names
 
 _is_dropped = re.compile(DROPPED_TAGS).fullmatch
 _is_block = re.compile(BLOCK_TAGS).fullmatch
 FORMULA_TAGS = frozenset({"math", "chem", "ce"})
+_BEFORE_PUNCTUATION = re.compile(r"[,;:!?)]|\.(?!\d)")
 _EXPONENT = re.compile(r"[+\-−–]?\d+")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*|simple")
 _NOT_LANGUAGES = frozenset({"doi", "hdl", "mw", "rfc", "tw", "toc"})
@@ -32,8 +31,6 @@ def plain_text(
     keep_templates: bool = False,
     formula: str = "",
     left_out_sections: frozenset[str] = frozenset(),
-    wiki: str = "",
-    lost: Counter[str] | None = None,
 ) -> str:
     """Turn a page into its prose, with a paragraph, heading or list item on each line.
 
@@ -41,15 +38,9 @@ def plain_text(
     tables, references, galleries, formulas, blocks of code, files, categories, links to other languages, comments, and
     headings with nothing under them are left out.
     """
-    lost = Counter() if lost is None else lost
-    wikitext = shorten(wikitext, keep_templates, wiki, lost)
     stream = Parser()._tokenizer.tokenize(wikitext, 0, True)  # True: leaves '' and ''' in the text
-    walk = _Walk(stream, hidden_prefixes, keep_templates, formula.translate(PROTECTED), wiki, lost)
+    walk = _Walk(stream, hidden_prefixes, keep_templates, formula.translate(PROTECTED))
     return clean_lines("".join(walk.text(0, len(stream))), left_out_sections)
-
-
-_OPENING = frozenset({tokens.TemplateOpen, tokens.TagOpenOpen, tokens.CommentStart})
-_CLOSING = frozenset({tokens.TemplateClose, tokens.TagCloseClose, tokens.TagCloseSelfclose, tokens.CommentEnd})
 
 
 class _Walk:
@@ -61,16 +52,12 @@ class _Walk:
         hidden_prefixes: frozenset[str],
         keep_templates: bool,
         formula: str,
-        wiki: str,
-        lost: Counter[str],
     ):
         self._tokens = stream
         self._kinds = list(map(type, stream))
         self._hidden_prefixes = hidden_prefixes
         self._keep_templates = keep_templates
         self._formula = formula
-        self._wiki = wiki
-        self._lost = lost
         self._visit = {
             tokens.TemplateOpen: self._template,
             tokens.ArgumentOpen: self._argument,
@@ -120,15 +107,13 @@ class _Walk:
         end = self._after(position, tokens.TemplateOpen, (tokens.TemplateClose,))
         name_end = self._find(position, tokens.TemplateParamSeparator, tokens.TemplateClose)
         name = "".join(self.text(position + 1, name_end))
-        render = find_renderer(name, self._wiki)
+        render = find_renderer(name)
         if render is not None:
             out.append(render(self._parameters(name_end, end - 1)) or REMOVED)
         elif self._keep_templates:
             parameters = self._parameters(name_end, end - 1)
             out += [" ".join(value.strip() for key, value in parameters.items() if key.isdecimal()), REMOVED]
         else:
-            if may_be_prose(name, self._wiki) and self._shows_text(name_end, end - 1):
-                self._lost[normal(name)] += 1
             out.append(REMOVED)
         return end
 
@@ -147,22 +132,6 @@ class _Walk:
                 start, name = here + 1, "".join(self.text(start, here)).strip()
             depth += (kind is tokens.TemplateOpen) - (kind is tokens.TemplateClose)
         return values
-
-    def _shows_text(self, position: int, end: int) -> bool:
-        """Whether a parameter without a name has a letter or digit outside of other templates, tags and comments."""
-        depth, named, text = 0, False, ""
-        for here in range(position + 1, end):
-            kind = self._kinds[here]
-            if depth == 0 and kind is tokens.TemplateParamSeparator:
-                if any(map(str.isalnum, text)):
-                    return True
-                named, text = False, ""
-            elif depth == 0 and kind is tokens.TemplateParamEquals:
-                named, text = True, ""
-            elif depth == 0 and kind is tokens.Text and not named:
-                text += self._tokens[here]["text"]
-            depth += (kind in _OPENING) - (kind in _CLOSING)
-        return any(map(str.isalnum, text))
 
     def _argument(self, position: int, out: list[str]) -> int:
         out.append(REMOVED)
@@ -245,7 +214,7 @@ class _Walk:
         return (
             position < len(self._kinds)
             and self._kinds[position] is tokens.Text
-            and BEFORE_PUNCTUATION.match(self._tokens[position]["text"]) is not None
+            and _BEFORE_PUNCTUATION.match(self._tokens[position]["text"]) is not None
         )
 
     def _after_tag(self, position: int) -> int:

@@ -33,7 +33,7 @@ options=(
 read_table preprocess train evaluate
 parse_options "$@"
 asked_precision=$precision # set_devices replaces auto, and rows differ
-results=()
+results=() spans=()
 
 # prepare: the variables that depend on the row.
 prepare() {
@@ -61,6 +61,7 @@ prepare() {
   if [[ $precision == auto ]]; then precision=$( ((gpus > 0)) && echo "$gpu_precision" || echo fp32); fi
   results+=("$name=$run_folder/$subset.json")
   [[ $published == - ]] || results+=("$name=$published")
+  [[ $span == - ]] || spans+=("$name=$run_folder/$subset.json" "$name=$span")
 }
 
 preprocess() {
@@ -147,4 +148,8 @@ run_experiments prepare
 if [[ ,$steps, == *,evaluate,* ]]; then
   printf '\n# bits per character of this run, and as published\n'
   "$python" "$root/run_scripts/compare.py" bits "${results[@]}"
+  if ((${#spans[@]})); then
+    printf '\n# the mean of all learned spans, and as published\n'
+    "$python" "$root/run_scripts/compare.py" spans "${spans[@]}"
+  fi
 fi

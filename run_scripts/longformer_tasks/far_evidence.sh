@@ -21,15 +21,16 @@ options=(
   "seeds=3" # trainings of each
   "gpus=0" # GPUs; 0: train on a CPU
   "python=" # interpreter; default: the active virtual environment's, else .venv's
+  "dry_run=0" # 1: print the commands only
 )
 parse_options "$@"
 python=$(find_python "$python")
 out=$(absolute "$out")
-[[ -f $out/raw/qa/wikipedia-dev.json ]] || "$python" "$root/run_scripts/longformer_tasks/far_evidence.py" "$out/raw" \
+made "$out/raw/qa/wikipedia-dev.json" || run "$python" "$root/run_scripts/longformer_tasks/far_evidence.py" "$out/raw" \
   --train "$train" --dev "$dev"
 
 shared=(
-  experiments=triviaqa published=33.3 "out=$out" "raw=$out/raw" "python=$python" "gpus=$gpus" vocabulary=2000 pretrained=-
+  experiments=triviaqa published=33.3 "out=$out" "raw=$out/raw" "python=$python" "gpus=$gpus" "dry_run=$dry_run" vocabulary=2000 pretrained=-
   length=480 w1=16 segments=0 batch=16 device_batch=16 lr=2e-3 warmup=0.1 "epochs=$epochs" "seeds=$seeds" recompute=0
   num_workers=0 predict_tokens=16384
 )
@@ -51,5 +52,6 @@ for model in ${models//,/ }; do
     ((seeds == 1)) && rows+=("$out/$model/scores.json") || rows+=("$out/$model/seed$seed/scores.json")
   done
 done
+[[ $dry_run == 0 ]] || exit 0
 printf '\n# all models: F1 on %s questions; "published" is always the same one of the three choices\n' "$dev"
 "$python" "$root/run_scripts/compare.py" tasks "${rows[@]}"

@@ -202,12 +202,7 @@ score() {
 
 score_one() {
   need "$run_folder/predictions" out
-  local pattern files=()
-  shopt -s globstar
-  for pattern in "${gold[@]}"; do
-    mapfile -t -O "${#files[@]}" files < <(compgen -G "$pattern" || echo "$pattern")
-  done
-  run "$python" -m fairseq_poolingformer.cli.score "$run_folder/predictions" --gold "${files[@]}" \
+  run "$python" -m fairseq_poolingformer.cli.score "$run_folder/predictions" --gold "${gold[@]}" \
     --task "$task" --json "$run_folder/scores.json"
 }
 

@@ -35,6 +35,7 @@ options=(
 )
 read_table preprocess train
 parse_options "$@"
+results=()
 
 # prepare: sets the folders that depend on the row.
 prepare() {
@@ -51,6 +52,9 @@ prepare() {
     [[ $pretrained != - ]] || bpe_folder=$out/gpt2_bpe
     [[ ! -d $weights_folder/tokenizer ]] || bpe_folder=$weights_folder/tokenizer
   fi
+  [[ $positions =~ ^(repeat|random)$ ]] || fail "positions= must be repeat or random, got $positions"
+  results+=("$name=$run_folder/train.log")
+  [[ $published == - ]] || results+=("$name=$published")
 }
 
 preprocess() {
@@ -90,6 +94,7 @@ train() {
     # unlike --restore-file with its resets, this does not touch a run that is resumed
     flags+=(--finetune-from-model "$weights_folder/model.pt")
   fi
+  [[ $positions == repeat ]] || flags+=(--position-init "$positions")
   [[ $freeze == 0 ]] || flags+=(--freeze-pretrained)
   launch "$data_folder" --user-dir "$root/fairseq_poolingformer" --task long_masked_lm --criterion long_masked_lm \
     --arch "$arch" --max-positions "$length" --document-blocks "$blocks" \
@@ -98,7 +103,11 @@ train() {
     --lr "$lr" --lr-scheduler polynomial_decay --power "$power" --warmup-updates "$warmup" \
     --total-num-update "$total" \
     "${flags[@]}" "${rest[@]}"
-  [[ $published == - ]] || printf '\n# published: %s bits per masked token (valid_loss)\n' "$published"
 }
 
 run_experiments prepare
+
+if [[ ,$steps, == *,train,* ]]; then
+  printf '\n# bits per masked token of this run (its last valid_loss), and as published\n'
+  "$python" "$root/run_scripts/compare.py" masked "${results[@]}"
+fi

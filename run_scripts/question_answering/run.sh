@@ -33,7 +33,7 @@ options=(
   "dev_files=" # of the questions to evaluate on
   "bpe=" # the folder of encoder.json, vocab.bpe and dict.txt; default: pretrained's, or that of out/data/wiki
   "sentencepiece=" # the sentencepiece model of XLM-R; default: pretrained's
-  "vocabulary=" # train a sentencepiece model of so many symbols instead
+  "vocabulary=" # train a sentencepiece model of so many symbols instead, for pretrained=-
   "data=" # the data folder, made by the first step; default: out/data/CORPUS[-LIMIT]
   "partial_segments=skip" # segments that see a part of the answer: skip them in training, or take them as negative
   "save_updates=2000" # updates between checkpoints to resume from; each also validates
@@ -50,6 +50,7 @@ prepare() {
   require_number lr
   check_ensemble
   [[ $warmup =~ ^0?\.[0-9]+$ ]] || fail "warmup= is a share of the updates such as 0.1, got $warmup"
+  [[ -z $vocabulary || $pretrained == - ]] || fail "vocabulary=$vocabulary has no pretrained weights: give pretrained=- too"
   find_pretrained
   raw_folder=${raw:-$out/raw/$corpus}
   local patterns=("$raw_folder/train/*.jsonl.gz" "$raw_folder/dev/*.jsonl.gz")
@@ -63,6 +64,7 @@ prepare() {
   fi
   results+=("$name=$run_folder/scores.json")
   [[ $published == - ]] || results+=("$name=$published")
+  [[ $blind_test == - ]] || results+=("$name, blind test=$blind_test")
 }
 
 # check_ensemble: stops if the row is an ensemble that would write into the folder of another experiment.
@@ -82,7 +84,10 @@ tokenizer_flags() {
   if [[ -n $vocabulary ]]; then
     printf '%s\n' --sentencepiece-train "$vocabulary"
   elif [[ -n $sentencepiece || $arch == *xlmr* ]]; then
-    printf '%s\n' --sentencepiece-model "${sentencepiece:-$weights_folder/sentencepiece.bpe.model}"
+    local model=${sentencepiece:-$weights_folder/sentencepiece.bpe.model} # or where poolingformer-convert puts it
+    [[ -n $sentencepiece || -e $model ]] || [[ ! -e $weights_folder/tokenizer/sentencepiece.model ]] ||
+      model=$weights_folder/tokenizer/sentencepiece.model
+    printf '%s\n' --sentencepiece-model "$model"
   else
     printf '%s\n' --gpt2-bpe "$(gpt2_folder)"
   fi
@@ -101,6 +106,7 @@ preprocess() {
   local command=("$python" -m "fairseq_poolingformer.preprocess.$module" --train "${train_patterns[@]}" --valid "${dev_patterns[@]}"
     --test "${dev_patterns[@]}" "${tokenizer[@]}" --output-folder "$data_folder")
   [[ $limit == - ]] || command+=(--limit "$limit")
+  [[ $corpus != nq || -z $vocabulary ]] || command+=(--html-tokens drop) # a new dictionary has no symbols for markers
   run_preprocess "${command[@]}"
 }
 
@@ -143,37 +149,27 @@ train() {
 }
 
 predict() {
-  local members=${ensemble//,/ } member paths="" shard command shares=()
+  local members=${ensemble//,/ } member paths=""
   [[ $ensemble != - ]] || members=$name
   for member in $members; do
     need "$out/$member/checkpoints/checkpoint_best.pt" out
     paths+=${paths:+:}$out/$member/checkpoints/checkpoint_best.pt
   done
-  [[ $dry_run == 1 ]] || mkdir -p "$run_folder"
-  command=("$python" -m fairseq_poolingformer.cli.predict "$data_folder")
-  shards "$run_folder/predict.%.out" "${command[@]}" --path "$paths" --subset test \
+  [[ $dry_run == 1 ]] || { mkdir -p "$run_folder" && rm -f "$run_folder"/predictions.*; }
+  shards "$run_folder/predict.%.out" "$python" -m fairseq_poolingformer.cli.predict "$data_folder" --path "$paths" --subset test \
     --max-positions "$length" --doc-stride "$doc_stride" --max-tokens "$predict_tokens" --precision "$precision" \
     --output "$run_folder/predictions.%.json" --readable "$run_folder/predictions.%.tsv"
-  for ((shard = 0; shard < devices; shard++)); do
-    shares+=("$run_folder/predictions.$shard.json")
-  done
-  run "${command[@]}" --subset test --join "${shares[@]}" --output "$run_folder/predictions.json"
 }
 
 score() {
-  need "$run_folder/predictions.json" out
-  local pattern gold=()
-  for pattern in "${dev_patterns[@]}"; do
-    mapfile -t -O "${#gold[@]}" gold < <(compgen -G "$pattern" || echo "$pattern")
-  done
-  run "$python" -m fairseq_poolingformer.cli.score "$run_folder/predictions.json" --gold "${gold[@]}" \
-    --task question_answering --json "$run_folder/scores.json" \
-    --min-annotations "$min_annotations"
+  need "$run_folder/predictions.0.json" out
+  run "$python" -m fairseq_poolingformer.cli.score "$run_folder/predictions.*.json" --gold "${dev_patterns[@]}" \
+    --task question_answering --json "$run_folder/scores.json" --min-annotations "$min_annotations"
 }
 
 run_experiments prepare
 
 if [[ ,$steps, == *,score,* ]]; then
-  printf '\n# F1 of this run, and as published\n'
+  printf '\n# this run, at the best threshold, and as published\n'
   "$python" "$root/run_scripts/compare.py" answers "${results[@]}"
 fi

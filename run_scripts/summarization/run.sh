@@ -29,6 +29,7 @@ options=(
   "bpe=" # the folder of encoder.json, vocab.bpe and dict.txt; default: bart/tokenizer or bart
   "data=" # the data folder, made by the first step; default: out/data/CORPUS[-LIMIT]
   "metric=loss" # of the best checkpoint on the valid split: loss, or rouge1, rouge2, rougeL of generated summaries (slow)
+  "subset=test" # split to generate: valid for figure 3 of LED
   "gen_batch=16" # documents at a time in generation
   "perl=1" # 0: score without ROUGE-1.5.5, which takes a quarter of an hour
 )
@@ -57,7 +58,7 @@ prepare() {
     [[ ! -d $bart_folder/tokenizer ]] || bpe_folder=$bart_folder/tokenizer
   fi
   results+=("$name=$run_folder/rouge.json")
-  [[ $published == - ]] || results+=("$name=$published")
+  [[ $published == - || $subset != test ]] || results+=("$name=$published")
 }
 
 preprocess() {
@@ -67,6 +68,7 @@ preprocess() {
     --output-folder "$data_folder")
   [[ $limit == - ]] || command+=(--limit "$limit")
   run_preprocess "${command[@]}"
+  grep "^# table 3.1, $corpus:" "$table" || true
 }
 
 train() {
@@ -103,7 +105,7 @@ train() {
 generate() {
   need "$run_folder/checkpoints/checkpoint_best.pt" out
   local command=("$python" -m fairseq_cli.generate "$data_folder" --user-dir "$root/fairseq_poolingformer"
-    --task long_summarization --path "$run_folder/checkpoints/checkpoint_best.pt" --gen-subset test
+    --task long_summarization --path "$run_folder/checkpoints/checkpoint_best.pt" --gen-subset "$subset"
     --beam "$beam" --lenpen "$lenpen" --max-len-b "$target" --no-repeat-ngram-size "$ngram"
     --batch-size "$gen_batch" --required-batch-size-multiple 1)
   ((gpus > 0)) || command+=(--cpu)
@@ -113,10 +115,9 @@ generate() {
 }
 
 score() {
-  local outputs=("$run_folder"/generate.*.out) command
-  need "${outputs[0]}" out
-  command=("$python" -m fairseq_poolingformer.cli.score "${outputs[@]}" --references "$data_folder/test.summary.txt"
-    --output "$run_folder/hypotheses.txt" --json "$run_folder/rouge.json")
+  need "$run_folder/generate.0.out" out
+  local command=("$python" -m fairseq_poolingformer.cli.score "$run_folder/generate.*.out"
+    --references "$data_folder/$subset.summary.txt" --output "$run_folder/hypotheses.txt" --json "$run_folder/rouge.json")
   [[ $perl == 1 ]] || command+=(--no-perl)
   run "${command[@]}"
 }

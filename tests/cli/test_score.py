@@ -189,3 +189,20 @@ def test_a_task_that_nobody_names_is_asked_for(files, capsys):
     with pytest.raises(SystemExit):
         score.main(["--gold", gold, "--task", "wikihop"])
     assert "give one file of predictions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--references", "refs"], []])
+def test_what_fairseq_generate_printed_and_references_are_summaries(files, capsys, monkeypatch, tmp_path, flags):
+    """Without --task; the shards may be named by a pattern."""
+    files(**{"0.out": f"{LOG}\n{generated(0, 'We pool keys.')}{END}", "1.out": generated(1, "A window.") + END})
+    files(refs="\n".join(REFERENCES[:2]))
+    monkeypatch.chdir(tmp_path)
+    inputs = ["*.out"] if flags else ["0.out", "1.out"]
+    assert score.main([*inputs, *flags, "--no-perl"]) == 0
+    assert "ROUGE of 2 examples" in capsys.readouterr().out
+
+
+def test_plain_hypotheses_with_references_are_summaries(files, capsys):
+    hypotheses, references = files(hypo="a b\n", references="a b\n")
+    assert score.main([hypotheses, "--references", references, "--no-perl"]) == 0
+    assert "ROUGE of 1 examples" in capsys.readouterr().out

@@ -85,7 +85,7 @@ def test_longformers_ablations_are_those_of_its_table_4():
         "window_increasing": "1.21",
         "dilation_two_heads": "1.20",
     }
-    assert output.count("--subset valid") == 4
+    assert output.count("--subset valid") == 4 * 8
     rows = [understood(words) for words in training_words(output)]
     increasing = [window.left for window in rows[2].decoder.windows]
     assert increasing == sorted(increasing)
@@ -122,6 +122,7 @@ def test_every_row_is_understood():
         model, name = understood(words), Path(options(words)["--save-dir"]).parent.parent.name
         sizes.setdefault(name, set()).add(sum(p.numel() for p in model.parameters()))
     assert list(sizes) == names
+    assert sizes["transformer_enwik8"] == sizes["transformer_text8"] == sizes["transformer_xl_enwik8"]
     for system in ("longformer", "transformer_xl", "adaptive_span"):
         (small,), (large,) = sizes[f"{system}_enwik8"], sizes[f"{system}_enwik8_large"]
         assert sizes[f"{system}_text8"] == {small}

@@ -60,6 +60,12 @@ def test_every_table_runs_dry(script):
     assert len(with_figures) == {"table_7": 12, "table_10": 9, "large": 3}[script]
 
 
+def test_far_evidence_runs_dry(tmp_path):
+    words = dry_run("longformer_tasks/far_evidence.sh", f"out={tmp_path}", "models=longformer,roberta", "seeds=1")
+    assert [module(command) for command in words] == ["triviaqa", "train", "predict", "score"] * 2
+    assert not list(tmp_path.iterdir())
+
+
 def test_far_evidence_is_near_one_choice_of_three(tmp_path, monkeypatch):
     prose = [f"It returns {number}, data of the {number + 1}th kind." for number in range(60)]
     monkeypatch.setattr(

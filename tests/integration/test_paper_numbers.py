@@ -1,11 +1,13 @@
 """What the run scripts would run at full size: the numbers that the papers decide, by a dry run of all experiments."""
 
 import functools
+import re
 
 import pytest
 
+from tests.forked_python import PYTHON
 from tests.integration.conftest import dry_run, module, options
-from tests.lab import SCRIPTS
+from tests.lab import SCRIPTS, run_script
 
 # flags of all rows of a family, then a row an experiment: its name, the examples of an update, its flags
 NUMBERS = {
@@ -20,6 +22,7 @@ arxiv_16k 128 --arch poolingformer_bart_large --max-source-positions 16384 --lr 
 pubmed_4k 128 --arch poolingformer_bart_large --lr 2e-4 --total-num-update 9370 --window-size 128 --pooled-layers 6-11
 led_4k 128 --arch led_bart_large --max-source-positions 4096 --lr 2e-4 --window-size 512 --pooled-layers none
 window_4k 128 --arch poolingformer_bart_large --lr 2e-4 --window-size 256 --pooled-layers none
+led_1k 128 --arch led_bart_large --max-source-positions 1024 --lr 2e-4 --window-size 512 --pooled-layers none
 led_16k 128 --arch led_bart_large --max-source-positions 16384 --lr 1e-4 --window-size 512 --pooled-layers none
 window_16k 128 --max-source-positions 16384 --lr 1e-4 --window-size 256 --pooled-layers none
 base_w128 128 --arch poolingformer_bart_base --max-source-positions 4096 --lr 1e-4 --total-num-update 3910 \
@@ -89,6 +92,8 @@ longformer_large 64 --arch longformer_roberta_large --lr 3e-5 --finetune-from-mo
     --max-update 65000
 frozen_base 64 --arch longformer_roberta_base --lr 3e-5 --window-size 256 --max-update 65000 --freeze-pretrained
 start_base 8 --arch longformer_roberta_base --lr 0 --window-size 256 --max-update 1
+random_base 8 --arch longformer_roberta_base --lr 0 --window-size 256 --max-update 1 --position-init random
+random_large 8 --arch longformer_roberta_large --lr 0 --window-size 256 --max-update 1 --position-init random
 roberta_base 8 --arch poolingformer_roberta_base --lr 0 --window-size 512 --max-positions 512 --max-update 1
 poolingformer_base 64 --arch poolingformer_roberta_base --lr 3e-5 --window-size 128 --pooled-layers 6-8 \
     --pooled-window-size 512 --finetune-from-model /out/roberta.base/model.pt --max-update 65000 --power 3
@@ -141,7 +146,7 @@ def test_what_comes_before_and_after_the_training():
     for name, found in steps("question_answering").items():
         train = options(found["train"])
         assert int(train["--warmup-updates"]) == int(train["--total-num-update"]) // 10
-        assert options(found["predict"])["--output"] == f"/out/{name}/predictions.json"
+        assert options(found["predict"])["--output"] == f"/out/{name}/predictions.7.json"  # of the last shard
         if "_" not in name or name.startswith(("w128", "layers")):
             assert name in (SCRIPTS / "question_answering" / "ablations.sh").read_text()
     for family, name, limit in (("summarization", "base_max", 50000), ("question_answering", "mix", 307373 // 5 + 1)):
@@ -157,3 +162,32 @@ def test_the_fusion_is_trained_as_the_model_beside_it():
     """Thesis table 3.6: the same budget, whatever it is."""
     thesis, fusion = (steps("pretraining")[name]["train"] for name in ("thesis_large", "fusion_large"))
     assert [word.replace("fusion", "thesis").replace("deberta", "roberta") for word in fusion] == thesis
+
+
+PUBLISHED = {  # cells of a script's last table, or tables: those of the papers
+    ("pretraining", "random_base,random_large,start_base"): ("10.299", "8.738", "1.957"),  # Longformer, table 5
+    ("question_answering", "nq_thesis"): ("62.3", "64.8", "63.5", "48.7", "36.6", "41.7"),  # thesis, table 3.6
+    ("question_answering", "nq_fusion"): ("65.4", "66.8", "66.1", "50.1", "42.3", "45.9"),
+    ("question_answering", "tydi_large"): (
+        *("79.5", "78.7", "79.1", "74.4", "63.2", "68.5"),  # ICML, table 3: dev, then the blind test
+        *("80.4", "78.8", "79.5", "73.5", "63.3", "67.7"),
+    ),
+    ("char_lm", "gaa_enwik8,gaa_text8,adaptive_span_text8"): ("0.99", "1.10", "1.11", "345", "303", "314"),  # GAA
+    ("char_lm", "transformer_enwik8,transformer_text8"): ("1.18", "1.18"),
+}
+
+
+@pytest.mark.parametrize(("family", "names"), PUBLISHED)
+def test_a_script_ends_with_what_was_published(family, names):
+    dry = [f"experiments={names}", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=2"]
+    lines = run_script(f"{family}/run.sh", *dry).splitlines()
+    rows = [line.split() for line in lines if line.split()[:1] and line.split()[0].strip(",") in names.split(",")]
+    numbers = [cell for row in rows for cell in row if re.fullmatch(r"[\d.]+", cell)]
+    assert tuple(numbers) == PUBLISHED[family, names]
+
+
+def test_what_the_thesis_says_of_the_corpora_is_beside_preprocessing():
+    dry = ["experiments=arxiv_4k", "steps=preprocess", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=2"]
+    last = run_script("summarization/run.sh", *dry).splitlines()[-1]
+    assert last.startswith("# table 3.1, arxiv: 203,037 train")
+    assert all(number in last for number in ("6,151", "14,405", "171", "352"))

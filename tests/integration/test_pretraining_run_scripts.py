@@ -45,3 +45,8 @@ def test_a_dump_becomes_a_model_that_two_processes_resume(tmp_path):
     again = run_script("pretraining/thesis.sh", *arguments, "epochs=2", "steps=train", "cpus=2")
     assert "Loaded checkpoint" in again
     assert '"epoch": 2' in again
+    name, loss, published = (
+        again.splitlines()[-1].split() if "published" in again else (*again.splitlines()[-1].split(), "-")
+    )
+    assert (name, published) == ("thesis_large", "-")
+    assert 0 < float(loss) < 20

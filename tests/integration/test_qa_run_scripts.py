@@ -41,19 +41,49 @@ def test_segments_that_see_a_part_are_trained_on_where_that_is_wanted(tmp_path, 
 def test_an_ensemble_predicts_with_all_members_into_a_folder_of_its_own():
     output = call_dry("experiments=nq_ensemble", "gpus=0")
     members = ["nq_large", "nq_large_lr1", "nq_large_lr3"]
-    predict, join, score = (
+    predict, score = (
         shlex.split(line) for line in output.splitlines() if "cli.predict " in line or "cli.score " in line
     )
     assert options(predict)["--path"].split(":") == [f"/out/{name}/checkpoints/checkpoint_best.pt" for name in members]
-    assert options(join)["--output"] == score[3] == "/out/nq_ensemble/predictions.json"
+    assert options(predict)["--output"] == "/out/nq_ensemble/predictions.0.json"
+    assert score[3] == "/out/nq_ensemble/predictions.*.json"
     assert options(score)["--json"] == "/out/nq_ensemble/scores.json"
     assert "nothing to train: nq_ensemble averages nq_large,nq_large_lr1,nq_large_lr3" in output
-    assert output.splitlines()[-1].split() == ["nq_ensemble", "-", "-", "79.8", "61.6"]
+    assert output.splitlines()[-1].split()[-6:] == ["78.5", "81.2", "79.8", "70.4", "54.8", "61.6"]
+
+
+def test_every_shard_is_printed_for_pasting():
+    """The commands of a dry run on three GPUs, in the shell: each writes its own file, and the last line waits."""
+    lines = call_dry("experiments=nq_large", "gpus=3", "steps=predict").splitlines()
+    shards = [line for line in lines if "--shard-id" in line]
+    for number, line in enumerate(shards):
+        words = shlex.split(line)
+        assert words[:2] == ["env", f"CUDA_VISIBLE_DEVICES={number}"]
+        assert options(words)["--shard-id"] == str(number)
+        assert words[-3:] == [">", f"/out/nq_large/predict.{number}.out", "&"]
+    assert len(shards) == 3
+    assert lines[lines.index(shards[-1]) + 1] == "wait"
+
+
+def test_a_converted_models_sentencepiece_model_is_found(tmp_path):
+    """poolingformer-convert puts it into tokenizer/, fairseq's release beside model.pt."""
+    for folder, file in (("fairseq", "sentencepiece.bpe.model"), ("converted", "tokenizer/sentencepiece.model")):
+        (tmp_path / folder / file).parent.mkdir(parents=True)
+        (tmp_path / folder / file).touch()
+        words = commands("tydi_large", "steps=preprocess", f"pretrained={tmp_path}/{folder}")["tydiqa"]
+        assert options(words)["--sentencepiece-model"] == f"{tmp_path}/{folder}/{file}"
+
+
+def test_a_vocabulary_of_its_own_is_for_models_from_scratch():
+    dry = ["question_answering/nq.sh", f"python={PYTHON}", "dry_run=1", "gpus=0", "steps=preprocess", "vocabulary=99"]
+    assert "vocabulary=99 has no pretrained weights: give pretrained=- too" in run_script(*dry, status=1)
+    (words,) = dry_run("question_answering/nq.sh", "gpus=0", "steps=preprocess", "vocabulary=99", "pretrained=-")
+    assert (options(words)["--sentencepiece-train"], options(words)["--html-tokens"]) == ("99", "drop")
 
 
 def test_an_ensemble_never_overwrites_a_member(tmp_path):
     """Not even one that is not named among the members."""
-    files = [tmp_path / "a" / name for name in ("predictions.json", "scores.json")]
+    files = [tmp_path / "a" / name for name in ("predictions.0.json", "scores.json")]
     for name in ("a", "b", "c"):
         (tmp_path / name / "checkpoints").mkdir(parents=True)
         (tmp_path / name / "checkpoints" / "checkpoint_best.pt").touch()
@@ -79,7 +109,7 @@ def test_a_run_from_generated_questions_to_f1(tmp_path):
     arguments = [f"out={tmp_path}", "train=24", "dev=6", "epochs=1", "models=two_levels", "seeds=1"]
     output = run_script("question_answering/far_answers.sh", *arguments, f"python={PYTHON}")
     assert json.loads((tmp_path / "two_levels_1" / "scores.json").read_text())["all"]["short"]["gold"] == 6
-    own = read_lines(tmp_path / "two_levels_1" / "predictions.json")
+    own = read_lines(tmp_path / "two_levels_1" / "predictions.0.json")
     assert len(own) == 6
     assert output.splitlines()[-1].split()[0] == "two_levels"
     again = run_script("question_answering/far_answers.sh", *arguments, f"python={PYTHON}")
@@ -95,8 +125,8 @@ def test_a_run_from_generated_questions_to_f1(tmp_path):
     tiny += [f"out={tmp_path}", f"dev_files={tmp_path}/raw/dev.jsonl", "experiments=tydi_large", "steps=predict,score"]
     output = run_script("question_answering/run.sh", *tiny, "name=twice", "ensemble=two_levels_1,two_levels_1")
     assert output.splitlines()[-1].split()[0] == "twice"
-    assert read_lines(tmp_path / "two_levels_1" / "predictions.json") == own
-    twice = read_lines(tmp_path / "twice" / "predictions.json")  # the mean of two equal models
+    assert read_lines(tmp_path / "two_levels_1" / "predictions.0.json") == own
+    twice = read_lines(tmp_path / "twice" / "predictions.0.json")  # the mean of two equal models
     for name in ("example_id", "passage_answer_score", "minimal_answer_score"):
         assert [line[name] for line in twice] == pytest.approx([line[name] for line in own], abs=1e-4)
 
@@ -143,22 +173,33 @@ def test_far_answers_are_where_they_should_be(tmp_path):
 
 
 def test_comparison_of_answers(tmp_path):
-    best = {"long": {"best": {"f1": 0.5}}, "short": {"best": {"f1": 0.25}}}
-    average = {"average": {"avg_passage_f1": 0.75, "avg_minimal_f1": 0.125}}
+    def points(long, short):
+        return {
+            name: {"best": {"precision": 0.1, "recall": 0.2, "f1": f1}}
+            for name, f1 in (("long", long), ("short", short))
+        }
+
+    best = points(0.5, 0.25)
+    average = {f"avg_passage_{figure}": value for figure, value in (("precision", 1), ("recall", 0.6), ("f1", 0.75))}
+    average |= {f"avg_minimal_{figure}": 0.125 for figure in ("precision", "recall", "f1")}
+    average = {"average": average}
     reports = {
         "nq": {"official": {}, "all": best},
         "english": {"official": average, "languages": {"english": {}}, "all": best},
         "tydi": {"official": average, "languages": {"thai": {}, "english": {}}, "all": best},
-        "nq2": {"official": {}, "all": {"long": {"best": {"f1": 0.75}}, "short": {"best": {"f1": 0.25}}}},
+        "nq2": {"official": {}, "all": points(0.75, 0.25)},
     }
     for name, report in reports.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(report))
     files = [f"{name}={tmp_path}/{name}.json" for name in reports]
     files += [f"seeds={tmp_path}/nq.json", f"seeds={tmp_path}/nq2.json", f"missing={tmp_path}/no.json"]
-    output = run_script("compare.py", "answers", *files, "nq=77.5,58.6")
-    assert re.search(r"^seeds +62\.50 \[50\.00, 75\.00\] +25\.00 +- +-$", output, re.MULTILINE)
-    assert re.search(r"^missing +- +- +- +-$", output, re.MULTILINE)
+    output = run_script("compare.py", "answers", *files, "nq=77.7,77.3,77.5,-,-,58.6")
+    assert re.search(
+        r"^seeds +10\.00 +20\.00 +62\.50 \[50\.00, 75\.00\] +10\.00 +20\.00 +25\.00( +-){6}$", output, re.MULTILINE
+    )
+    assert re.search(r"^missing( +-){12}$", output, re.MULTILINE)
     rows = [line.split() for line in output.splitlines()]
-    assert rows[1] == ["nq", "50.00", "25.00", "77.5", "58.6"]
-    assert rows[2] == ["english", "50.00", "25.00", "-", "-"]
-    assert rows[3] == ["tydi", "75.00", "12.50", "-", "-"]
+    nq = ["10.00", "20.00", "50.00", "10.00", "20.00", "25.00"]
+    assert rows[1] == ["nq", *nq, "77.7", "77.3", "77.5", "-", "-", "58.6"]
+    assert rows[2] == ["english", *nq, *["-"] * 6]
+    assert rows[3] == ["tydi", "100.00", "60.00", "75.00", "12.50", "12.50", "12.50", *["-"] * 6]

@@ -1,6 +1,7 @@
 """From a data folder to predictions: fairseq-train overfits a few questions, poolingformer-predict answers them."""
 
 import json
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -116,15 +117,14 @@ def test_readable_answers_are_the_documents_text(data, predictions, examples):
 
 
 @pytest.mark.slow
-def test_shards_join_to_the_whole_and_batches_change_nothing(data, checkpoint, predictions, tmp_path, capsys):
+def test_shards_are_the_whole_and_batches_change_nothing(data, checkpoint, predictions, tmp_path, capsys):
     found, _ = predictions
     shards = [tmp_path / f"{shard}.json.gz" for shard in range(2)]
     for number, shard in enumerate(shards):
         flags = ["--num-shards", 2, "--shard-id", number, "--max-tokens", 40]
         assert predict(data, "--path", checkpoint, "--output", shard, *flags) == 0
         assert f"{shard}: predictions of 3 examples of valid" in capsys.readouterr().err
-    assert predict(data, "--join", *reversed(shards), "--output", tmp_path / "joined.json") == 0
-    for one, other in zip(written(tmp_path / "joined.json"), found, strict=True):
+    for one, other in zip(chain.from_iterable(map(written, shards)), found, strict=True):
         assert one == {k: pytest.approx(v, abs=1e-3) if k.endswith("_score") else v for k, v in other.items()}
 
 
@@ -166,8 +166,7 @@ def test_no_dropout_in_prediction(data, checkpoint, predictions, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_cannot_be_predicted_is_refused_in_a_line(data, checkpoint, predictions, tmp_path, capsys):
-    _, folder = predictions
+def test_what_cannot_be_predicted_is_refused_in_a_line(data, checkpoint, tmp_path, capsys):
     without_id = copy(data, tmp_path / "copy")
     ids = (without_id / "valid.id.txt").read_text(encoding="utf-8").splitlines(keepends=True)
     (without_id / "valid.id.txt").write_text("".join(ids[1:]), encoding="utf-8")
@@ -177,7 +176,6 @@ def test_what_cannot_be_predicted_is_refused_in_a_line(data, checkpoint, predict
         (data, [*path, *output, "--max-positions", 50], "--max-positions 50, but the model takes 40"),
         (data, [*path, *output, "--doc-stride", 39], "doc_stride 39 would skip"),
         (data, [*path, *output, "--max-tokens", 30], "--max-tokens 30 is less than a segment"),
-        (data, ["--join", *[folder / "all.json"] * 2, *output], "example 100 is in another file"),
     ]:
         assert predict(where, *flags) == 1
         assert message in capsys.readouterr().err

@@ -2,8 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 
+from fairseq_poolingformer.tasks.summarization import PAIRS, QUERY
+from fairseq_poolingformer.text.data_folder import DataFolder
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess.arxiv_pubmed import parse
 from preprocess.pipeline.records import Example, Record, Reject
 
@@ -143,3 +147,15 @@ def test_bad_lines_say_why(line, reason):
     result = parsed(line)
     assert isinstance(result, Reject)
     assert result.reason.startswith(reason)
+
+
+def test_questions_before_any_articles(tmp_path, command, write_lines):
+    rows = [{"id": "a", "question": " Who? ", "article": "Text.", "summary": "Ann."}, {"id": "b", "question": ""}]
+    lines = write_lines("train.jsonl", rows)
+    options = ["--train", lines, "--query-key", "question", "--max-reject-fraction", 1]
+    assert command(tmp_path / "data", *options) == 0
+    data, decode = DataFolder(tmp_path / "data", PAIRS), load_tokenizer(tmp_path / "data").decode
+    document, summary = (np.asarray(data.sequences("train", array)[0])[:-1].tolist() for array in PAIRS.ids)
+    assert (decode(document), decode(summary)) == ("Who?\n\nText.", "Ann.")
+    (count,) = np.asarray(data.sequences("train", QUERY)[0]).tolist()
+    assert decode(document[:count]) == "Who?"

@@ -13,7 +13,6 @@ def write(path, columns, count=12):
     for number, row in enumerate(rows):
         row.update(
             {"label": number % 2} if "label" in row else {},
-            **({"words": ["a", "b"], "ner_tags": ["O", f"B-{number % 2}"]} if "words" in row else {}),
             **({"answers": {"text": [], "answer_start": []}} if "answers" in row else {}),
         )
     path.write_text("\n".join(map(json.dumps, rows)))
@@ -28,7 +27,6 @@ def write(path, columns, count=12):
         (("id", "pid", "input", "output"), "long_summarization", ["--article-key", "input", "--summary-key", "output"]),
         (("text", "label"), "document_classification", ["--text-key", "text", "--label-key", "label"]),
         (("premise", "hypothesis", "label"), "document_classification", ["--pair-key", "hypothesis"]),
-        (("words", "ner_tags"), "token_labels", ["--tokens-key", "words", "--labels-key", "ner_tags"]),
         (("id", "title", "context", "question", "answers"), "triviaqa", []),
     ],
 )
@@ -110,15 +108,6 @@ def test_no_data(tmp_path):
     (tmp_path / "data.jsonl").unlink()
     with pytest.raises(InputError, match="only test in it, and nothing to train on"):
         guess(str(tmp_path), [])
-
-
-def test_a_release_is_read_as_its_preset_says(tmp_path):
-    (tmp_path / "qasper").mkdir()
-    rows = [{"id": f"q{number}", "pid": f"q{number}_0", "input": "a b", "output": "b"} for number in range(20)]
-    (tmp_path / "qasper" / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = guess(str(tmp_path), [], "scrolls/qasper")
-    assert (found.purpose.task, found.purpose.corpus) == ("long_summarization", "scrolls/qasper")
-    assert set(found.corpus.splits) == {"train"}
 
 
 def test_keys_inside_are_not_columns(tmp_path):

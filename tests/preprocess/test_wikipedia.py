@@ -55,18 +55,6 @@ def write_dump(path, *pages, namespaces=""):
     return path
 
 
-def test_templates_are_those_of_the_dumps_wiki_and_lost_ones_are_reported(convert, tmp_path, capsys):
-    text = "Un texte. " * 30 + "{{date|5|mars|1871}} {{inconnu|a}} {{inconnu|b}} {{autre|c}}"
-    dump = write_dump(tmp_path / "a.xml", page("a", text), page("b", text))
-    info = "<siteinfo><dbname>frwiki</dbname>"
-    dump.write_text(dump.read_text(encoding="utf-8").replace("<siteinfo>", info), encoding="utf-8")
-    assert convert(tmp_path / "out", dump) == 0
-    assert "5 mars 1871\n" in (tmp_path / "out" / "train.text.txt").read_text(encoding="utf-8")
-    corpus = json.loads((tmp_path / "out" / "corpus.json").read_text())
-    assert corpus["lost"] == {"train": {"{{inconnu}}": 4, "{{autre}}": 2}}
-    assert "train: 6 times text may be missing, most often 4 × {{inconnu}}; 2 × {{autre}}" in capsys.readouterr().err
-
-
 def rejects(folder, split="train"):
     return [json.loads(line) for line in (folder / f"{split}.rejects.jsonl").read_text(encoding="utf-8").splitlines()]
 

@@ -17,7 +17,7 @@ from fairseq.logging import metrics
 
 from fairseq_poolingformer.cli import predict, score
 from fairseq_poolingformer.weights.files import write_checkpoint
-from preprocess import labelled_text, ontonotes, token_labels
+from preprocess import labelled_text, ontonotes
 from tests.tasks.folders import random_wikihop, words, write, write_wikihop
 from tests.tasks.released_files import HOTPOTQA_QUESTIONS, hotpotqa_folder, triviaqa_folder
 from tests.tasks.test_document_tasks import ENCODERS, make
@@ -88,22 +88,6 @@ def records(labels: list) -> Callable[[Path], tuple[Path, Path]]:
     return make_folder
 
 
-def columns(folder: Path) -> tuple[Path, Path]:
-    """Three documents of three sentences; "it" begins an entity that goes to the end of its sentence."""
-    rng, vocabulary = np.random.default_rng(0), sorted(set(TEXT.split()) - {"it"})[:12]
-    with open(folder / "train.conll", "w") as file:
-        for _ in range(3):
-            file.write("-DOCSTART- -X- O\n\n")
-            for _ in range(3):
-                sentence = [vocabulary[k] for k in rng.integers(0, len(vocabulary), 6)]
-                first = int(rng.integers(0, 6))
-                sentence[first] = "it"
-                labels = ["O"] * first + ["B-IT"] + ["I-IT"] * (5 - first)
-                file.writelines(f"{word} X {label}\n" for word, label in zip(sentence, labels, strict=True))
-                file.write("\n")
-    return preprocess(token_labels, folder, folder / "train.conll"), folder / "train.conll"
-
-
 LINES = [  # words with the brackets of their mentions, nested ones among them; an empty line ends a sentence
     *("Anna (0)", "saw", "the (1", "ferry 1)", "of", "her (0)", "town", ".", ""),
     *("It (1)", "was", "Rosa (3|(2", "'s 3)", "ferry 2)", ".", ""),
@@ -157,7 +141,6 @@ CASES = {
         updates=40,
         least=95,
     ),
-    "token_labels": Case("token_labels", columns, "f1_IT", ENCODERS[1]),
     "triviaqa": Case(
         "triviaqa", lambda folder: (triviaqa_folder(folder), folder / "raw" / "qa" / "set.json"), "f1", LONG[1], **SPANS
     ),

@@ -34,11 +34,6 @@ def classification(folder, label):
     return write(folder, "document_classification", "valid", arrays, {"id": ["a"]}, labels=["x", "y"])
 
 
-def token_labels(folder, label):
-    arrays = {"document": [words(RNG, 1)], "word": [[1]], "sentence": [[1]], "label": [label]}
-    return write(folder, "token_labels", "valid", arrays, {"id": ["a"], "words": ['["a"]']}, labels=["O", "B-X"])
-
-
 def hotpotqa(folder, answer_type):
     arrays = {"question": [words(RNG, 4)], "document": [words(RNG, 5)], "paragraph": [[2, 1, 0]]}
     arrays |= {"sentence": [[3, 0]], "answer": [[]], "answer_type": [answer_type]}
@@ -60,7 +55,6 @@ def load(folder, kind):
         (no_example, "wikihop", None),
         (triviaqa, "triviaqa", [2, 4]),
         (classification, "document_classification", [1]),
-        (token_labels, "token_labels", [0]),
         (hotpotqa, "hotpotqa", [1]),
     ],
 )

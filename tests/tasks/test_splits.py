@@ -4,7 +4,6 @@ import pytest
 
 from fairseq_poolingformer.tasks.coreference.data import CoreferenceSplit
 from fairseq_poolingformer.tasks.hotpotqa.data import HotpotqaSplit
-from fairseq_poolingformer.tasks.token_labels.data import TokenLabelSplit
 from fairseq_poolingformer.tasks.triviaqa.data import TriviaqaSplit
 from fairseq_poolingformer.tasks.wikihop.data import WikihopSplit
 from tests.tasks.folders import write
@@ -21,7 +20,6 @@ WHOLE = {  # an example that fits
         **{"answer": [0, 1], "answer_type": [0]},
     },
     CoreferenceSplit: {**WORDS, "speaker": [0, 1], "mention": [0, 1, 1]},
-    TokenLabelSplit: {**WORDS, "label": [0, 1]},
 }
 CASES = [
     (WikihopSplit, "answer", [2], "no such candidate"),
@@ -35,7 +33,6 @@ CASES = [
     (CoreferenceSplit, "document", [5, 6], "not the number of pieces for each word"),
     (CoreferenceSplit, "speaker", [0], "not one speaker for each word"),
     (CoreferenceSplit, "mention", [0, 1], "not rows of three numbers"),
-    (TokenLabelSplit, "label", [0], "not one label for each word"),
 ]
 
 

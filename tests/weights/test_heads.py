@@ -10,7 +10,6 @@ from transformers import AutoTokenizer
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.checkpoints import load
-from fairseq_poolingformer.tasks.token_labels.data import TokenLabelExamples, TokenLabelSplit
 from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.text.labels import AMOUNT, SEVERAL
 from fairseq_poolingformer.weights import ConversionError, convert
@@ -18,21 +17,18 @@ from fairseq_poolingformer.weights.files import read_training, write_checkpoint
 from fairseq_poolingformer.weights.heads import head_of_fairseq
 from fairseq_poolingformer.weights.special_tokens import NAMES
 from tests.models import tiny_huggingface
-from tests.tasks.folders import SYMBOLS, random_wikihop, write, write_wikihop
+from tests.tasks.folders import random_wikihop, write_wikihop
 from tests.tasks.test_document_tasks import ENCODERS, make
 from tests.weights.conftest import run
 
 POOLINGFORMER, LONGFORMER = ENCODERS[1], ENCODERS[0]
 EXAMPLE = torch.tensor([0, 0, 1])
 PLACES = torch.tensor([[0, 1, 0, 2, 0, 0, 3, 0]] * 3)
-JOINED = {"example": EXAMPLE, "num_examples": 2}
 INPUTS = {
     "document_classification": {"example": torch.arange(3), "num_examples": 3},
-    "token_labels": {**JOINED, "word": PLACES},
 }
 ENDS = {
     "document_classification": "SequenceClassification",
-    "token_labels": "TokenClassification",
 }
 
 
@@ -43,7 +39,7 @@ def folder(tmp_path):
 
 def trained(folder, task, encoder=POOLINGFORMER):
     """A model of a task with random parameters, none of them zero, and what a checkpoint says of it."""
-    labels = {"labels": ["bad", "so so", "good"]} if task in INPUTS else {}
+    labels = {"labels": ["bad", "so so", "good"]} if task == "document_classification" else {}
     (folder / "corpus.json").write_text(json.dumps({"kind": task, **labels}))
     args, _, model = make(folder, task, *encoder)
     with torch.no_grad():
@@ -79,8 +75,7 @@ def test_every_head_leaves_with_the_model_and_comes_back(folder, task):
     expected, _ = model(tokens, global_mask=global_mask & tokens.ne(1), head_inputs=INPUTS[task])
     inputs = {"attention_mask": tokens.ne(1).long(), "global_attention_mask": global_mask.long()}
     output = theirs(tokens, **inputs)
-    found = output.logits[PLACES > 0] if task == "token_labels" else output.logits
-    torch.testing.assert_close(found, flat(expected)[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(output.logits, flat(expected)[0], rtol=0, atol=1e-5)
     back = convert.to_fairseq({**converted.settings, "labels": settings.get("labels")}, dict(theirs.state_dict()))
     left = ("encoder.lm_head.", NAMES)
     kept = {name: value for name, value in model.state_dict().items() if not name.startswith(left)}
@@ -122,7 +117,7 @@ def test_a_reader_converts_without_its_head(folder):
 
 
 def test_a_head_of_another_number_of_labels_has_them_numbered():
-    head = head_of_fairseq(state := {"token_labels_head.out_proj.weight": torch.zeros(3, 4)})
+    head = head_of_fairseq(state := {"document_classification_head.out_proj.weight": torch.zeros(3, 4)})
     assert head.config({"labels": ["x", "y", "z"]}, state)["id2label"] == {"0": "x", "1": "y", "2": "z"}
     assert head.config({"labels": ["x"]}, state)["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
 
@@ -153,25 +148,6 @@ def test_the_command_keeps_marks_and_labels(tmp_path, capsys):
     assert (tmp_path / "back" / "dict.txt").read_text() == (folder / "dict.txt").read_text()
     again = load_file(tmp_path / "hf" / "model.safetensors")
     assert {"classifier.dense.weight", "classifier.out_proj.bias"} <= set(again)
-
-
-def test_labels_of_words_are_the_same_without_a_mask(folder):
-    """The task makes ``<s>`` global, as the class does by itself."""
-    settings, model = trained(folder, "token_labels")
-    converted = convert.to_huggingface(settings, model.state_dict())
-    cls = huggingface.PoolingformerRobertaForTokenClassification
-    theirs = cls(cls.config_class(**{k: v for k, v in converted.settings.items() if k != "model_type"})).eval().double()
-    theirs.load_state_dict(converted.state)
-    arrays = {"document": [range(5, 35)], "word": [[1, 2] * 10], "sentence": [[20]], "label": [[0] * 20]}
-    write(folder / "words", "token_labels", "train", arrays, {"id": ["a"], "words": ["[]"]}, labels=["x", "y"])
-    examples = TokenLabelExamples(TokenLabelSplit.open(folder / "words", "train"), SYMBOLS, 80, use_global=True)
-    (segment,) = examples.segments(0)
-    tokens, is_global, word = (
-        torch.tensor(x)[None] for x in (segment.tokens, segment.global_mask, segment.inputs["word"])
-    )
-    head_inputs = {"example": torch.zeros(1, dtype=torch.long), "num_examples": 1, "word": word}
-    expected, _ = model(tokens, global_mask=is_global, head_inputs=head_inputs)
-    torch.testing.assert_close(theirs(tokens).logits[word > 0], expected.logit, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("problem", [SEVERAL, AMOUNT])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.models.bart import BARTModel
 
-from fairseq_poolingformer.weights.loading import extend_positions, split_projections
+from fairseq_poolingformer.weights.loading import extend_positions, fit, split_projections
 from tests.models import tiny_bart, tiny_roberta
 from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
 
@@ -35,6 +35,15 @@ def test_positions_are_interpolated_with_the_ends_on_the_ends():
     for same in (5, 4):  # as long, or cut
         assert extend_positions(table, same, 2, "interpolate").equal(table[:same])
     assert extend_positions(table[:3], 6, 2, "interpolate").equal(table[[0, 1, 2, 2, 2, 2]])
+
+
+def test_random_positions_are_the_models_own_behind_the_pretrained_ones():
+    name, own = "encoder.embed_positions.weight", {"encoder.embed_positions.weight": torch.randn(9, 4)}
+    pretrained = torch.randn(5, 4, dtype=torch.float16)
+    fit(own, state := {name: pretrained}, position_init="random")
+    assert state[name].equal(torch.cat([pretrained, own[name][5:].half()]))
+    fit({name: own[name][:4]}, state := {name: pretrained}, position_init="random")
+    assert state[name].equal(pretrained[:4])
 
 
 @pytest.fixture

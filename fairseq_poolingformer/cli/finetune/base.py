@@ -31,7 +31,6 @@ SHORT, WINDOW, TWO_LEVELS = SYSTEMS = ("short", "window", "long")
 ENDS = {  # of the classes for a task; before them comes the family's name
     "summarization": "ForConditionalGeneration",
     "classification": "ForSequenceClassification",
-    "token-labels": "ForTokenClassification",
     "question-answering": "ForQuestionAnswering",
 }
 
@@ -48,8 +47,7 @@ class Base:
         writes = self.task == "summarization"
         self.config = config_of(self.name, self.place)
         try:
-            spaces = {"add_prefix_space": True} if self.task == "token-labels" else {}  # GPT-2's kind needs it
-            self.tokenizer = AutoTokenizer.from_pretrained(self.place, **spaces)
+            self.tokenizer = AutoTokenizer.from_pretrained(self.place)
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise ValueError(
                 f"{self.name}: its tokenizer cannot be read: {' '.join(str(error).split())[:200]}"
@@ -63,7 +61,7 @@ class Base:
         if type(self.config) not in self.auto._model_mapping:
             needed = "a decoder, as BART and T5 have" if writes else f"a class …{ENDS[self.task]}"
             raise ValueError(f"{self.name}: a {kind}, and {self.task} needs {needed}; take another model")
-        if self.task in ("token-labels", "question-answering") and not self.tokenizer.is_fast:
+        if self.task == "question-answering" and not self.tokenizer.is_fast:
             raise ValueError(f"{self.name}: its tokenizer does not say where tokens lie in a text; take another model")
         family = family_of(kind)
         self.is_long = kind in FAMILIES

@@ -16,7 +16,6 @@ from typing import Any
 
 from fairseq_poolingformer.command import OpenParser, UsageError, natural, positive, run_command, share
 from fairseq_poolingformer.extras import needing
-from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import PURPOSES
 from fairseq_poolingformer.text.atomic_write import lock_folder, write_lines
 from fairseq_poolingformer.text.json_file import read_json_file
@@ -63,8 +62,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("model", metavar="MODEL", help=text)
     add("data", metavar="DATA", help="a file, a folder or a name on the Hub, as poolingformer preprocess reads them")
     add("--output-folder", type=Path, required=True, metavar="DIR", help="the folder of the model")
-    text = f"what to learn: {', '.join(PURPOSES)}, or a release that preprocess lists, such as scrolls/qasper"
-    add("--task", choices=(*PURPOSES, *PRESETS), metavar="NAME", help=f"{text} (default: the columns tell)")
+    text = f"what to learn: {', '.join(PURPOSES)}"
+    add("--task", choices=tuple(PURPOSES), metavar="NAME", help=f"{text} (default: the columns tell)")
     text = "tokens of a document (default: as many as the documents have, up to 4,096, or the model's)"
     add("--length", type=positive, metavar="N", help=text)
     add("--keep-short", action="store_true", help="keep the model's own length: documents are cut, or read in segments")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +19,6 @@ from torch import nn
 from transformers import (
     BatchEncoding,
     DataCollatorForSeq2Seq,
-    DataCollatorForTokenClassification,
     DataCollatorWithPadding,
     GenerationConfig,
 )
@@ -29,13 +26,10 @@ from transformers import (
 from fairseq_poolingformer.cli.finetune.base import Base
 from fairseq_poolingformer.cli.finetune.data import Data
 from fairseq_poolingformer.huggingface.in_one_call import ANSWER_TOKENS, best_span, of_summaries, shared_tokens
-from fairseq_poolingformer.preprocess import presets
 from fairseq_poolingformer.tasks.classification import data as of_labels
-from fairseq_poolingformer.tasks.presets import PRESETS, squad
-from fairseq_poolingformer.tasks.presets.metrics import METRICS
 from fairseq_poolingformer.tasks.shared.estimates import intervals
-from fairseq_poolingformer.tasks.summarization.rouge import lead_baseline, split_sentences
-from fairseq_poolingformer.tasks.token_labels import data as of_words
+from fairseq_poolingformer.tasks.summarization.rouge import bootstrap, lead_baseline, rouge_scores, split_sentences
+from fairseq_poolingformer.tasks.triviaqa import squad
 from fairseq_poolingformer.text.labels import AMOUNT, ONE, SEVERAL
 
 IGNORED = -100  # a label that has no part in a loss
@@ -154,15 +148,11 @@ class Summaries(Task):
         return [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
 
     def evaluate(self, split: str, predictions: list[str]) -> Figures:
-        preset, examples = self.data.found.purpose.preset, self.data.splits[split]
-        metric = METRICS[PRESETS[preset].metric if preset else "rouge_stemmed"]
-        references = [[one.texts[1]] for one in examples]
-        if preset and not self.data.is_divided:
-            gold = presets.gold(preset, [self.data.name], split)
-            references = [gold[one.id] for one in examples]
-        values = metric.values(predictions, references)
-        means, found = metric.figures(values), metric.intervals(values)
-        return {name: {"mean": means[name], "low": found[name][0], "high": found[name][1]} for name in means}
+        estimates = bootstrap(rouge_scores(predictions, [example.texts[1] for example in self.data.splits[split]]))
+        return {
+            name: {"mean": 100 * rouge.f1.mean, "low": 100 * rouge.f1.low, "high": 100 * rouge.f1.high}
+            for name, rouge in estimates.items()
+        }
 
     def baselines(self, examples: Sequence[Any]) -> dict[str, list]:
         words = max(1, round(statistics.median(len(one.texts[1].split()) for one in self.data.splits["train"])))
@@ -222,61 +212,6 @@ class Labels(Task):
                 outputs = np.eye(len(self.names))[outputs] if self.data.problem == ONE else outputs - 0.5
             found[name] = self.decode(examples, [], outputs)
         return found
-
-
-class Words(Task):
-    """A label for each word of a document."""
-
-    best, collator = "f1", DataCollatorForTokenClassification
-
-    def features(self, examples: Sequence[Any]) -> list[dict]:
-        found, numbers = [], {name: place for place, name in enumerate(self.names)}
-        for number, one in enumerate(examples):
-            for segments, row, inputs in self.segments(list(one.texts), is_split_into_words=True, truncation=True):
-                words = segments.word_ids(row)
-                places = [word if word != before else None for before, word in pairwise([None, *words])]
-                known = [numbers.get(label, IGNORED) for label in one.label] or [IGNORED] * len(one.texts)
-                labels = [IGNORED if word is None else known[word] for word in places]
-                found.append({**inputs, "labels": labels, "places": (number, places)})
-        return found
-
-    def smaller(self, logits: Any, labels: Any) -> Any:
-        return super().smaller(logits, labels).argmax(-1)
-
-    def decode(self, examples: Sequence[Any], features: list[dict], outputs: Any) -> list[list[str]]:
-        found = [[""] * len(one.texts) for one in examples]
-        for feature, row in zip(features, outputs, strict=True):
-            number, places = feature["places"]
-            for place, label in zip(places, row, strict=False):
-                if place is not None:
-                    found[number][place] = found[number][place] or self.names[int(label)]
-        return [[label or self._usual for label in labels] for labels in found]  # of words without a token
-
-    @cached_property
-    def _usual(self) -> str:
-        counts = Counter(label for one in self.data.splits.get("train", ()) for label in one.label)
-        return max(self.names, key=counts.__getitem__)
-
-    def figures(self, examples: Sequence[Any], predictions: list) -> dict[str, float]:
-        there = {one.id: of_words.LabelledWords(one.texts, one.label, one.sentences) for one in examples}
-        return of_words.figures(there, dict(zip(there, predictions, strict=True)))
-
-    def lines(self, examples: Sequence[Any], predictions: list) -> list[str]:
-        return [
-            json.dumps({"id": one.id, "tokens": one.texts, "labels": labels, "sentences": one.sentences})
-            for one, labels in zip(examples, predictions, strict=True)
-        ]
-
-    def baselines(self, examples: Sequence[Any]) -> dict[str, list]:
-        of_word: dict[str, Counter] = {}
-        for one in self.data.splits["train"]:
-            for word, label in zip(one.texts, one.label, strict=True):
-                of_word.setdefault(word, Counter())[label] += 1
-        most = {word: counts.most_common(1)[0][0] for word, counts in of_word.items()}
-        return {
-            f"always {self._usual}": [[self._usual] * len(one.texts) for one in examples],
-            "each word's most frequent label": [[most.get(w, self._usual) for w in one.texts] for one in examples],
-        }
 
 
 class Answers(Task):
@@ -349,7 +284,6 @@ class Answers(Task):
 TASKS: dict[str, type[Task]] = {
     "summarization": Summaries,
     "classification": Labels,
-    "token-labels": Words,
     "question-answering": Answers,
 }
 

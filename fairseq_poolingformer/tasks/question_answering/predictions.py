@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from fairseq_poolingformer.tasks.question_answering.official import (
     Prediction,
     Span,
     TydiqaPrediction,
-    read_predictions,
     whole_text_file,
     write_predictions,
 )
@@ -45,10 +44,9 @@ examples:
   poolingformer-predict data-bin/nq --model run/checkpoint_best.pt --subset valid --output predictions.json
   poolingformer-predict data-bin/nq --model a/checkpoint_best.pt:b/checkpoint_best.pt --output ensemble.json
 
-on two GPUs:
+on two GPUs; poolingformer-score takes both files:
   for i in 0 1; do CUDA_VISIBLE_DEVICES=$i poolingformer-predict data-bin/nq --model run/checkpoint_best.pt \\
       --num-shards 2 --shard-id $i --output shard$i.json & done; wait
-  poolingformer-predict data-bin/nq --join shard0.json shard1.json --output predictions.json
 """
 
 
@@ -59,7 +57,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "compressed.",
     )
     add = group.add_argument
-    add("--join", nargs="+", type=Path, metavar="FILE", help="join these predictions of all shards into one file")
     add("--readable", type=Path, metavar="FILE", help="also write questions and answers as text, tab-separated")
     for flag, meaning in (
         ("--doc-stride", "document tokens between the beginnings of two segments"),
@@ -77,18 +74,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, load_models: Callable, read_batches: Callable) -> None:
-    """Write the predictions of a split, or join those of its shards; the functions are those of ``cli.models``."""
-    if (args.path is None) == (args.join is None):
-        raise UsageError("give --model to predict, or --join to join the predictions of shards")
-    if args.join and args.readable:
-        raise UsageError("--readable goes with --model; files of shards are joined with cat")
+    """Write the predictions of a split; the functions are those of ``cli.models``."""
+    if args.path is None:
+        raise UsageError("give --model, the checkpoint or folder to predict with")
     check_shard(args)
     ids = ExampleIds.read(args.data, args.subset)
     if args.readable:
         require_writable(args.readable)
-    if args.join:
-        write_predictions(args.output, ids.kind, join(args.join, ids))
-        return
     tokenizer = load_tokenizer(args.data) if args.readable else None
     paths = args.path.split(":")
     models, task = load_models(paths, args.device, args.precision, task="question_answering", data=args.data)
@@ -157,27 +149,6 @@ def predict(
         answers = best_answers(log_probs, *masks, max_answer_length)
         best.add(answers, segments.example[index], segments.first_token[index], batch)
     return best.records
-
-
-def join(files: Iterable[Path], ids: ExampleIds) -> list[Prediction]:
-    """Read the predictions of several files and put them in the order of the data folder."""
-    found: dict[int | str, Prediction] = {}
-    for path in files:
-        kind, predictions = read_predictions(path)
-        if kind != ids.kind:
-            raise ValueError(f"{path}: predictions of {kind}, but the data folder is of {ids.kind}")
-        twice = next((example for example in predictions if example in found), None)
-        if twice is not None:
-            raise ValueError(f"{path}: example {twice} is in another file as well")
-        found |= predictions
-    known = set(ids.example_ids)
-    unknown = next((example for example in found if example not in known), None)
-    if unknown is not None:
-        raise ValueError(f"example {unknown!r} is not in the data folder's split; is --subset right?")
-    missing = [example for example in ids.example_ids if example not in found]
-    if missing:
-        raise ValueError(f"{len(missing)} of {len(known)} examples have no prediction, the first is {missing[0]}")
-    return [found[example] for example in ids.example_ids]
 
 
 READABLE_COLUMNS = ("example_id", "question", "short_answer", "short_score", "long_answer", "long_score")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from fairseq_poolingformer.command import add_gold, add_of_examples, given_predictions, number, positive
+from fairseq_poolingformer.command import UsageError, add_gold, add_of_examples, number, positive
 from fairseq_poolingformer.tasks.question_answering.official import (
     NATURAL_QUESTIONS,
     TYDIQA,
@@ -22,8 +21,6 @@ from fairseq_poolingformer.tasks.question_answering.scoring import (
     MIN_ANNOTATIONS,
     TYDIQA_LANGUAGES,
     average_over_languages,
-    mistyped_ids,
-    notes,
     official_averages,
     official_metrics,
     pair_report,
@@ -66,6 +63,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         parser,
         "annotated examples, .jsonl or .jsonl.gz: Natural Questions, original or simplified, or TyDi QA's primary "
         "tasks",
+        shards=True,
     )
     add_of_examples(parser, has_means=False)
     parser.add_argument("--json", metavar="FILE", help="write every figure here, unrounded")
@@ -98,29 +96,39 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    file = given_predictions(args)
+    files = [*args.file, *filter(None, [args.predictions])]
+    if not files:
+        raise UsageError("give a file of predictions, or those of all shards")
     kind, gold = read_gold(args.gold, args.workers)
-    predicted_kind, predictions = read_predictions(file)
-    if kind != predicted_kind:
-        raise ValueError(
-            f"{file} holds predictions in the format of {_NAMES[predicted_kind]}, but the gold data is of "
-            f"{_NAMES[kind]}"
-        )
+    predictions = _read_shards(files, kind)
     if not gold.keys() & predictions.keys():
-        cause = mistyped_ids(gold, predictions) or ": are they of another split?"
-        raise ValueError(f"{file} has no prediction for any example of the gold data{cause}")
+        raise ValueError(f"{files[0]} has no prediction for any example of the gold data: are they of another split?")
     if args.predicted_only:
         gold = {name: example for name, example in gold.items() if name in predictions}
     score = _natural_questions if kind == NATURAL_QUESTIONS else _tydiqa
     lines, figures = score(gold, predictions, args)
-    for note in notes(gold, predictions, args.min_annotations):
-        print(f"note: {note}", file=sys.stderr)
     print(f"{_NAMES[kind]}: {len(gold):,} examples, {len(predictions):,} predictions")
     print("\n".join(lines))
     if args.json:
         report = {"kind": kind, "examples": len(gold), "min_annotations": args.min_annotations, **figures}
         with whole_text_file(args.json) as file:
             file.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+
+
+def _read_shards(files: Sequence[str], kind: str) -> Predictions:
+    """Read the predictions of a run, which may be in several files."""
+    predictions: dict[int | str, Prediction] = {}
+    for file in files:
+        predicted_kind, of_file = read_predictions(file)
+        if kind != predicted_kind:
+            raise ValueError(
+                f"{file} holds predictions in the format of {_NAMES[predicted_kind]}, but the gold data is of "
+                f"{_NAMES[kind]}"
+            )
+        if twice := predictions.keys() & of_file.keys():
+            raise ValueError(f"{file}: example {min(twice, key=str)} is in another file as well; give each shard once")
+        predictions |= of_file
+    return predictions
 
 
 def _natural_questions(gold: Gold, predictions: Predictions, args: argparse.Namespace) -> Figures:

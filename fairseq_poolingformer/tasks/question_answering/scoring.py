@@ -6,7 +6,6 @@ QA's primary tasks: https://github.com/google-research-datasets/tydiqa (tydi_eva
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,11 +15,9 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from fairseq_poolingformer.tasks.question_answering.official import (
-    NATURAL_QUESTIONS,
     GoldExample,
     NaturalQuestionsAnnotation,
     NaturalQuestionsPrediction,
-    Prediction,
     Span,
     TydiqaAnnotation,
     TydiqaPrediction,
@@ -61,9 +58,9 @@ def score_natural_questions(
     missing, extra = gold.keys() - predictions.keys(), predictions.keys() - gold.keys()
     if missing or extra:
         raise ValueError(
-            f"gold data and predictions are not of the same examples: {describe_ids(missing)} without a prediction, "
-            f"{describe_ids(extra)} not in the gold data. An example without an answer needs a prediction too, "
-            f"with offsets of -1{mistyped_ids(gold, predictions)}"
+            f"gold data and predictions are not of the same examples: {len(missing)} have no prediction, {len(extra)} "
+            "predictions are not of the gold data; an example without an answer needs a prediction too, with offsets "
+            "of -1"
         )
     pairs = [(gold[key].annotations, predictions[key]) for key in official_order(gold)]
     return Pair(
@@ -123,27 +120,6 @@ def official_order(gold: Mapping[int | str, GoldExample]) -> list[int | str]:
     one made from its keys.)
     """
     return list(set(gold.keys()))
-
-
-def describe_ids(ids: Iterable[int | str]) -> str:
-    """Say how many examples there are, and name the first few."""
-    ids = sorted(ids, key=str)
-    names = ", ".join(map(str, ids[:3])) + (", …" if len(ids) > 3 else "")
-    return f"{len(ids)} example{'' if len(ids) == 1 else 's'}" + (f" ({names})" if ids else "")
-
-
-def mistyped_ids(gold: Iterable[int | str], predictions: Iterable[int | str]) -> str:
-    """Say, as the rest of a sentence, which ids of predictions differ from the gold data's in their type alone."""
-    known = set(gold)
-    by_text = {str(name): name for name in known}
-    wrong = [name for name in predictions if name not in known and str(name) in by_text]
-    if not wrong:
-        return ""
-    first = f"{json.dumps(wrong[0])} is not {json.dumps(by_text[str(wrong[0])])}"
-    return (
-        f"; of {len(wrong)} examples, ids are numbers in the one and strings in the other, which the official scripts "
-        f"hold for different: {first}"
-    )
 
 
 def _outcomes(rows: Iterable[Outcome]) -> Outcomes:
@@ -393,39 +369,3 @@ def _percent(point: OperatingPoint) -> list[str]:
 def _average(points: list[OperatingPoint]) -> OperatingPoint:
     figures = [[getattr(point, name) for point in points] for name in ("f1", "precision", "recall")]
     return OperatingPoint(*(sum(values) / len(values) if values else 0.0 for values in figures), threshold=None)
-
-
-def notes(
-    gold: Mapping[int | str, GoldExample], predictions: Mapping[int | str, Prediction], min_annotations: int
-) -> list[str]:
-    """Write a sentence about everything that is missing, unexpected or certain to score 0."""
-    found = []
-    most = max(len(example.annotations) for example in gold.values())
-    if most < min_annotations:
-        found.append(
-            f"no example has more than {most} annotation{'' if most == 1 else 's'}, so no example counts as having an "
-            f"answer and every figure is 0; --min-annotations {most} is for such data"
-        )
-    if next(iter(gold.values())).kind == NATURAL_QUESTIONS:
-        return found  # of other examples than the gold data's, nothing was scored
-    if missing := gold.keys() - predictions.keys():
-        found.append(
-            f"{describe_ids(missing)} without a prediction; by the official rule each counts as a wrong answer with "
-            "score 0 where there is no gold answer, and as no answer where there is one"
-        )
-    if unexpected := predictions.keys() - gold.keys():
-        mistyped = mistyped_ids(gold, predictions)
-        found.append(f"predictions of {describe_ids(unexpected)} not in the gold data are ignored{mistyped}")
-    shared = gold.keys() & predictions.keys()
-    if wrong := [key for key in shared if gold[key].language != predictions[key].language]:
-        found.append(
-            f"predictions of {describe_ids(wrong)} name another language than the gold data; by the official rule they "
-            "are missing in the gold data's language and ignored in their own"
-        )
-    gold_languages = {example.language for example in gold.values()}
-    predicted_languages = {prediction.language for prediction in predictions.values()}
-    if without := gold_languages - predicted_languages:
-        found.append(f"no predictions in {', '.join(sorted(without))}: left out of the averages, as officially")
-    if others := predicted_languages - set(TYDIQA_LANGUAGES):
-        found.append(f"{', '.join(sorted(others))}: not among the official languages, left out of the averages")
-    return found

@@ -7,13 +7,13 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
 
-from fairseq_poolingformer.command import UsageError, positive
+from fairseq_poolingformer.command import Patterns, UsageError, positive
 from fairseq_poolingformer.tasks.summarization.rouge import (
     FILES2ROUGE_INSTALL,
     ROUGE_LABELS,
@@ -64,7 +64,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def is_generate_output(lines: Sequence[str]) -> bool:
+def is_generate_output(lines: Iterable[str]) -> bool:
     """Whether the lines are fairseq-generate's output, or its beginning, rather than one plain summary each."""
     return any(_END_OF_GENERATION.match(line) or re.match(r"[STHD]-\d+\t", line) for line in lines)
 
@@ -115,17 +115,16 @@ def in_input_order(found: Generated, count: int | None) -> list[str]:
     return [found.hypotheses[index][1] for index in range(count)]
 
 
-def check_references(found: Generated, references: Sequence[str | Sequence[str]]) -> None:
-    """Compare the T- lines, where there are some that can be read, with the references of each input, one or several.
+def check_references(found: Generated, references: Sequence[str]) -> None:
+    """Compare the T- lines, where there are some that can be read, with the references.
 
     A target may differ from its reference: it may be cut, have unknown symbols, and be normalized.
     """
     named = [(_words(_SYMBOLS.sub("", text)), references[number]) for number, text in found.targets.items()]
-    pairs = [(words, texts) for words, texts in named if words and texts]
     others = [
-        all(len(words & _words(one)) < len(words) / 2 for one in ([texts] if isinstance(texts, str) else texts))
-        for words, texts in pairs
-        if not all(map(str.isdigit, words))  # symbols of GPT-2's BPE
+        len(words & _words(text)) < len(words) / 2
+        for words, text in named
+        if words and text and not all(map(str.isdigit, words))  # symbols of GPT-2's BPE
     ]
     if others and 2 * sum(others) > len(others):
         raise ValueError(
@@ -231,6 +230,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "input",
         nargs="*",
+        action=Patterns,
         help="fairseq-generate's output, all shards of one run, or one file of plain hypotheses, one a line "
         "(default: -, standard input)",
     )

@@ -25,8 +25,7 @@ def files(tmp_path_factory):
     (folder / "reviews.csv").write_text("\n".join(["review,sentiment", *reviews]))
     amounts = [{"text": text(rng, 9), "score": n / 4} for n in range(40)]
     several = [{"text": text(rng, 9), "labels": ["a", "b", "c"][: n % 4]} for n in range(40)]
-    named = [{"tokens": text(rng, 20).split(), "labels": ["B-X", "I-X", "O", "O"] * 5} for _ in range(30)]
-    for name, rows in {"pairs": pairs, "amounts": amounts, "several": several, "names": named}.items():
+    for name, rows in {"pairs": pairs, "amounts": amounts, "several": several}.items():
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     articles = []
     for number in range(20):

@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_poolingformer.cli.finetune.base import Base
 from fairseq_poolingformer.cli.finetune.tasks import IGNORED, TASKS
-from fairseq_poolingformer.tasks.presets.squad import score_v2
+from fairseq_poolingformer.tasks.triviaqa.squad import score_v2
 from tests.cli.finetune.conftest import read
 
 
@@ -22,21 +22,17 @@ def perfect(task, examples):
         "reviews.csv": lambda one: one.label,
         "amounts.jsonl": lambda one: float(one.label),
         "several.jsonl": lambda one: [one.label] if isinstance(one.label, str) else list(one.label),
-        "names.jsonl": lambda one: list(one.label),
         "pairs.jsonl": lambda one: one.texts[1],
         "squad.json": lambda one: (one.texts[1][slice(*one.answers[0])], 0.0) if one.answers else ("", 1.0),
     }[task.data.name.rpartition("/")[2]]
 
 
-@pytest.mark.parametrize(
-    "name", ["reviews.csv", "several.jsonl", "amounts.jsonl", "names.jsonl", "squad.json", "pairs.jsonl"]
-)
+@pytest.mark.parametrize("name", ["reviews.csv", "several.jsonl", "amounts.jsonl", "squad.json", "pairs.jsonl"])
 def test_right_predictions_have_all_points_and_baselines_an_interval(files, roberta, bart, name):
     task, _ = make(files / name, bart if name == "pairs.jsonl" else roberta)
     examples = task.data.splits["test"]
     best = {
         "amounts.jsonl": {"pearson": 100, "spearman": 100, "mse": 0},
-        "names.jsonl": {"accuracy": 100, "f1": 100},
         "several.jsonl": {"accuracy": 100, "f1": 100},
         "squad.json": {"exact": 100, "f1": 100},
         "pairs.jsonl": {"rouge1": 100, "rouge2": 100, "rougeL": 100},
@@ -74,17 +70,6 @@ def test_logits_of_labels(files, roberta):
     features = several.features(train)
     wanted = [[float(name in one.label) for name in "abc"] for one in train]
     assert [one["labels"] for one in features] == wanted
-
-
-@pytest.mark.parametrize("length", [46, 30])
-def test_each_word_has_one_label_whatever_the_segments(files, roberta, length):
-    task, train = make(files / "names.jsonl", roberta, length)
-    features = task.features(train[:3])
-    assert len(features) > 3, "documents are longer than the model"
-    outputs = [[max(label, 0) for label in one["labels"]] for one in features]
-    assert task.decode(train[:3], features, outputs) == [list(one.label) for one in train[:3]]
-    assert all(len(one["labels"]) == len(one["input_ids"]) <= length for one in features)
-    assert {label for one in features for label in one["labels"]} == {0, 1, 2, IGNORED}
 
 
 def test_answers_are_found_where_they_lie_and_none_is_an_answer(files, roberta):

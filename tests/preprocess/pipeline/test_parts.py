@@ -28,14 +28,14 @@ def parse(given):
     if text.startswith("reject "):
         return Reject(text[7:])
     name, *texts = text.split("|")
-    return Example(name, tuple(texts), lost={"table": len(name), "figure": 1})
+    return Example(name, tuple(texts))
 
 
 def encode(tokenizer, example):
     """Each digit is a token."""
     arrays = [np.array([int(digit) for digit in text], np.int64) for text in example.texts]
     texts = {"id": example.id, "summary": example.texts[-1]}
-    return Encoded(dict(zip(PAIRS.ids, arrays, strict=True)), texts, lost=example.lost)
+    return Encoded(dict(zip(PAIRS.ids, arrays, strict=True)), texts)
 
 
 @pytest.fixture
@@ -71,7 +71,6 @@ def test_a_part_by_hand(encoding):
     assert rejects == [(1, "corpus.txt", 2), (2, "corpus.txt", 5), (2, "corpus.txt", 8)]
     assert [reject["reason"].split(":")[0] for reject in found["rejects"]] == ["no text", "empty id", "too long"]
     assert found["skipped"] == {"empty": 1, "redirect": 2}
-    assert found["lost"] == {"table": 3, "figure": 2}
     assert part.json.name == "train-000000-000012.json"
     assert part.load() == json.loads(json.dumps(found))
     assert np.frombuffer(part.array(SOURCE).read_bytes(), np.uint16).tolist() == [1, 2, 4]

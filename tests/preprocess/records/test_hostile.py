@@ -5,7 +5,6 @@ import gzip
 import json
 import random
 import tracemalloc
-import zipfile
 
 import pytest
 
@@ -19,7 +18,7 @@ from tests.preprocess.records import test_shapes as shapes
 BASES = [
     *("JSON lines", "a JSON array", "an object with a list under data", "an object of objects by id", "CSV", "TSV"),
     *("objects over several lines", "line pairs .src and .tgt", "texts and summaries in two folders"),
-    *("gzip", "bzip2", "xz", "zstd", "zip", "zip of gzip", "Parquet", "Arrow, its file format"),
+    *("gzip", "bzip2", "xz", "zstd", "Parquet", "Arrow, its file format"),
     *("Arrow, its stream format", "a folder that datasets saved"),
 ]
 
@@ -151,23 +150,6 @@ def test_a_text_without_its_summary_is_rejected(tmp_path):
         ("b.txt", "missing file: the text has no summary"),
         ("c.txt", "missing file: the text has no document"),
     ]
-
-
-def test_an_encrypted_archive_and_one_inside_another(tmp_path):
-    path = tmp_path / "x.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a.csv", "a\n1\n")
-    data = bytearray(path.read_bytes())
-    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        data[data.index(mark) + place] |= 1
-    path.write_bytes(data)
-    with pytest.raises(InputError, match=r"x\.zip: cannot be read here \(.*encrypted.*\); unpack it"):
-        fields(path)
-    for name in ("b.parquet", "train.src"):
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr(name, "PAR1")
-        with pytest.raises(InputError, match=rf"x\.zip/{name}: cannot be read inside of an archive; unpack it"):
-            fields(path)
 
 
 def test_what_is_neither_is_said(tmp_path):

@@ -1,4 +1,4 @@
-"""The shapes in which people have summaries, labels, tokens and questions: each gives the same records."""
+"""The shapes in which people have summaries, labels and questions: each gives the same records."""
 
 import bz2
 import csv
@@ -8,7 +8,6 @@ import json
 import lzma
 import sys
 import types
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,6 @@ import pytest
 
 from preprocess import arxiv_pubmed, labelled_text, squad
 from preprocess.pipeline.records import parsed
-from preprocess.records.reader import read
-from preprocess.records.sources import expand
 
 ROWS = [
     {"id": "a", "document": 'The "first" text, é 長; with a comma.', "summary": "One, é."},
@@ -65,14 +62,6 @@ def files(contents, arguments):
 
 def with_keys(shape, *options):
     return lambda folder: [*shape(folder), *options]
-
-
-def zipped(contents):
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in contents.items():
-            archive.writestr(name, content)
-    return file.getvalue()
 
 
 def zstd():
@@ -194,15 +183,10 @@ SHAPES = {
     "bzip2": file("train.jsonl.bz2", bz2.compress(lines().encode())),
     "xz": file("train.jsonl.xz", lzma.compress(lines().encode())),
     "zstd": file("train.jsonl.zst", zstd),
-    "zip": file("all.zip", zipped({"in/rows.csv": table(), "__MACOSX/x": "y"})),
     "one JSON file with splits": files(
         {"all.json": json.dumps({"version": 1, "train": ROWS, "validation": ROWS[:1]}, indent=1)},
         ["--data", "/all.json"],
     ),
-    "zip with splits": files(
-        {"all.zip": zipped({"train.jsonl": lines(), "val.jsonl": lines(ROWS[:1])})}, ["--data", "/all.zip"]
-    ),
-    "zip of gzip": file("all.zip", zipped({"rows.json.gz": gzip.compress(json.dumps(ROWS).encode())})),
     "a folder whose files name splits": files(
         {"d/my-train.jsonl": lines(), "d/my-dev.jsonl": lines(), "d/notes.md": "x"}, ["--data", "/d"]
     ),
@@ -255,7 +239,13 @@ def test_summaries(shape, tmp_path):
     assert (others == {"valid"}) == any(word in shape for word in ("split", "in two folders of")), others
 
 
-END_TO_END = ["CSV", "zip with splits", "Parquet", "splits that datasets saved", "texts and summaries in two folders"]
+END_TO_END = [
+    "CSV",
+    "one JSON file with splits",
+    "Parquet",
+    "splits that datasets saved",
+    "texts and summaries in two folders",
+]
 
 
 @pytest.mark.parametrize("shape", [*END_TO_END, "a list of the ids of splits"])
@@ -378,22 +368,6 @@ def test_text_without_labels_is_predicted_only(tmp_path):
     (tmp_path / "x.csv").write_text(table(rows=[{"text": "a", "other": 1}]))
     examples, _ = found(labelled_text, ["--test", tmp_path / "x.csv", "--labels", "x", "y"], "test")
     assert [(example.texts, example.label) for example in examples] == [(("a",), None)]
-
-
-CONLL = "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nGerman JJ B-NP B-MISC\n"
-
-
-@pytest.mark.parametrize("name", ["x.conll", "eng.train"])
-def test_tokens_with_labels(name, tmp_path):
-    (tmp_path / name).write_text(CONLL)
-    assert [json.loads(record.data) for record in read(expand([str(tmp_path / name)]))] == [
-        {
-            "id": f"{name}:3",
-            "tokens": ["EU", "rejects", "German"],
-            "labels": ["B-ORG", "O", "B-MISC"],
-            "sentences": [2, 1],
-        }
-    ]
 
 
 QAS = [

@@ -19,11 +19,11 @@ def test_an_interrupted_page_does_not_block_the_next(monkeypatch):
         patch.setattr("preprocess.wikitext.bounded.pickle.dump", interrupted)
         with pytest.raises(KeyboardInterrupt):
             clean("[[a|b]]", {}, bounds)
-    assert clean("[[a|b]]", {}, bounds) == ("b", {})
+    assert clean("[[a|b]]", {}, bounds) == "b"
 
 
 def test_the_working_directory_is_not_searched_for_modules(monkeypatch, tmp_path):
     (tmp_path / "mwparserfromhell.py").write_text("1 / 0\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [path for path in sys.path if path])
-    assert clean("[[a|b]]", {}, Bounds(4, 512)) == ("b", {})
+    assert clean("[[a|b]]", {}, Bounds(4, 512)) == "b"

@@ -90,19 +90,3 @@ def test_a_dump_that_says_nothing_about_its_wiki(tmp_path):
     path.write_text("<mediawiki><siteinfo><namespaces><namespace key='x'/></namespaces></siteinfo>")
     with pytest.raises(InputError, match="broken <siteinfo>"):
         read_site(path)
-
-
-@pytest.mark.parametrize(
-    ("siteinfo", "code"),
-    [
-        ("<dbname>frwiki</dbname><base>https://fr.wikipedia.org/wiki/Accueil</base>", "fr"),
-        ("<base>https://zh-min-nan.wikipedia.org/wiki/</base>", "zh-min-nan"),
-        ("<dbname>frwiktionary</dbname>", ""),
-        ("<dbname>frwiki</dbname><base>https://fr.example.org/wiki/</base>", ""),
-        ("", ""),
-    ],
-)
-def test_the_language_of_a_wikipedia(tmp_path, siteinfo, code):
-    dump = tmp_path / "a.xml"
-    dump.write_text(f"<mediawiki><siteinfo>{siteinfo}</siteinfo></mediawiki>")
-    assert read_site(dump).wikipedia == code

@@ -6,7 +6,6 @@ import mwparserfromhell
 import pytest
 from mwparserfromhell import nodes
 
-from preprocess.wikitext import text as wikitext_text
 from preprocess.wikitext.lines import BLOCK_TAGS, DROPPED_TAGS, HEADING, PROTECTED, REMOVED, clean_lines
 from preprocess.wikitext.renderers import RAISED
 from preprocess.wikitext.templates import find_renderer
@@ -68,13 +67,10 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("shortcuts", [True, False])
 @pytest.mark.parametrize("case", CASES)
-def test_by_hand(case, shortcuts, monkeypatch):
-    if not shortcuts:
-        monkeypatch.setattr(wikitext_text, "shorten", lambda wikitext, *_: wikitext)
+def test_by_hand(case):
     wikitext, text = CASES[case]
-    assert plain_text(wikitext, wiki="en") == text
+    assert plain_text(wikitext) == text
 
 
 def test_templates_kept_as_text():
@@ -82,13 +78,10 @@ def test_templates_kept_as_text():
     assert plain_text(wikitext, keep_templates=True) == "a 5 km mile fr texte,. le"
 
 
-@pytest.mark.parametrize("shortcuts", [True, False])
-def test_formulas_replaced(shortcuts, monkeypatch):
-    if not shortcuts:
-        monkeypatch.setattr(wikitext_text, "shorten", lambda wikitext, *_: wikitext)
+def test_formulas_replaced():
     wikitext = "a <math>\\frac{{b}}{c}</math> is <chem>H2O</chem>, <gallery>d</gallery> {{math|''e''}}<math/>."
-    assert plain_text(wikitext, formula="[[F]]", wiki="en") == "a [[F]] is [[F]], e[[F]]."
-    assert plain_text(wikitext, wiki="en") == "a is, e."
+    assert plain_text(wikitext, formula="[[F]]") == "a [[F]] is [[F]], e[[F]]."
+    assert plain_text(wikitext) == "a is, e."
 
 
 def test_sections_left_out():
@@ -149,4 +142,4 @@ def node_text(node):
 def test_walk_gives_what_the_tree_gives(shared_data):
     for title, wikitext in list(articles(shared_data, "wikipedia").items())[:60:3]:
         tree = mwparserfromhell.parse(wikitext, skip_style_tags=True)
-        assert plain_text(wikitext, wiki="en") == clean_lines(tree_text(tree)), title
+        assert plain_text(wikitext) == clean_lines(tree_text(tree)), title

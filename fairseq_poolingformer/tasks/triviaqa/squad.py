@@ -1,4 +1,4 @@
-"""SQuAD's figures, as its scripts for v1.1 and v2.0 compute them: ``poolingformer-score``."""
+"""Exact match and F1 of SQuAD v1.1 and v2.0 with its thresholds, as the official scripts compute them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
-from fairseq_poolingformer.command import add_gold, add_of_examples, finite, given_predictions
-from fairseq_poolingformer.tasks.presets.scores import mismatch, print_figures, read_predictions
+from fairseq_poolingformer.command import finite
 from fairseq_poolingformer.tasks.shared.answers import exact_match, f1, hotpotqa_words
-from fairseq_poolingformer.tasks.shared.estimates import Mean, intervals
+from fairseq_poolingformer.tasks.shared.estimates import Mean
+from fairseq_poolingformer.tasks.triviaqa.data import read_predictions
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_file import read_json_file
 
@@ -20,47 +20,47 @@ _ANSWERED, _UNANSWERABLE = "HasAns", "NoAns"
 Scores = dict[str, float]  # of questions
 
 
-def make_parser(prog: str) -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(prog=prog, description="Score answers to SQuAD's questions, v1.1 or v2.0.")
-    add_gold(parser, "SQuAD's released files")
-    add_of_examples(parser)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of v2.0."""
     text = "JSON of question id -> probability that it has no answer, for v2.0"
     parser.add_argument("--na-prob-file", metavar="FILE", type=Path, help=text)
     text = "take a question for unanswerable where its probability is higher (default: %(default)s)"
     parser.add_argument("--na-prob-thresh", metavar="P", type=finite, default=1.0, help=text)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, unrounded")
-    return parser
 
 
-def run(args: argparse.Namespace) -> None:
-    """Print the figures and write them to ``--json``."""
-    gold, is_v2 = read_gold(args.gold)
-    file = given_predictions(args)
-    predictions = read_predictions(Path(file))
-    missing = len(gold.keys() - predictions.keys())
-    if args.predicted_only and gold.keys() & predictions.keys():
-        gold = {name: texts for name, texts in gold.items() if name in predictions}
-    if is_v2:
-        probabilities = None if args.na_prob_file is None else _read_probabilities(args.na_prob_file)
-        mismatch(file, gold, predictions, may_have_more=True)
-        figures = score_v2(gold, predictions, probabilities, args.na_prob_thresh)
-    elif args.na_prob_file is not None:
-        raise ValueError(f"--na-prob-file: all questions of {args.gold[0]} have answers; this is for v2.0")
+def score(
+    gold: Sequence[Path],
+    predictions: Path,
+    predicted_only: bool = False,
+    na_prob_file: Path | None = None,
+    na_prob_thresh: float = 1.0,
+) -> dict[str, float | int]:
+    """Compute the official figures of a prediction file, ``{id: answer}``; v2.0 needs a prediction of each question."""
+    answers, is_v2 = read_gold(gold)
+    texts = read_predictions(predictions)
+    missing = [name for name in answers if name not in texts]
+    if len(missing) == len(answers):
+        raise ValueError(f"{predictions}: no question of the gold data has a prediction; are they of another split?")
+    if predicted_only:
+        answers = {name: right for name, right in answers.items() if name in texts}
+    if not is_v2:
+        if na_prob_file is not None:
+            raise ValueError(f"--na-prob-file: all questions of {gold[0]} have answers; this is for v2.0")
+        figures = score_v1(answers, texts)
+    elif missing and not predicted_only:
+        text = f"{len(missing)} of {len(answers)} ids have no prediction, such as {missing[0]!r}"
+        raise ValueError(f"{predictions}: {text}; v2.0 needs all")
     else:
-        if not gold.keys() & predictions.keys():
-            mismatch(file, gold, predictions, may_have_more=True)
-        figures = score_v1(gold, predictions)
-    figures |= {"examples": len(gold), "without_prediction": missing}
-    entries = {"kind": "squad", "version": "2.0" if is_v2 else "1.1"}
-    print_figures({"squad": figures}, args.json, entries, {"squad": intervals(figures)} if args.intervals else None)
+        probabilities = None if na_prob_file is None else _read_probabilities(na_prob_file)
+        figures = score_v2(answers, texts, probabilities, na_prob_thresh)
+    return figures | {"examples": len(answers), "without_prediction": len(missing)}
 
 
-def read_gold(paths: Sequence[str | Path]) -> tuple[dict[str, list[str]], bool]:
+def read_gold(paths: Sequence[Path]) -> tuple[dict[str, list[str]], bool]:
     """Read the right answers to each question, none where it has none, and whether this is v2.0."""
     gold: dict[str, list[str]] = {}
     is_v2 = False
-    for path in map(Path, paths):
+    for path in paths:
         name: object = "?"
         try:
             for article in json_values.list_of(read_json_file(path), "data"):
