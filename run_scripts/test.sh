@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# All checks: form and types of Python, form of shell scripts, links of the documents, tests. .ci/run calls it.
+# Checks: form and types of Python, form of shell scripts, links of the documents, tests.
 #
 #   run_scripts/test.sh [KEY=value …] [-- arguments for pytest]
 #
-# Installs into .venv first, which takes minutes the first time. A quick round: run_scripts/test.sh -- -m "not slow"
+# Installs into .venv first, which takes minutes the first time. The quick run has at most six cases of each test, and none
+# marked "full"; full=1 runs all, as .ci/run does. It names tests over 5 seconds, which may need the mark.
 # 1,000 cases of every property-based test instead of 20: run_scripts/test.sh -- --hypothesis-profile=thorough
 
 # shellcheck disable=SC2154 # parse_options sets the variables
@@ -14,11 +15,13 @@ set -euo pipefail
 options=(
   "venv=$root/.venv" # the virtual environment, made if it is not there
   "install=1" # 0: use the virtual environment as it is
+  "full=0" # 1: all tests, in place of the quick run
   "torch_index=" # see install.sh
   "workers=2" # tests at a time
 )
 parse_options "$@"
 require_count workers
+require_switch full
 
 venv=$(absolute "$venv")
 if [[ $install == 1 ]]; then
@@ -40,6 +43,8 @@ echo "documents"
 "$venv/bin/sphinx-build" -W --keep-going --quiet docs docs/_build
 
 echo "pytest"
+selection=(--quick --durations 0 --durations-min 5)
+[[ $full == 0 ]] || selection=(--durations 10)
 # One thread to a worker: more of them than cores wait for one another. The files of the last folders are the shortest.
 export OMP_NUM_THREADS=1
-exec "$venv/bin/python" -m pytest -q -n "$workers" --dist loadfile --no-loadscope-reorder --durations 10 "${rest[@]}" </dev/null
+exec "$venv/bin/python" -m pytest -q -n "$workers" --dist loadfile --no-loadscope-reorder "${selection[@]}" "${rest[@]}" </dev/null

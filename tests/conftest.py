@@ -4,7 +4,9 @@ import functools
 import gc
 import logging
 import random
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy
 import pytest
@@ -16,6 +18,7 @@ settings.register_profile("quick", max_examples=20, deadline=None, derandomize=T
 _slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("thorough", max_examples=1000, deadline=None, suppress_health_check=_slow)
 settings.load_profile("quick")
+CASES = 6  # of each function in the quick run
 
 
 def pytest_addoption(parser):
@@ -27,10 +30,40 @@ def pytest_addoption(parser):
         "SQuAD's evaluate-v1.1.py, evaluate-v2.0.py",
     )
     parser.addoption(
+        "--quick", action="store_true", help="leave out tests marked full, and all but six cases of each function"
+    )
+    parser.addoption(
         "--thorough",
         action="store_true",
         help="send every hostile file through every command, and flip and cut files often; takes an hour",
     )
+
+
+def pytest_configure(config):
+    """Commands that tests start must run this copy of the package."""
+    if hasattr(config, "workerinput"):
+        return  # xdist's main process has asked
+    ask = "import importlib.util as i; print(getattr(i.find_spec('fairseq_poolingformer'), 'origin', 'no copy'))"
+    found = subprocess.run([sys.executable, "-c", ask], cwd="/", capture_output=True, text=True).stdout.strip()
+    here = Path(__file__).resolve().parents[1]
+    if found != str(here / "fairseq_poolingformer" / "__init__.py"):
+        pytest.exit(f"commands that tests start would run {found}, and not {here}: pip install -e {here}", returncode=4)
+
+
+def pytest_collection_modifyitems(config, items):
+    """With ``--quick``: no tests marked full, and at most CASES of each function, spread over its parameters."""
+    if not config.getoption("quick"):
+        return
+    functions = {}
+    for item in items:
+        if not item.get_closest_marker("full"):
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = set()
+    for cases in functions.values():
+        steps = min(CASES, len(cases))
+        kept.update(cases[number * (len(cases) - 1) // max(1, steps - 1)] for number in range(steps))
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 @pytest.hookimpl(wrapper=True)

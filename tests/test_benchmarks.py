@@ -62,7 +62,7 @@ def assert_measured(rows: dict[str, dict[str, float]]) -> None:
 ONCE = ("--repeats", 1, "--warm-ups", 0, "--threads", 1)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_attention():
     parts = ("levels", "keys", "disentangled")
     output = run("attention", "--length", 200, "--longest-dense", 100, "--parts", *parts, *ONCE)
@@ -122,7 +122,7 @@ def host_settings(**changed):
     return argparse.Namespace(**settings | changed)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_hosts():
     sizes = ("--layers", 2, "--lengths", 64, "--repeats", 1, "--warm-ups", 0, "--thread-counts", 1)
     output = run("hosts", *sizes, "--implementations", "sdpa", "band")  # FlexAttention compiles for minutes
@@ -184,7 +184,7 @@ def test_documents_hide_a_key(scripts):
         assert all(row[n] == documents.mask for n in others)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_passkey(tmp_path):
     sizes = ("--width", 32, "--layers", 3, "--lengths", 64, 100, "--start-updates", 2, "--updates", 2)
     arguments = ("passkey", "--output-folder", tmp_path, *sizes, "--documents", 3, "--seeds", 1, 2)

@@ -82,7 +82,7 @@ def build(kind: str, source: Path) -> Path:
     return source / "out" / done.stdout.splitlines()[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_source_distribution_has_every_file(tracked, sdist):
     assert [str(path) for path in tracked if not (sdist / path).is_file()] == []
 
@@ -95,7 +95,7 @@ import preprocess
 sys.exit(status)"""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("spawned", [False, True])
 def test_a_users_own_preprocess_is_neither_executed_nor_in_the_way(installed, tmp_path, spawned):
     names = {path.name for path in installed.iterdir()}

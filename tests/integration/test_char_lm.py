@@ -73,7 +73,7 @@ def test_training_resumed_within_an_epoch_is_the_uninterrupted_one(folder, tmp_p
         assert same(resumed, whole)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_workers_resume_with_their_memories(folder, tmp_path):
     """Also equal to one worker with all rows."""
     flags = ["--dropout", 0, "--batch-size", 2, "--disable-validation", "--ddp-backend", "legacy_ddp"]
@@ -97,7 +97,7 @@ def test_two_workers_resume_with_their_memories(folder, tmp_path):
         torch.testing.assert_close(resumed["model"][name], tensor, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_memory_helps_and_the_commands_agree(folder, tmp_path):
     """Training, validation in it, evaluation by fairseq-validate and by the evaluator, and a sample."""
     user_dir = ["--user-dir", ROOT / "tests" / "recurrent_lm"]
@@ -148,7 +148,7 @@ def test_half_precision_trains_spans(tmp_path):
     assert (state["decoder.spans.z.1"] > 0).any()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("arch", ["adaptive_span_lm", "longformer_lm"])
 def test_from_text_to_figures(arch, tmp_path):
     flags = ("--lr", 0.01, "--dropout", 0, "--max-epoch", 6, "--validate-interval", 6)

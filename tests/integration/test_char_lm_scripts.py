@@ -195,7 +195,7 @@ def test_mistakes_are_explained(arguments, message, tmp_path):
     assert message in output
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_stages_go_on_from_one_another(tmp_path):
     """Parameters, the optimizer's state and the number of updates; windows double and the learning rate halves."""
     text = np.random.default_rng(0).integers(97, 101, 700, dtype=np.uint8)

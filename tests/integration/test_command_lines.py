@@ -36,7 +36,7 @@ def stats(log, name):
     return [json.loads(line[line.index("{") :]) for line in lines]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_training_reports_rouge_and_keeps_the_best_checkpoint(trained):
     folder, log = trained
     valid = stats(log, "valid")
@@ -49,7 +49,7 @@ def test_training_reports_rouge_and_keeps_the_best_checkpoint(trained):
     assert train[-1]["train_num_updates"] == "14", "40 documents at batch size 6: seven batches an epoch, none dropped"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("precision", ["--bf16", "--fp16", "--memory-efficient-fp16", "--amp"])
 def test_precisions_train(data_folder, tmp_path, precision):
     log = run(
@@ -59,7 +59,7 @@ def test_precisions_train(data_folder, tmp_path, precision):
     assert stats(log, "train")[-1]["train_num_updates"] == "2"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_validate_gives_the_loss_of_training(trained, data_folder):
     folder, log = trained
     output = run(
@@ -83,7 +83,7 @@ def generated(trained, data_folder):
     return folder, output
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_generate_gives_as_many_hypotheses_as_inputs_and_rouge(generated, data_folder):
     """Twelve documents in one batch of twelve, where fairseq would have dropped four."""
     _, output = generated
@@ -97,7 +97,7 @@ def test_generate_gives_as_many_hypotheses_as_inputs_and_rouge(generated, data_f
     assert [targets[str(n)] for n in range(12)] == references
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_summarize_says_what_it_cuts_and_agrees_with_generate(generated, tmp_path):
     folder, output = generated
     documents = dict(re.findall(r"^S-(\d+)\t(.*)$", output, re.MULTILINE))
@@ -114,7 +114,7 @@ def test_summarize_says_what_it_cuts_and_agrees_with_generate(generated, tmp_pat
     assert f"short.txt\t{hypotheses[short]}\n" in result
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_interactive_takes_raw_text(trained, data_folder, tmp_path):
     folder, _ = trained
     (tmp_path / "input.txt").write_text("die Größe der Schlüssel\n長い 文書\n", encoding="utf-8")

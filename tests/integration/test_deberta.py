@@ -49,14 +49,14 @@ def pretrained(vocabulary, tmp_path_factory):
     return output, folder
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_average_of_the_parameters_is_stored(pretrained):
     average = torch.load(pretrained[1] / "checkpoint_last.pt", weights_only=False)["extra_state"]["ema"]
     assert average[BUCKET] == 1
     assert not torch.equal(average[P_G], load(pretrained[1])[P_G])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_pretraining_with_longer_blocks_goes_on_from_shorter_ones(pretrained, tmp_path):
     data, folder = pretrained
     state = load(folder)
@@ -70,7 +70,7 @@ def test_pretraining_with_longer_blocks_goes_on_from_shorter_ones(pretrained, tm
     assert changed == list(range(8 - 6, 8 + 6 + 1))  # the distances of the window
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_question_answering_with_global_questions(vocabulary, pretrained, tmp_path):
     rng, spans = np.random.default_rng(0), [(0, 8), (8, 15), (17, 24)]
     examples = [

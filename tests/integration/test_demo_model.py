@@ -192,7 +192,7 @@ def test_the_demo_summarizes_with_the_reader(tmp_path, capsys):
     assert "the small demo model that comes with the package" in output.err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_pretraining_resumes(tmp_path):
     def pretrain(*flags):
         start()

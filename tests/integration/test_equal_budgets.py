@@ -61,7 +61,7 @@ def test_seeds_of_a_system_are_one_row(tmp_path):
     assert lines[2].split() == ["two", "1.235", "1"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_masked_language_models(articles, tmp_path):
     arguments = (f"train={articles}", f"valid={articles}", f"out={tmp_path}/out", f"python={sys.executable}")
     small = ("valid_articles=2", "vocabulary=285", "updates=2,1", "tokens=2048", "seeds=1", "models=full_512,fusion")
@@ -74,7 +74,7 @@ def test_masked_language_models(articles, tmp_path):
     assert "begin training" not in again
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_character_language_models(articles, tmp_path):
     with gzip.open(tmp_path / "text.gz", "wt") as file:
         file.write(run_script("article_bodies.py", articles))

@@ -199,7 +199,7 @@ def test_the_crossover_by_hand(tmp_path, capsys):
     assert (tmp_path / "o" / "crossover_1024.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_start_copies_before_it_is_trained_and_a_system_continues_from_it(tmp_path):
     write_modules(tmp_path / "library")
     small = ("vocabulary=300", "start_updates=1,1", "updates=1", "tokens=256", "lengths=64,128", "distances=8,16",

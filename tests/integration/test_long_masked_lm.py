@@ -77,7 +77,7 @@ def assert_only_new_is_trained(roberta, folder):
             assert torch.equal(value, before[name]), name
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_frozen_variant_trains_new_positions_and_level_two_only(data, roberta, frozen, tmp_path):
     folder, log = frozen
     assert "20 positions -> 48, by repeating them" in log
@@ -87,7 +87,7 @@ def test_the_frozen_variant_trains_new_positions_and_level_two_only(data, robert
     assert_only_new_is_trained(roberta, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_validation_gives_what_training_logged(data, frozen):
     folder, log = frozen
     again = run(

@@ -91,7 +91,7 @@ def test_far_evidence_is_near_one_choice_of_three(tmp_path, monkeypatch):
             assert "returns" in words
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_wikihop_from_the_released_files_to_its_figure(tmp_path):
     """Four questions learnt by heart on a CPU, from JSON to accuracy."""
     supports = ["the theory of attention", "another document that attends", "what is it"]

@@ -77,7 +77,7 @@ def predictions(data, checkpoint, tmp_path_factory):
     return written(folder / "all.json"), folder
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_predictions_equal_the_answers(predictions):
     found, _ = predictions
     assert [p["example_id"] for p in found] == [100, 101, 102, 103, 104, 105]
@@ -98,7 +98,7 @@ def test_predictions_equal_the_answers(predictions):
             assert prediction["short_answers"] == [expected]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_readable_answers_are_the_documents_text(data, predictions, examples):
     (found, folder), tokenizer = predictions, load_tokenizer(data)
     heading, *lines = (folder / "all.tsv").read_text(encoding="utf-8").splitlines()
@@ -116,7 +116,7 @@ def test_readable_answers_are_the_documents_text(data, predictions, examples):
             assert long == " ".join(tokenizer.decode(example.document[slice(*PARAGRAPHS[row])]).split())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_shards_are_the_whole_and_batches_change_nothing(data, checkpoint, predictions, tmp_path, capsys):
     found, _ = predictions
     shards = [tmp_path / f"{shard}.json.gz" for shard in range(2)]
@@ -128,7 +128,7 @@ def test_shards_are_the_whole_and_batches_change_nothing(data, checkpoint, predi
         assert one == {k: pytest.approx(v, abs=1e-3) if k.endswith("_score") else v for k, v in other.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_half_precision_and_another_corpus(checkpoint, predictions, examples, tmp_path):
     found, _ = predictions
     data = data_folder(tmp_path / "tydiqa", examples, "tydiqa")
@@ -143,7 +143,7 @@ def test_half_precision_and_another_corpus(checkpoint, predictions, examples, tm
             assert line["minimal_answer"] == {"start_byte_offset": 10 * first, "end_byte_offset": 10 * (end - 1) + 7}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_answers_of_one_token_at_most(data, checkpoint, tmp_path, capsys):
     """The two short answers have one and two tokens."""
     output = tmp_path / "short.json"
@@ -154,7 +154,7 @@ def test_answers_of_one_token_at_most(data, checkpoint, tmp_path, capsys):
         assert all(span["end_token"] - span["start_token"] == 7 for span in prediction["short_answers"])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_no_dropout_in_prediction(data, checkpoint, predictions, tmp_path):
     found, _ = predictions
     state = torch.load(checkpoint, weights_only=False)
@@ -165,7 +165,7 @@ def test_no_dropout_in_prediction(data, checkpoint, predictions, tmp_path):
     assert written(tmp_path / "all.json") == found
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_cannot_be_predicted_is_refused_in_a_line(data, checkpoint, tmp_path, capsys):
     without_id = copy(data, tmp_path / "copy")
     ids = (without_id / "valid.id.txt").read_text(encoding="utf-8").splitlines(keepends=True)

@@ -183,7 +183,7 @@ TINY_LED += ["--decoder-layers", "2", "--encoder-attention-heads", "4", "--decod
 TINY_LED += ["--decoder-ffn-embed-dim", "256"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_all_steps_run(bart, raw, tmp_path):
     """Those of arxiv_4k run in two processes below."""
     arguments = [f"python={PYTHON}", f"out={tmp_path}", f"raw={raw}", f"bart={bart}", *TINY, *TINY_LED]
@@ -199,7 +199,7 @@ def test_all_steps_run(bart, raw, tmp_path):
     assert len(row) == 8, "four scores of ours, three published"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_processes_are_one_training_that_resumes_and_share_generation(bart, raw, tmp_path):
     arguments = [f"python={PYTHON}", f"out={tmp_path}", f"raw={raw}", f"bart={bart}", *TINY, *TWO_LEVELS]
     arguments += ["cpus=2", "device_batch=2"]
@@ -222,7 +222,7 @@ def test_two_processes_are_one_training_that_resumes_and_share_generation(bart, 
     assert len((tmp_path / "arxiv_4k" / "hypotheses.txt").read_text(encoding="utf-8").splitlines()) == 5
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_quickstart(data_folder, tmp_path):
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "bin" / "python").symlink_to(PYTHON)

@@ -65,7 +65,7 @@ def test_a_shard_that_does_not_exist_is_refused(shard):
         shard("--num-shards", 2, "--shard-id", 2)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_torchrun_prints_what_one_process_prints(corpus, checkpoint, whole, processes, tmp_path):
     """Every hypothesis once, in the same order with the same scores, and one result over all."""

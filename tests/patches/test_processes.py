@@ -11,7 +11,7 @@ from fairseq_poolingformer.checkpoints import load
 from tests.patches.helpers import PACKAGE, TORCHRUN, TRAINING, assert_same_parameters, parse, run, train
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_torchrun_is_one_training_that_resumes(corpus, tmp_path):
     """Two processes make the updates of one process with twice the update frequency, and so when resumed."""
     arguments = [corpus, *TRAINING, "--user-dir", PACKAGE, "--save-dir", tmp_path / "two"]

@@ -203,7 +203,7 @@ def test_a_task_is_learned_by_heart_predicted_and_scored(name, tmp_path):
         assert logged["span" if name == "triviaqa" else "accuracy"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_hotpotqas_second_stage_reads_the_paragraphs_that_the_first_chose(tmp_path):
     case, path = replace(CASES["hotpotqa"], encoder=LONG[0]), tmp_path / "first.pt"
     data, gold = case.make_folder(tmp_path)

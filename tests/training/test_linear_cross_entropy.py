@@ -122,7 +122,7 @@ def test_training_and_validation_equal_fairseqs(corpus, tmp_path, logged, precis
         assert_same_parameters(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
 def test_two_processes_make_the_updates_of_one(corpus, tmp_path, backend):
     """Gradients of an embedding that is input and output layer come from inside and outside the wrapped model."""

@@ -93,7 +93,7 @@ def classified(files, roberta, tmp_path_factory):
     return folder, "".join([*printed, output])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_labels(classified, files, roberta, tmp_path):
     """And an interruption changes nothing, bit for bit."""
     folder, output = classified
@@ -122,7 +122,7 @@ def test_labels(classified, files, roberta, tmp_path):
         assert (last.parents[1] / inside).read_bytes() == (other / "training/short" / inside).read_bytes(), inside
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_folder_opens_from_anywhere_and_goes_on_with_its_head(classified, files, tmp_path):
     moved = tmp_path / "elsewhere"
     shutil.copytree(classified[0], moved, ignore=shutil.ignore_patterns("training"))
@@ -138,7 +138,7 @@ def test_the_folder_opens_from_anywhere_and_goes_on_with_its_head(classified, fi
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_finished_job_is_left_as_it_is_and_another_one_refused(classified, files, roberta, bart):
     folder = classified[0]
     output = finetune(*reviews(files, roberta, folder))
@@ -155,7 +155,7 @@ def test_a_finished_job_is_left_as_it_is_and_another_one_refused(classified, fil
         (files / "reviews.csv").write_text(before)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_plain_generation_writes_the_summaries_that_were_scored(files, bart, tmp_path):
     """Of the demo model as of a BART that was made long."""
     for model in ("demo", bart):
@@ -176,7 +176,7 @@ def test_plain_generation_writes_the_summaries_that_were_scored(files, bart, tmp
         predicts_the_same(folder, files / "pairs.jsonl", tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_processes_leave_one_folder_with_each_example_once(files, roberta, tmp_path):
     """As on several GPUs; 3 is odd."""
     rows = (files / "reviews.csv").read_text().splitlines()
@@ -201,7 +201,7 @@ def test_two_processes_leave_one_folder_with_each_example_once(files, roberta, t
     assert before == len(json.loads((tmp_path / "run" / "scores.json").read_text())["files"]) + 2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_systems_in_one_table(files, roberta, tmp_path):
     """Questions, some without an answer, by the model in its own length, one window, and two levels."""
     flags = ("--output-folder", tmp_path / "run", "--max_steps", 2, "--compare", "short,window,long")
@@ -215,7 +215,7 @@ def test_systems_in_one_table(files, roberta, tmp_path):
     predicts_the_same(tmp_path / "run", files / "squad.json", tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["several", "amounts"])
 def test_several_labels_and_amounts(files, roberta, tmp_path, name):
     flags = ("--output-folder", tmp_path / "run", "--max_steps", 2, "--keep-short")

@@ -46,7 +46,7 @@ def pass_in_the_interpreter(file, *options):
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("tests", ["sweep", "not sweep"])
 def test_in_the_interpreter(tests):
     pass_in_the_interpreter(__file__, "-k", tests)

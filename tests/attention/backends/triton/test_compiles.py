@@ -10,7 +10,7 @@ from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenToke
 
 triton = pytest.importorskip("triton")
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.full,
     pytest.mark.skipif(backend.triton is None, reason="triton does not load"),
     pytest.mark.skipif(triton.knobs.runtime.interpret, reason="interpreted kernels cannot be compiled"),
 ]

@@ -23,7 +23,7 @@ from tests.attention.calls import outputs_and_gradients, right_padding, tensors
 from tests.attention.score_terms.test_disentangled import TABLES, tables
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_in_the_interpreter():
     pass_in_the_interpreter(__file__)
 
