@@ -33,7 +33,7 @@ made "$out/raw/dev.jsonl" || run "$python" "$root/run_scripts/question_answering
   --train "$train" --dev "$dev" --words "$words"
 
 shared=(
-  experiments=tydi_large corpus=far published=- "out=$out" "python=$python" "gpus=$gpus" "dry_run=$dry_run"
+  experiments=tydi_large corpus=far published=- blind_test=- "out=$out" "python=$python" "gpus=$gpus" "dry_run=$dry_run"
   "train_files=$out/raw/train.jsonl" "dev_files=$out/raw/dev.jsonl" vocabulary=380 pretrained=-
   arch=poolingformer_roberta_tiny length=2048 doc_stride=1024 negatives=0.5
   w1=128 pooled_layers=none w2=512 kernel=5 stride=4 pool=ldconv

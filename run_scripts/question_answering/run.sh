@@ -73,7 +73,7 @@ check_ensemble() {
   if [[ -n ${override[ensemble]} ]]; then
     [[ -n ${override[name]} ]] || fail "ensemble=$ensemble is a new experiment and needs a name: give name="
     ! grep -q "^$name " "$table" || fail "name=$name is an experiment of $table: give an ensemble another name="
-    published=${override[published]:--} # the row's figure is not this ensemble's
+    published=${override[published]:--} blind_test=${override[blind_test]:--} # the row's figures are not this ensemble's
   fi
   [[ ,$ensemble, != *",$name,"* && ! -e $run_folder/checkpoints ]] ||
     fail "name=$name is a trained model, and an ensemble would overwrite its predictions: give another name="

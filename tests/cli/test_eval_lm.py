@@ -107,6 +107,14 @@ def test_shards_joined_are_the_whole(checkpoint, data_folder, tmp_path, flags, c
     assert "context differ" in capsys.readouterr().err
 
 
+def test_the_mean_of_the_spans_is_in_the_result(char_lm_checkpoint, data_folder):
+    path, model = char_lm_checkpoint("gaa_lm_tiny")
+    result = evaluate(path, data_folder, "--context", "20")
+    assert result["average_span"] == pytest.approx(model.decoder.spans().detach().numpy().mean())
+    path, _ = char_lm_checkpoint("longformer_lm_tiny")
+    assert "average_span" not in evaluate(path, data_folder, "--context", "20")
+
+
 @pytest.mark.parametrize("arch", ["longformer_lm_tiny", "transformer_xl_lm_tiny"])
 def test_another_memory_than_in_training(arch, char_lm_checkpoint, data_folder):
     """As long as the text, the text is read as one."""
