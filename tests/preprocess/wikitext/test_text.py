@@ -116,7 +116,7 @@ def node_text(node):
         case nodes.Template():
             values = {str(parameter.name).strip(): tree_text(parameter.value) for parameter in node.params}
             named = {str(parameter.name).strip() for parameter in node.params if parameter.showkey}
-            render = find_renderer(tree_text(node.name), "en") or (lambda values: "")
+            render = find_renderer(tree_text(node.name)) or (lambda values: "")
             return render({key: value.strip() if key in named else value for key, value in values.items()}) or REMOVED
         case nodes.Wikilink():
             target = tree_text(node.title).strip()
