@@ -34,7 +34,6 @@ from fairseq_poolingformer.attention.backends.plan import (
     dense,
     softmax_dtype,
     tensors_of,
-    zero_padding,
     zeros_like,
 )
 from fairseq_poolingformer.attention.call import Call, Pairs
@@ -56,7 +55,6 @@ def run(call: Call) -> Any:
 class _BlockAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor):
-        key, value = zero_padding(key, plan.masks.padding), zero_padding(value, plan.masks.padding)
         batch, heads, queries, _ = query.shape
         out = zeros_like(query)
         lse = query.new_full((batch, heads, queries), torch.inf, dtype=softmax_dtype(query))
@@ -130,7 +128,7 @@ def _forward(plan: Plan, group: QueryGroup) -> None:
             total.mul_(fade).add_(weights.sum(-1, keepdim=True))
             if plan.dropout.probability:
                 weights.mul_(plan.dropout.like(weights, (*block.number, number)))
-            product = torch.bmm(weights.to(dtype), keys.take(block.lane.value, dtype)).to(wide)
+            product = torch.bmm(weights.to(dtype), block.lane.take(block.lane.value, keys, dtype)).to(wide)
             mixed = torch.addcmul(product, mixed, fade)
             top = higher
         blind = total == 0.0
@@ -153,7 +151,7 @@ def _backward(plan: Plan, group: QueryGroup, gradients: TermGradients) -> None:
         grad_query = torch.zeros_like(query, dtype=wide)
         for number, keys in enumerate(block.key_blocks()):
             weights = _scores(plan, terms, block, keys, query).sub_(lse).exp2_()
-            grad_scores = torch.bmm(grad_out, keys.take(lane.value, dtype).transpose(1, 2)).to(wide)
+            grad_scores = torch.bmm(grad_out, lane.take(lane.value, keys, dtype).transpose(1, 2)).to(wide)
             kept = weights
             if plan.dropout.probability:
                 mask = plan.dropout.like(weights, (*block.number, number))
@@ -168,7 +166,7 @@ def _backward(plan: Plan, group: QueryGroup, gradients: TermGradients) -> None:
                     term.add_gradients(grad_scores.unflatten(0, shape), pair, grad_query.unflatten(0, shape), grad_key)
             grad_scores = grad_scores.to(dtype)
             keys.add(lane.grad_key, grad_scores.transpose(1, 2), query, plan.scale)
-            add_bmm(grad_query, grad_scores, keys.take(lane.key, dtype), plan.scale)
+            add_bmm(grad_query, grad_scores, lane.take(lane.key, keys, dtype), plan.scale)
         block.add(group.grad_query, grad_query)
     for term in terms:
         term.finish()
@@ -187,7 +185,7 @@ def _terms_of(plan: Plan, group: QueryGroup, gradients: TermGradients | None = N
 def _scores(plan: Plan, terms: list[TermOfGroup], block: QueryBlock, keys: KeyBlock, query: Tensor) -> Tensor:
     """Scaled, masked base-2 scores of a query block and a key block: (B·H, t, s), -inf where a key is not seen."""
     lane, dtype, wide = block.lane, query.dtype, softmax_dtype(block.lane.key)
-    key = keys.take(lane.key, dtype).transpose(1, 2)
+    key = lane.take(lane.key, keys, dtype).transpose(1, 2)
     mask = lane.mask(block.start, query.size(1), keys, wide, LOG2E)
     if mask is not None and dtype == wide:
         scores = torch.baddbmm(mask, query, key, alpha=plan.scale * LOG2E)
@@ -213,7 +211,7 @@ def _scores(plan: Plan, terms: list[TermOfGroup], block: QueryBlock, keys: KeyBl
 
 def _pair(plan: Plan, block: QueryBlock, keys: KeyBlock, query: Tensor) -> BlockPair:
     """A query block, with its ``query`` (B·H, t, D), and a key block, as score terms read them."""
-    group, lane, key = block.group, block.lane, keys.take(block.lane.key, query.dtype)
+    group, lane, key = block.group, block.lane, block.lane.take(block.lane.key, keys, query.dtype)
     indices = take_index(group.index, block.start, query.size(1)), take_index(lane.index, keys.start, key.size(1))
     rows = lane.key.shape[:2]
     pairs = Pairs.of(plan, *indices, query.unflatten(0, rows), key.unflatten(0, rows), lane.with_global)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends.block.lanes import KEYS_PER_BLOCK, Lane, take
+from fairseq_poolingformer.attention.backends.block.lanes import KEYS_PER_BLOCK, KeyBlock, Lane
 from fairseq_poolingformer.attention.backends.block.terms import BlockPair, Diagonals, TermOfGroup
 from fairseq_poolingformer.attention.backends.plan import LOG2E, softmax_dtype
 from fairseq_poolingformer.attention.call import term_tensors
@@ -44,7 +44,7 @@ class _KeyProducts:
         seen = pair.by_key()
         steps = max(len(seen) - 1, pair.num_queries)
         diagonals = replace(seen, highest=seen.lowest + steps + (16 - steps) % 32)
-        keys = take(lane.key, first, min(stop, num_keys) - first, stop - first, key.dtype)
+        keys = lane.take(lane.key, KeyBlock(first, stop, min(stop, num_keys) - first), key.dtype)
         keys = keys.unflatten(0, key.shape[:2]) * pair.pairs.scale
         products = _products(keys, diagonals.rows_of(table))
         grads = None if lane.grad_key is None else torch.zeros_like(products, dtype=softmax_dtype(products))

@@ -161,6 +161,7 @@ def _window(lane: Lane, chunk: _Chunk, row: int) -> tuple[Tensor, Tensor, Tensor
     if hidden is not None:
         hidden = hidden[row]
         key = key.masked_fill(hidden[:, None], 0.0)  # a product that overflows would not be hidden
+        value = value.masked_fill(hidden[:, None], 0.0)  # 0·NaN is NaN
     elif key.size(1) < chunk.num_keys:
         hidden = torch.zeros(key.size(1), dtype=torch.bool)
     if hidden is not None:
@@ -195,9 +196,9 @@ def _global_scores(
 def _whole(lane: Lane, row: int) -> tuple[Tensor, Tensor, Tensor]:
     """All keys and values of a lane without a band (H, s, D), and a mask."""
     after = -lane.key.size(2) % MULTIPLE
-    key, value = (F.pad(x[row], (0, 0, 0, after)) for x in (lane.key, lane.value))
-    mask = key.new_zeros(1, key.size(1))
-    return key, value, mask.masked_fill_(F.pad(lane.hidden[row], (0, after), value=True), -torch.inf)
+    hidden = F.pad(lane.hidden[row], (0, after), value=True)
+    key, value = (F.pad(x[row], (0, 0, 0, after)).masked_fill(hidden[:, None], 0.0) for x in (lane.key, lane.value))
+    return key, value, key.new_zeros(1, key.size(1)).masked_fill_(hidden, -torch.inf)
 
 
 def _attend(

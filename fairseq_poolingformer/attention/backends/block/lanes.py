@@ -78,6 +78,14 @@ class Lane:
         """(S,) bool, True at keys that are hidden in some row; on the CPU, where each block looks it up."""
         return self.hidden.any(0).cpu()
 
+    def take(self, x: Tensor, keys: KeyBlock, dtype: torch.dtype) -> Tensor:
+        """:meth:`KeyBlock.take` of the lane's keys or values, with zeros at hidden ones: 0·NaN is NaN."""
+        taken, hidden = keys.take(x, dtype), self.hidden_in(keys.keys)
+        if hidden is not None:
+            taken = taken.clone()
+            taken[:, : keys.size].masked_fill_(hidden.repeat_interleave(x.size(1), 0).unsqueeze(-1), 0.0)
+        return taken
+
     def width(self, num_queries: int) -> int:
         """Keys that neighbouring queries can see in an endless sequence; without a band, one key block."""
         if self.band is None:
