@@ -36,7 +36,7 @@ from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 KEYS, RESTORED, IGNORED = 100, 8, -100
 TOKENIZER = Path(fairseq_poolingformer.__file__).parent / "demo_model" / "tokenizer" / "sentencepiece.model"
 WINDOW = {"window_size": "256", "pooled_layers": "none"}
-PAPER = {"window_size": "128", "pooled_window_size": "512", "pooled_init": "random"}
+PAPER = {"window_size": "128", "pooled_window_size": "512", "pool_merge": "sum", "pooled_init": "random"}
 MIX = PAPER | {"pool_mix": True, "pooled_init": "copy"}
 ONE_SOFTMAX = PAPER | {"pool_merge": "softmax"}
 MEANS = {"pool_type": "mean", "pool_kernel_size": 4}

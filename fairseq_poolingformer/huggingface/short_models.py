@@ -128,7 +128,7 @@ class FromShort:
             _check_labels(model.config, labels)
         short = model if loaded else short_class.from_pretrained(model, **labels)
         merged = {**_shared_settings(cls, short.config), **settings}
-        if merged.get("pooled_layers") != "none" and "pool_merge" not in merged:
+        if merged.get("pooled_layers") != "none" and merged.get("pool_merge") is None:
             merged["pool_merge"] = "softmax" if _fits_one_softmax(merged) else "sum"
             if merged["pool_merge"] == "softmax":
                 logger.info("the %s has %s", cls.__name__, ONE_SOFTMAX)
@@ -255,12 +255,9 @@ def _model_type(folder: Any, **kwargs: Any) -> str | None:
 def _fits_one_softmax(settings: dict[str, Any]) -> bool:
     """Whether one softmax can have these settings of level two; otherwise they ask for the papers'."""
     levels = TwoLevels.of({**settings, "pool_merge": "softmax"})
-    dilations = {part.strip() for part in as_text(levels.dilation).split(",")}
-    return all(getattr(levels, name) == DEFAULTS[name] for name in OF_THE_PAPERS) and (
-        levels.pool_kernel_size,
-        levels.pool_type == "max",
-        dilations,
-    ) == (levels.pool_stride, False, {"1"})
+    usual = [getattr(levels, name) == DEFAULTS[name] for name in OF_THE_PAPERS]
+    usual += [part.strip() == "1" for part in as_text(levels.dilation).split(",")]
+    return all(usual) and levels.pool_kernel_size == levels.pool_stride and levels.pool_type != "max"
 
 
 def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str, Any]:

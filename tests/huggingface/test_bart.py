@@ -180,7 +180,7 @@ def test_from_short_computes_what_the_short_model_computes():
     torch.testing.assert_close(outputs(silent, source, target)[1], outputs(short, source, target)[1], rtol=0, atol=1e-5)
     assert silent.config.pooled_init == "copy-zero-values"
     own = PoolingformerBartForConditionalGeneration.from_short(
-        short, separate_global_projections=True, pooled_init="random"
+        short, separate_global_projections=True, pool_merge="sum", pooled_init="random"
     )
     attention = own.model.encoder.layers[2].self_attn
     assert torch.equal(attention.global_k_proj.weight, short.model.encoder.layers[2].self_attn.k_proj.weight)
