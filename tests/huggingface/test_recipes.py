@@ -15,14 +15,12 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    BartForQuestionAnswering,
     ModernBertConfig,
     ModernBertModel,
 )
 
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
-    PoolingformerBartForQuestionAnswering,
     PoolingformerRobertaForSequenceClassification,
 )
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
@@ -99,12 +97,8 @@ def test_the_recipes_do_what_they_say(tmp_path, monkeypatch, capsys):
     exec(compile(tiny(summarize), "summarize", "exec"), {})
     written = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
     assert written == [summary_of("paper.txt", folder, tmp_path / "made" / "fairseq")]
-    short = BartForQuestionAnswering(tiny_huggingface.config("bart"))
-    PoolingformerBartForQuestionAnswering.from_short(short, pooled_layers="2").save_pretrained("reader")
-    AutoTokenizer.from_pretrained("short").save_pretrained("reader")
     exec(compile(in_one_call.replace('"summarizer"', '"summarizer", max_length=12'), "in one call", "exec"), {})
-    summaries, answered = map(ast.literal_eval, capsys.readouterr().out.splitlines()[-2:])
-    assert (len(summaries), set(answered)) == (1, {"answer", "start", "end", "score", "no_answer_score"})
+    assert len(ast.literal_eval(capsys.readouterr().out.splitlines()[-1])) == 1
     shutil.rmtree("summarizer")
     torch.manual_seed(4)
     exec(compile(tiny(fine_tune), "fine-tune", "exec"), {})
