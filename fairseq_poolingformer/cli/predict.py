@@ -33,9 +33,8 @@ examples:
   poolingformer-score predictions.jsonl --task document_classification --gold aclImdb/test
   poolingformer-predict new.csv --model run --output predictions.jsonl   # run: a folder of poolingformer finetune
 
-A model of transformers gives labels, answers or summaries to records of any format, which are found in the columns that
-finetune read, or in those that --text-key and its other options name. A data folder says which task it is; a task may
-have options of its own, as question answering has:
+A model of transformers gives a label or a summary to each record; the text is in the column that finetune read, or that
+--text-column names. A data folder says which task it is; a task may have options of its own, as question answering has:
   poolingformer-predict data-bin/nq --help
 """
 
@@ -61,7 +60,7 @@ def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
     text = "a folder of poolingformer finetune or of transformers, a name on the Hub, or a checkpoint of a data "
     text += "folder's task"
     add("--model", "--path", dest="path", metavar="MODEL", help=text)
-    add("--subset", default="valid", help="split of a data folder to predict (default: %(default)s)")
+    add("--subset", help="split to predict (default: valid of a data folder, all of records)")
     add("--output", type=Path, required=True, help="file of the predictions")
     add("--max-positions", type=positive, metavar="N", help="tokens of a segment, at least 8 (default: as in training)")
     add(
@@ -88,6 +87,7 @@ def run(args: argparse.Namespace, own: ModuleType | None = None) -> None:
         return predictions.run(args)
     if args.further:
         raise UsageError(f"unrecognized arguments: {' '.join(args.further)}")
+    args.subset = args.subset or "valid"
     if own is not None:
         return own.run(args, load_models, read_batches)
     if args.path is None:

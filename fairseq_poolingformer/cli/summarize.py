@@ -77,12 +77,12 @@ def _summarize_by_transformers(args: argparse.Namespace, documents: list[tuple[s
     """Write the summaries of a model of transformers; what is not given is its ``generation_config.json``'s."""
     from transformers import AutoModelForSeq2SeqLM, logging
 
-    from fairseq_poolingformer.huggingface import summarize
+    from fairseq_poolingformer.huggingface import opening, summarize
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     place = str(args.checkpoint)
-    model = AutoModelForSeq2SeqLM.from_pretrained(place, dtype=DTYPES[args.precision]).to(args.device)
+    model = opening.load(AutoModelForSeq2SeqLM, place, dtype=DTYPES[args.precision]).to(args.device)
     options = search(args, of_transformers=True)
     summaries = summarize([text for _, text in documents], model, batch_size=args.batch_size, **options)
     for (name, _), summary in zip(documents, summaries, strict=True):

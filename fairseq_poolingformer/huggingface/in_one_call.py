@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
+from fairseq_poolingformer.huggingface import opening
 from fairseq_poolingformer.huggingface.short_models import UNLIMITED, longest_input
 
 logger = logging.getLogger(__name__)
@@ -92,5 +93,5 @@ def _loaded(model: Any, tokenizer: Any) -> tuple[PreTrainedModel, Any]:
                 f"{model} is a file: poolingformer convert to-huggingface makes a folder of a fairseq checkpoint; give "
                 "that"
             )
-        model = AutoModelForSeq2SeqLM.from_pretrained(model).to("cuda" if torch.cuda.is_available() else "cpu")
+        model = opening.load(AutoModelForSeq2SeqLM, str(model)).to("cuda" if torch.cuda.is_available() else "cpu")
     return model.eval(), AutoTokenizer.from_pretrained(place) if tokenizer is None else tokenizer

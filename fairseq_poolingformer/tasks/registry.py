@@ -150,13 +150,6 @@ _TASKS = {
 }
 
 
-PURPOSES = {  # what people's own data may be for -> the task, the command of preprocessing, options that only it has
-    "summarization": ("long_summarization", "arxiv_pubmed", {"--article-key", "--summary-key"}),
-    "classification": ("document_classification", "labelled_text", {"--text-key", "--label-key", "--pair-key"}),
-    "question-answering": ("triviaqa", "squad", set()),
-}
-
-
 def add(task: Task) -> Task:
     """Add a task of another package, and return it; fairseq knows it at once where fairseq is imported."""
     if _TASKS.setdefault(task.name, task) != task:

@@ -189,7 +189,7 @@ def _texts(split: str, seen: SplitLook, has_outputs: bool) -> Iterator[Finding]:
             "wrong column",
             "output of one word",
             "have a single word as summary, as ids, links and labels are",
-            "name the key or column of the summary with --summary-key",
+            "name the key or column of the summary",
         )
     if seen.counts["identical"]:
         yield finding("identical summaries", "identical", "have themselves as summary", "remove them")
@@ -199,7 +199,7 @@ def _texts(split: str, seen: SplitLook, has_outputs: bool) -> Iterator[Finding]:
             "wrong column",
             f"{split}: half of the documents have up to {medians[0]:,.0f} characters, half of the summaries up to "
             f"{medians[1]:,.0f}",
-            "exchange --article-key and --summary-key, if they are the wrong way round",
+            "exchange the keys or columns, if they are the wrong way round",
         )
     values, counts = np.unique(np.asarray(seen.outputs), return_counts=True)
     if total > 2 and counts.max() > max(2, 0.01 * total):

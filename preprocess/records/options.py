@@ -47,6 +47,16 @@ def add_data(group: argparse._ArgumentGroup, *names: str) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add all but the options that name files and keys."""
+    add_reading(parser)
+    group = parser.add_argument_group("splits taken out of the training data")
+    group.add_argument("--split-key", metavar="KEY", help="the key or column that says train, valid or test")
+    text = "a file that says which ids are in which split: JSON of lists under train, valid and test, or lines ID SPLIT"
+    group.add_argument("--splits", metavar="FILE", type=Path, help=text)
+    splits.add_shares(group, valid=0.0, test=0.0)
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how files are read."""
     group = parser.add_argument_group("reading")
     group.add_argument(
         "--columns", metavar="NAME", nargs="+", default=[], help="the columns of tables whose first row is not a header"
@@ -58,11 +68,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     text = "make an example of each object in the lists under these keys; fields around it, such as the text, stay"
     group.add_argument("--each", metavar="KEY", nargs="+", default=[], help=text)
     command.add_max_line_bytes(group)
-    group = parser.add_argument_group("splits taken out of the training data")
-    group.add_argument("--split-key", metavar="KEY", help="the key or column that says train, valid or test")
-    text = "a file that says which ids are in which split: JSON of lists under train, valid and test, or lines ID SPLIT"
-    group.add_argument("--splits", metavar="FILE", type=Path, help=text)
-    splits.add_shares(group, valid=0.0, test=0.0)
 
 
 def divides(args: argparse.Namespace) -> bool:

@@ -83,6 +83,11 @@ def rows(content: BinaryIO, name: str, reading: Reading, delimiter: str = "") ->
             if "expected after" in str(error):
                 problem += "; give --no-quotes if quotation marks are part of the text"
         problem = lines.problem or problem
+        if delimiter == "\t" and lines.number > lines.first and not problem:
+            raise InputError(
+                f"{name}, line {lines.first}: a quotation mark opens a field that ends in line {lines.number}; give "
+                "--no-quotes if quotation marks are part of the text, or save the table as CSV if line feeds are"
+            )
         if not columns:
             columns = _header(row, problem, f"{name}, line {lines.first}")
             continue

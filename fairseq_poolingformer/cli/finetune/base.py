@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from safetensors.torch import load_file
 from torch import nn
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.cli.models import checkpoint_of, is_of_transformers
+from fairseq_poolingformer.huggingface import opening
 from fairseq_poolingformer.huggingface.families import FAMILIES, family_of
 from fairseq_poolingformer.huggingface.short_models import UNLIMITED, longest_input, why_not
 from fairseq_poolingformer.settings import as_text, layer_numbers, per_layer
-from fairseq_poolingformer.text.digests import digest_of
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.weights import files, sentencepiece_model
 
@@ -28,11 +26,8 @@ DEMO_FOLDER = Path(huggingface.__file__).parent.parent / "demo_model"
 DEMO_LEVELS = {"window_size": "4,16,32,32", "pooled_layers": "2-3", "pooled_window_size": "256"}
 LONG = 4096  # tokens that a model is made to read at most, unless --length says more
 SHORT, WINDOW, TWO_LEVELS = SYSTEMS = ("short", "window", "long")
-ENDS = {  # of the classes for a task; before them comes the family's name
-    "summarization": "ForConditionalGeneration",
-    "classification": "ForSequenceClassification",
-    "question-answering": "ForQuestionAnswering",
-}
+SUMMARIES, LABELS = "summarization", "classification"
+ENDS = {SUMMARIES: "ForConditionalGeneration", LABELS: "ForSequenceClassification"}  # of the classes for a task
 
 
 @dataclass
@@ -44,32 +39,31 @@ class Base:
     task: str  # a key of ENDS
 
     def __post_init__(self) -> None:
-        writes = self.task == "summarization"
+        writes = self.task == SUMMARIES
+        if Path(self.place).is_dir():
+            opening.check(Path(self.place))
         self.config = config_of(self.name, self.place)
-        try:
-            self.tokenizer = AutoTokenizer.from_pretrained(self.place)
-        except (OSError, ValueError, KeyError, ImportError) as error:
-            raise ValueError(
-                f"{self.name}: its tokenizer cannot be read: {' '.join(str(error).split())[:200]}"
-            ) from error
-        if len(self.tokenizer) <= len(self.tokenizer.all_special_ids):
-            raise ValueError(f"{self.name}: has no tokenizer; put its files beside config.json")
-        if self.tokenizer.pad_token is None:
-            self.tokenizer.pad_token = self.tokenizer.eos_token
-        self.auto = getattr(transformers, f"AutoModel{'ForSeq2SeqLM' if writes else ENDS[self.task]}")
+        with opening.explained(self.name, "its tokenizer"):
+            # a <s> in a text is text
+            self.tokenizer = AutoTokenizer.from_pretrained(self.place, split_special_tokens=True)
+            if len(self.tokenizer) <= len(self.tokenizer.all_special_ids):
+                raise opening.FolderError(f"{self.name}: has no tokenizer; put its files beside config.json")
+            if self.tokenizer.pad_token is None:
+                self.tokenizer.pad_token = self.tokenizer.eos_token
+        self.auto = AutoModelForSeq2SeqLM if writes else AutoModelForSequenceClassification
         kind = self.config.model_type
         if type(self.config) not in self.auto._model_mapping:
             needed = "a decoder, as BART and T5 have" if writes else f"a class …{ENDS[self.task]}"
             raise ValueError(f"{self.name}: a {kind}, and {self.task} needs {needed}; take another model")
-        if self.task == "question-answering" and not self.tokenizer.is_fast:
-            raise ValueError(f"{self.name}: its tokenizer does not say where tokens lie in a text; take another model")
         family = family_of(kind)
         self.is_long = kind in FAMILIES
         end = family.generating if family and writes else ENDS[self.task]
         self.long_class = family and getattr(huggingface, f"Poolingformer{family.name}{end}", None)
         self.why_not_long = f"no long {family.name} is for {self.task}" if family else why_not(kind)
-        self.length = longest_input(self.config, self.tokenizer, self.config.is_encoder_decoder and not writes)
-        self.unused = family.layout.first_position(self.config) if family else 0  # positions
+        with opening.explained(self.name):
+            self.length = longest_input(self.config, self.tokenizer, self.config.is_encoder_decoder and not writes)
+        # positions that the configuration counts beside the tokens'
+        self.unused = family.layout.first_position(self.config) if family else 0
 
     def reads(self, longest: int, asked: int | None, keep_short: bool) -> int:
         """Decide how many tokens are read of documents, most of which have up to ``longest``."""
@@ -82,13 +76,14 @@ class Base:
             return asked or self.length
         return max(self.length, min(LONG, 2 ** (longest - 1).bit_length()))
 
-    def build(self, system: str, length: int, labels: list[str], problem: str) -> nn.Module:
+    def build(self, system: str, length: int, labels: list[str]) -> nn.Module:
         """Load it as one of SYSTEMS, in float32; a head for the same labels is kept."""
         own = list(self.config.id2label.values()) if ENDS[self.task] in str(self.config.architectures) else []
         names = own if sorted(own) == sorted(labels) else labels
-        named = {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
-        given = {"dtype": torch.float32, **(named if labels else {})}
-        model = self.auto.from_pretrained(self.place, ignore_mismatched_sizes=True, **given)
+        options: dict[str, Any] = {"dtype": torch.float32}
+        if labels:
+            options |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
+        model = opening.load(self.auto, self.place, new_head=True, new_level=self.name == DEMO, **options)
         if system != SHORT and not self.is_long:
             settings = {"max_position_embeddings": max(length, self.length) + self.unused}
             made = self.long_class.from_short(model, **settings)
@@ -96,28 +91,21 @@ class Base:
                 window = {"pooled_layers": "none", "window_size": equal_cost(made.config)}
                 made = self.long_class.from_short(model, **settings, **window)
             model = made
-        if self.task == "classification":
-            model.config.problem_type = problem
+        if self.task == LABELS:
+            model.config.problem_type = "single_label_classification"
         model.config.pad_token_id = self.tokenizer.pad_token_id
         return model.train()
 
 
-def fingerprint(name: str) -> str:
-    """What tells a model from another one, or from itself after a change."""
-    path = Path(name)
-    if not path.exists():
-        return DEMO if name == DEMO else str(getattr(config_of(name, name), "_commit_hash", None))
-    inside = [path] if path.is_file() else sorted(one for one in path.iterdir() if one.is_file())
-    return json.dumps({one.name: digest_of(one) for one in inside if one.suffix != ".md"})
-
-
 def config_of(name: str, place: str) -> Any:
     """The configuration of a folder or a name on the Hub."""
-    try:
-        return AutoConfig.from_pretrained(place)
-    except (OSError, ValueError, KeyError) as error:
-        what = "cannot be read" if Path(place).exists() else "no such folder or file, and not found on the Hub"
-        raise ValueError(f"{name}: {what}: {' '.join(str(error).split())[:200]}") from error
+    missing = "" if Path(place).exists() else ", neither here nor on the Hub,"
+    with opening.explained(name, f"{opening.CONFIG}{missing}"):
+        config = AutoConfig.from_pretrained(place)
+        labels = config.id2label or {}
+        if any(not isinstance(label, str) for label in labels.values()):
+            raise opening.FolderError(f"{name}: id2label of {opening.CONFIG} must have names alone")
+    return config
 
 
 def find(name: str, task: str, scratch: Path) -> Base:

@@ -8,17 +8,18 @@ import importlib
 import json
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.command import OpenParser, UsageError, natural, positive, run_command, share
+from fairseq_poolingformer.command import OpenParser, UsageError, did_you_mean, natural, positive, run_command, share
 from fairseq_poolingformer.extras import needing
-from fairseq_poolingformer.tasks.registry import PURPOSES
 from fairseq_poolingformer.text.atomic_write import lock_folder, write_lines
 from fairseq_poolingformer.text.json_file import read_json_file
+
+with needing("finetune"):
+    from fairseq_poolingformer.preprocess.records import options
 
 BEGUN = "begun.json"  # what a folder was begun with: model, data and settings
 DECIDED = {"do_train", "do_eval", "do_predict", "resume_from_checkpoint", "predict_with_generate", "output_dir"}
@@ -26,14 +27,14 @@ DECIDED = {"do_train", "do_eval", "do_predict", "resume_from_checkpoint", "predi
 _EPILOG = """\
 examples:
   poolingformer finetune facebook/bart-base my-documents --output-folder run
-  poolingformer finetune microsoft/deberta-v3-base reviews.csv --output-folder run --num_train_epochs 3
+  poolingformer finetune microsoft/deberta-v3-base reviews.csv --target-column stars --task classification \\
+    --output-folder run --num_train_epochs 3
   poolingformer finetune bert-base-uncased contracts.parquet --output-folder run --compare short,window,long
-  poolingformer finetune roberta-base train-v2.0.json --valid dev-v2.0.json --output-folder run
   torchrun --nproc_per_node=8 --no-python poolingformer finetune …       # several GPUs
 
 MODEL and DATA come first. Other options are those of transformers' TrainingArguments, such as --learning_rate,
---per_device_train_batch_size or --bf16, and those by which poolingformer preprocess reads data: --text-key, --valid,
---split-key, --columns, …. Started again with the same arguments, the command goes on where it was stopped.
+--per_device_train_batch_size or --bf16. SIGTERM ends a training with a checkpoint; started again with the same
+arguments, the command goes on from the last one.
 """
 
 
@@ -51,8 +52,8 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = OpenParser(
         prog="poolingformer finetune",
-        description="Fine-tune a model of transformers on data as they are, make it long where documents are, evaluate "
-        "it beside simple baselines, and leave a folder that transformers opens.",
+        description="Fine-tune a model of transformers for summaries or for one label a document, make it long where "
+        "documents are, evaluate it beside simple baselines, and leave a folder that transformers opens.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -62,15 +63,23 @@ def make_parser() -> argparse.ArgumentParser:
     add("model", metavar="MODEL", help=text)
     add("data", metavar="DATA", help="a file, a folder or a name on the Hub, as poolingformer preprocess reads them")
     add("--output-folder", type=Path, required=True, metavar="DIR", help="the folder of the model")
-    text = f"what to learn: {', '.join(PURPOSES)}"
-    add("--task", choices=tuple(PURPOSES), metavar="NAME", help=f"{text} (default: the columns tell)")
+    text = "what to learn (default: by the name of the target's column)"
+    add("--task", choices=("summarization", "classification"), help=text)
     text = "tokens of a document (default: as many as the documents have, up to 4,096, or the model's)"
     add("--length", type=positive, metavar="N", help=text)
-    add("--keep-short", action="store_true", help="keep the model's own length: documents are cut, or read in segments")
+    add("--keep-short", action="store_true", help="keep the model's own length: longer documents are cut")
     text = "train several systems and print one table: short, the model in its own length; window, one window that "
     text += "costs as much as two levels; long, two levels"
     add("--compare", metavar="short,window,long", help=text)
-    group = parser.add_argument_group("division, where no file says valid (test)")
+    group = parser.add_argument_group("columns", "Names, or paths: a.b is b in the object a")
+    group.add_argument("--text-column", metavar="NAME", help="of the text (default: document, text or article)")
+    text = "of what is to be learned (default: summary, abstract or label)"
+    group.add_argument("--target-column", metavar="NAME", help=text)
+    options.add_reading(parser)
+    group = parser.add_argument_group("splits, where names of files and folders do not say them")
+    for split in ("valid", "test"):
+        group.add_argument(f"--{split}", metavar="FILE", nargs="+", help=f"files of {split}; DATA is then train")
+    group.add_argument("--split-key", metavar="NAME", help="the column that says train, valid or test")
     for split in ("valid", "test"):
         text = "share of the training examples, those of equal text together (default: %(default)s)"
         group.add_argument(f"--{split}-share", type=share, default=0.1, metavar="F", help=text)
@@ -93,33 +102,35 @@ def run(args: argparse.Namespace) -> None:
 
         from fairseq_poolingformer.cli.finetune import base, data, job, results
 
-        given, reading = _training_options(args.further)
+        given = _training_options(args.further)
         on_cpu = given.get("use_cpu", not torch.accelerator.is_available())
         process = PartialState(cpu=on_cpu)  # several, too
         if not process.is_main_process:
             stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
         transformers.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
-        found = data.Data.read(args, reading, make_parser()._option_string_actions)
+        examples = data.Data.read(args)
+        job.check_options(examples.task, given)
         settings = {name: value for name, value in vars(args).items() if name not in ("output_folder", "further")}
-        settings |= {**given, "reading": reading}
-        settings |= {"the model": base.fingerprint(args.model), "the data": found.found.corpus.inputs}
+        settings |= {**given, "the data": examples.corpus.inputs}
         if process.is_main_process:
             _claim(output, folder, json.loads(json.dumps(settings, default=str)))
         process.wait_for_everyone()
-        if (result := results.read_whole(output)) is None:
-            print(found.report())
+        if (output / results.SCORES).is_file():
+            result = read_json_file(output / results.SCORES)
+        else:
+            print(examples.report())
             with process.main_process_first():
-                model = base.find(args.model, found.task, folder / "start")
-            result = job.train_all(found, model, args, {**given, "use_cpu": on_cpu}, folder)
+                model = base.find(args.model, examples.task, folder / "start")
+            result = job.train_all(examples, model, args, {**given, "use_cpu": on_cpu}, folder)
         print(f"\n{results.as_table(result)}")
         print(f"{output} has the model, {results.SCORES} and a card, README.md; training/ in it may be deleted")
         place = shlex.quote(str(output))
         print(f"new records: poolingformer predict FILE --model {place} --output predictions.jsonl")
 
 
-def _training_options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The options that TrainingArguments has, and the others."""
+def _training_options(words: Sequence[str]) -> dict[str, Any]:
+    """The options that TrainingArguments has."""
     from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 
     parser = HfArgumentParser(Seq2SeqTrainingArguments, add_help=False, allow_abbrev=False)
@@ -132,9 +143,12 @@ def _training_options(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
     parser.error = refuse
     given, others = parser.parse_known_args(list(words))
+    if others:
+        known = {*parser._option_string_actions, *make_parser()._option_string_actions}
+        raise UsageError(f"{others[0]}: there is no such option{did_you_mean(others[0].partition('=')[0], known)}")
     if decided := DECIDED & vars(given).keys():
         raise UsageError(f"--{min(decided)}: the command decides that itself; leave it out")
-    return vars(given), others
+    return vars(given)
 
 
 def _check_place(output: Path, data: str) -> None:
@@ -156,23 +170,13 @@ def _claim(output: Path, folder: Path, settings: Mapping[str, Any]) -> None:
     except BlockingIOError:
         raise ValueError(f"{output}: another finetune is running there; wait for it, or stop it") from None
     if not file.is_file():
-        for path in folder.iterdir():  # of a run that was killed before it knew what it does
-            if path.is_dir():
-                shutil.rmtree(path)
         write_lines(file, [json.dumps(settings, indent=1)])
         return
-    before, changes = read_json_file(file), []
-    for name in {**before, **settings}:
-        was, now = before.get(name), settings.get(name)
-        if was != now and name.startswith("the "):
-            changes.append(f"{name} has changed")
-        elif was != now:
-            was, now = ("not given" if value in (None, []) else value for value in (was, now))
-            changes.append(f"{name} was {was}, is {now}")
-    if changes:
-        listed = "; ".join(changes)
+    before = read_json_file(file)
+    if changed := [name for name in {**before, **settings} if before.get(name) != settings.get(name)]:
         raise ValueError(
-            f"{output}: was begun otherwise ({listed}); give the same to go on, or another --output-folder"
+            f"{output}: was begun with other settings ({', '.join(changed)}); give the same to go on, or another "
+            "--output-folder"
         )
 
 

@@ -1,6 +1,6 @@
 """All trainings of a job, by transformers' Trainer: one, or one of each system that is compared; and baselines.
 
-A training's arguments are chosen once, before its first update. A signal ends it with a checkpoint, where it goes on.
+A training's arguments are chosen once, before its first update. SIGTERM ends it with a checkpoint, where it goes on.
 """
 
 from __future__ import annotations
@@ -11,10 +11,7 @@ import json
 import math
 import shutil
 import signal
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,60 +21,88 @@ from accelerate import PartialState
 from safetensors import SafetensorError
 from torch import nn
 from torch.utils.data import SequentialSampler
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers.modelcard import TrainingSummary, parse_log_history
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import get_last_checkpoint, set_seed
 
-from fairseq_poolingformer.cli.finetune.base import SHORT, SYSTEMS, TWO_LEVELS, Base
+from fairseq_poolingformer.cli.finetune.base import SHORT, SUMMARIES, SYSTEMS, TWO_LEVELS, Base
 from fairseq_poolingformer.cli.finetune.data import Data
-from fairseq_poolingformer.cli.finetune.results import HIDDEN, duration, leave
+from fairseq_poolingformer.cli.finetune.results import HIDDEN, leave
 from fairseq_poolingformer.cli.finetune.tasks import TASKS, Summaries, Task
+from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.huggingface import opening
 from fairseq_poolingformer.huggingface.card import source_of
 from fairseq_poolingformer.text.atomic_write import disk_errors, write_lines
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.weights.card import CARD
 
-ARGUMENTS, RESULT = "arguments.json", "result.json"
+RESULT = "result.json"
 SAMPLE = 2000  # documents whose tokens are counted
 FEW_LONGER = 0.01  # of the documents, for which no model is made long
 UPDATES_PER_EPOCH = 50  # that a batch leaves, where the documents are few
 SMALL, SMALL_LR = 256, 5e-4  # models up to this width learn at a high rate only
 T5_LR = 3e-4
 TOKENS_ON_CPU = 8192  # of a batch, at a time
-BESIDE = 1.3  # what validation and the optimizer add to passes forward and back
 STATE = "trainer_state.json"  # the last file that Trainer writes of a checkpoint
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def check_options(task: str, given: Mapping[str, Any]) -> None:
+    """Refuse options that the task cannot use, before any work."""
+    kind = TASKS[task]
+    if _metric(kind, given) not in kind.metrics:
+        metric = given["metric_for_best_model"]
+        raise UsageError(f"--metric_for_best_model {metric}: for {task} it must be one of {', '.join(kind.metrics)}")
+    if task != SUMMARIES and (writing := [name for name in given if name.startswith("generation_")]):
+        raise UsageError(f"--{writing[0]}: is for summarization, and this is {task}")
+    try:
+        Seq2SeqTrainingArguments(**{"output_dir": "-", **_strategies(given), **given})
+    except (ValueError, TypeError, ImportError) as error:
+        raise UsageError(" ".join(str(error).split())) from error
+
+
+def _metric(kind: type[Task], given: Mapping[str, Any]) -> str:
+    """The figure on validation that chooses the checkpoint."""
+    return (given.get("metric_for_best_model") or kind.metrics[0]).removeprefix("eval_")
+
+
+def _strategies(given: Mapping[str, Any]) -> dict[str, Any]:
+    evaluating = given.get("eval_strategy", "epoch")
+    saving = given.get("save_strategy", evaluating)
+    return {
+        "eval_strategy": evaluating,
+        "save_strategy": saving,
+        "save_steps": given.get("eval_steps", 500),
+        "load_best_model_at_end": "no" not in (evaluating, saving),
+    }
 
 
 def train_all(data: Data, base: Base, args: argparse.Namespace, given: Mapping[str, Any], folder: Path) -> Any:
     """Train what is not trained yet, and leave the best of it in the folder above; return the results."""
     kind = TASKS[data.task]
-    texts = [one.texts[:1] if data.task == "summarization" else one.texts for one in data.splits["train"][:SAMPLE]]
-    sizes = np.array([len(ids) for ids in base.tokenizer([" ".join(one) for one in texts], verbose=False)["input_ids"]])
+    sizes = kind(base, 0).sizes(data.splits["train"][:SAMPLE])
     length = base.reads(int(np.quantile(sizes, 1 - FEW_LONGER, method="lower")), args.length, args.keep_short)
-    split = "test" if data.splits.get("test") else "valid"
     systems = _systems(args.compare, base, length)
     results: dict[str, Any] = {}
     for system in systems:
-        task = kind(data, base, min(length, base.length) if system == SHORT else length)
-        longer = 100 * float(np.mean(sizes > task.length))
-        rest = f"; of {longer:.0f} % of the documents the rest {task.cut}" if longer else ""
-        print(f"\n{system}: {base.name} reads {task.length:,} tokens{rest}", flush=True)
+        reads = min(length, base.length) if system == SHORT else length
+        task = kind(base, reads, data.labels, data.splits["train"])
+        print(f"\n{system}: {base.name} reads {task.length:,} tokens", task.cut(sizes), sep="\n  ", flush=True)
         if not (folder / system / RESULT).is_file():
-            with _explained(task, folder / system):
-                _train(task, system, given, folder / system, split, has_choice=len(systems) == 1 and not base.is_long)
+            _train(task, data, system, given, folder / system)
         PartialState().wait_for_everyone()
         results[system] = read_json_file(folder / system / RESULT)
-    examples = data.splits[split]
+    examples = data.splits[data.evaluated]
     for name, predictions in task.baselines(examples).items():
-        results[name] = {"figures": task.evaluate(split, predictions)}
-    sign = -1 if task.best == "loss" else 1
+        results[name] = {"figures": task.evaluate(examples, predictions)}
+    sign = -1 if _metric(kind, given) == "loss" else 1
     chosen = max(systems, key=lambda system: sign * (results[system]["best"] or 0))
-    result = {"split": split, "examples": len(examples), "system": chosen, "task": data.task, "systems": results}
-    result["keys"] = data.found.keys
+    result = {"split": data.evaluated, "examples": len(examples), "system": chosen, "systems": results}
+    result["text_column"] = data.text
     if PartialState().is_main_process:
-        read = f"The model reads {results[chosen]['tokens']:,} tokens; the rest of longer documents {task.cut}."
-        leave(folder.parent, folder / chosen / "model", result, f"{data.columns()}.\n{read}")
+        read = f"The model reads {results[chosen]['tokens']:,} tokens; the rest of longer documents is cut off."
+        columns = f"Columns: {data.text} to {data.target}."
+        leave(folder.parent, folder / chosen / "model", result, f"{columns}\n{read}")
     return result
 
 
@@ -93,79 +118,26 @@ def _systems(asked: str | None, base: Base, length: int) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _train(task: Task, system: str, given: Mapping[str, Any], folder: Path, split: str, has_choice: bool) -> None:
-    """Train one system, with arguments that are chosen once, before its first update."""
+def _train(task: Task, data: Data, system: str, given: Mapping[str, Any], folder: Path) -> None:
+    """Train one system; a full disk or memory is said in a sentence."""
     set_seed(given.get("seed", 1))
     model = task.start(system, given)
-    features = {name: task.features(task.data.splits[name]) for name in dict.fromkeys(("train", "valid", split))}
-    if PartialState().is_main_process and not (folder / ARGUMENTS).is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        longest = max(len(one["input_ids"]) for one in features["train"])
-        chosen = arguments(given, task, folder / "checkpoints", len(features["train"]), longest)
-        seconds = expect(task, model, features["train"], chosen)
-        print(f"  the training takes about {duration(seconds)}, as measured on the longest document")
-        if has_choice and system == TWO_LEVELS:
-            short = replace(task, length=task.base.length)
-            other = short.start(SHORT, given)
-            seconds = expect(short, other, short.features(task.data.splits["train"]), dict(chosen))
-            print(f"  with --keep-short about {duration(seconds)}: {short.length:,} tokens, the rest {task.cut}")
-        write_lines(folder / ARGUMENTS, [json.dumps(chosen, indent=1, default=str)])
-    PartialState().wait_for_everyone()
-    train(task, model, features, read_json_file(folder / ARGUMENTS), folder, split)
-
-
-@contextmanager
-def _explained(task: Task, folder: Path) -> Iterator[None]:
-    """Say in a sentence what is full: a disk, or the memory."""
-    lacking = (
-        f"no memory for {task.length:,} tokens; give --per_device_train_batch_size 1, --gradient_checkpointing true, "
-        "or a smaller --length, with another --output-folder"
-    )
+    features = {split: task.features(data.splits[split]) for split in {"train", "valid", data.evaluated}}
+    opening.check_ids([inputs for split in features.values() for inputs in split], model, task.base.name)
+    longest = max(len(one["input_ids"]) for one in features["train"])
+    chosen = arguments(given, task, folder / "checkpoints", len(features["train"]), longest)
     try:
         with disk_errors(folder, folder / "-"):
-            yield
+            train(task, data, model, features, chosen, folder)
     except SafetensorError as error:
         raise OSError(errno.EIO, f"could not be written ({error})", str(folder)) from error
-    except RuntimeError as error:
-        if "allocate memory" not in str(error) and not isinstance(error, torch.OutOfMemoryError):
+    except RuntimeError as error:  # after transformers has halved the batch down to one
+        if "No executable batch size" not in str(error) and not isinstance(error, torch.OutOfMemoryError):
             raise
-        raise ValueError(lacking) from error
-
-
-class Stopping(TrainerCallback):
-    """Ends a training with a checkpoint where a signal asks for it; a second one ends it at once."""
-
-    asked = 0  # the signal's number
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Take the signals, which end the command by themselves before and after."""
-        self._before = {number: signal.signal(number, self._take) for number in SIGNALS}
-
-    def _take(self, number: int, frame: Any) -> None:
-        self.asked = number
-        self.on_train_end()
-        print("\nstopping after this update, with a checkpoint (interrupt again: at once)", flush=True)
-
-    def on_train_end(self, *_: Any, **more: Any) -> None:
-        """Leave the signals to themselves."""
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Save, where any process was asked to stop; at the end of an epoch Trainer evaluates first, and saves."""
-        if args.world_size > 1:
-            asked = torch.tensor(self.asked, device=args.device)
-            torch.distributed.all_reduce(asked, torch.distributed.ReduceOp.MAX)
-            self.asked = int(asked)
-        if self.asked and not float(state.epoch).is_integer():
-            control.should_save = True
-
-    def on_save(self, *_: Any, **more: Any) -> None:
-        """End as the signal does."""
-        if self.asked:
-            PartialState().wait_for_everyone()
-            self.on_train_end()
-            signal.raise_signal(self.asked)
+        raise ValueError(
+            f"no memory for {task.length:,} tokens; give --gradient_checkpointing true or a smaller --length, with "
+            "another --output-folder"
+        ) from error
 
 
 class ByLength(LengthGroupedSampler):
@@ -206,8 +178,7 @@ def arguments(given: Mapping[str, Any], task: Task, folder: Path, examples: int,
     rows = given.get("per_device_train_batch_size", rows)
     lr = SMALL_LR if config.hidden_size <= SMALL else T5_LR if "t5" in config.model_type else task.lr
     lr *= math.sqrt(fitting / task.batch) if config.hidden_size > SMALL else 1
-    evaluating = given.get("eval_strategy", "epoch")
-    saving = given.get("save_strategy", evaluating)
+    metric = _metric(type(task), given)
     chosen = {
         "output_dir": str(folder),
         "per_device_train_batch_size": rows,
@@ -219,18 +190,17 @@ def arguments(given: Mapping[str, Any], task: Task, folder: Path, examples: int,
         "weight_decay": 0.01,
         "label_smoothing_factor": 0.1 if isinstance(task, Summaries) else 0.0,
         "bf16": gpus > 0 and torch.cuda.is_bf16_supported(including_emulation=False),
-        "eval_strategy": evaluating,
-        "save_strategy": saving,
-        "save_steps": given.get("eval_steps", 500),
+        **_strategies(given),
         "save_total_limit": 2,  # with one, Trainer removes the last one at the end
-        "load_best_model_at_end": "no" not in (evaluating, saving),
-        "metric_for_best_model": task.best,
-        "greater_is_better": task.best != "loss",
+        "metric_for_best_model": metric,
+        "greater_is_better": metric != "loss",
         "train_sampling_strategy": "group_by_length",
         "logging_strategy": "epoch",
         "seed": 1,
         "report_to": "none",
         "disable_tqdm": True,
+        "auto_find_batch_size": True,  # halved where memory is full
+        "enable_jit_checkpoint": True,  # on SIGTERM
         "dataloader_pin_memory": gpus > 0,
     }
     return {**chosen, **given}
@@ -241,57 +211,22 @@ def _gpus(given: Mapping[str, Any]) -> int:
     return 0 if given.get("use_cpu") else torch.cuda.device_count()
 
 
-def expect(task: Task, model: nn.Module, train: list[dict], chosen: dict[str, Any]) -> float:
-    """Seconds that a training takes, by a batch of the longest document; what memory does not hold halves the batch."""
-    gpus, longest = _gpus(chosen), max(train, key=lambda one: len(one["input_ids"]))
-    device = torch.device("cuda" if gpus else "cpu")
-    row = {name: value for name, value in longest.items() if name != "places"}
-    model.to(device)
-    adam = torch.empty(2 * sum(one.numel() for one in model.parameters()), device=device)  # the memory of its moments
-    while True:
-        rows = chosen["per_device_train_batch_size"]
-        batch = {name: value.to(device) for name, value in task.collate(model)([dict(row)] * rows).items()}
-        try:
-            for _ in range(2):  # the first pass is slow
-                begin = time.perf_counter()
-                with torch.autocast(device.type, torch.bfloat16, enabled=gpus > 0):
-                    model(**batch).loss.backward()
-                torch.cuda.synchronize() if gpus else None
-            break
-        except torch.OutOfMemoryError:
-            if rows == 1:
-                raise
-            chosen["per_device_train_batch_size"] = chosen["per_device_eval_batch_size"] = rows // 2
-            chosen["gradient_accumulation_steps"] *= 2
-    seconds = (time.perf_counter() - begin) / (rows * len(longest["input_ids"]))  # of a token
-    del adam
-    model.zero_grad(set_to_none=True)
-    epochs = chosen["num_train_epochs"]
-    if chosen.get("max_steps", -1) > 0:
-        epochs = min(epochs, chosen["max_steps"] * rows * chosen["gradient_accumulation_steps"] / len(train))
-    tokens = epochs * sum(len(one["input_ids"]) for one in train)
-    return BESIDE * seconds * tokens / max(1, gpus)
-
-
 def train(
     task: Task,
+    data: Data,
     model: nn.Module,
     features: Mapping[str, list[dict]],
     chosen: Mapping[str, Any],
     folder: Path,
-    split: str,
 ) -> None:
     """Train and evaluate a model; the folder has it, its predictions and, when whole, RESULT."""
-    splits, writes = task.data.splits, isinstance(task, Summaries)  # validation has the loss of what is written alone
+    split, writes = data.evaluated, isinstance(task, Summaries)
     used = Seq2SeqTrainingArguments(**chosen)
+    used.predict_with_generate = writes and used.metric_for_best_model != "loss"  # else validation has the loss alone
 
     def figures(outputs: Any) -> dict[str, float]:
-        found = task.figures(splits["valid"], task.decode(splits["valid"], features["valid"], outputs.predictions))
-        return {
-            name: float(value)
-            for name, value in found.items()
-            if isinstance(value, float) and not name.startswith(HIDDEN)
-        }
+        values = task.evaluate(data.splits["valid"], task.decode(_logits(outputs.predictions)))
+        return {name: value["mean"] for name, value in values.items() if not name.startswith(HIDDEN)}
 
     trainer = ReproducibleTrainer(
         model,
@@ -299,23 +234,21 @@ def train(
         train_dataset=features["train"],
         eval_dataset=features["valid"],
         data_collator=task.collate(model),
-        compute_metrics=None if writes else figures,
-        preprocess_logits_for_metrics=None if writes else task.smaller,
-        callbacks=[Stopping()],
+        compute_metrics=None if writes and not used.predict_with_generate else figures,
+        preprocess_logits_for_metrics=None if writes else lambda logits, _: _logits(logits),
     )
     trainer.model_accepts_loss_kwargs = False  # losses here are means; Trainer would add them over processes and parts
     if last := _last_whole(Path(used.output_dir)):
         print(f"  going on from {last}", flush=True)
     ran = trainer.train(resume_from_checkpoint=last).metrics["train_runtime"]
+    state = trainer.state
+    if state.global_step < state.max_steps:
+        print("stopped, with a checkpoint; the same command goes on", flush=True)
+        signal.raise_signal(signal.SIGTERM)
     trainer.compute_metrics = None  # which are validation's
     used.predict_with_generate = writes
-
-    def predict(name: str) -> list:
-        return task.decode(splits[name], features[name], trainer.predict(features[name]).predictions)
-
-    task.tune(model, predict)
-    print(f"  predicting {len(splits[split]):,} examples of {split} …", flush=True)
-    predictions = predict(split)
+    print(f"  predicting {len(features[split]):,} examples of {split} …", flush=True)
+    predictions = task.decode(_logits(trainer.predict(features[split]).predictions))
     used.output_dir = str(folder / "model")
     trainer.save_model()
     if not PartialState().is_main_process:
@@ -323,20 +256,35 @@ def train(
     task.tokenizer.model_max_length = task.length
     task.tokenizer.save_pretrained(used.output_dir)
     Path(used.output_dir, "training_args.bin").unlink(missing_ok=True)
-    source = source_of(task.base.name, local_files_only=True)
-    origin, known = source.get("base_model", Path(task.base.name).name), {"license": source.get("license", "unknown")}
-    known |= {"model_name": folder.parents[1].name, "dataset": Path(task.data.name).stem}
-    trainer.create_model_card(finetuned_from=origin, **known)
-    if "base_model" not in source:  # nor is it on the Hub
-        card = Path(used.output_dir, CARD)
-        text = card.read_text(encoding="utf-8").replace(f"base_model: {origin}\n", "")
-        card.write_text(text.replace(f"(https://huggingface.co/{origin})", ""), encoding="utf-8")
-    write_lines(folder / f"{split}.predictions.jsonl", task.lines(splits[split], predictions))
-    state, before = trainer.state, int(last.rpartition("-")[2]) if last else 0
-    result = {"tokens": task.length, "best": state.best_metric, "figures": task.evaluate(split, predictions)}
+    reached = task.evaluate(data.splits[split], predictions)
+    _write_card(trainer, task, data, folder, {} if split == "valid" else reached)
+    write_lines(folder / f"{split}.predictions.jsonl", task.lines(data.splits[split], predictions))
+    before = int(last.rpartition("-")[2]) if last else 0
+    result = {"tokens": task.length, "best": state.best_metric, "figures": reached}
     if state.global_step > before:
         result["seconds"] = ran * state.global_step / (state.global_step - before)
     write_lines(folder / RESULT, [json.dumps(result, indent=1)])
+
+
+def _logits(outputs: Any) -> Any:
+    return outputs[0] if isinstance(outputs, tuple) else outputs  # BART's kin return their states, too
+
+
+def _write_card(trainer: Any, task: Task, data: Data, folder: Path, tested: Mapping[str, Mapping[str, float]]) -> None:
+    """Write Trainer's card with the figures of the model that is kept, which need not be the last epoch's."""
+    source = source_of(task.base.name, local_files_only=True)
+    origin, known = source.get("base_model", Path(task.base.name).name), {"license": source.get("license", "unknown")}
+    known |= {"model_name": folder.parents[1].name, "dataset": Path(data.name).stem}
+    summary = TrainingSummary.from_trainer(trainer, finetuned_from=origin, **known)
+    kept, log = trainer.state.best_global_step, trainer.state.log_history
+    if entry := next((one for one in log if one.get("step") == kept and "eval_loss" in one), None):
+        summary.eval_results = parse_log_history([{"train_runtime": 0}, entry])[2]
+    figures = {f"Test {name}": value["mean"] for name, value in tested.items() if not name.startswith(HIDDEN)}
+    summary.eval_results = {**(summary.eval_results or {}), **figures}
+    card = summary.to_model_card()
+    if "base_model" not in source:  # nor is it on the Hub
+        card = card.replace(f"base_model: {origin}\n", "").replace(f"(https://huggingface.co/{origin})", "")
+    Path(trainer.args.output_dir, CARD).write_text(card, encoding="utf-8")
 
 
 def _last_whole(folder: Path) -> str | None:

@@ -1,11 +1,10 @@
-"""What a model of transformers says of records whose labels, answers or summaries are not known."""
+"""Predictions of records by a model of transformers: a label or a summary each."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,76 +13,89 @@ from torch import nn
 from tqdm import tqdm
 from transformers import logging
 
-from fairseq_poolingformer.cli.finetune.base import ENDS, SHORT, Base, config_of
-from fairseq_poolingformer.cli.finetune.data import Data
+from fairseq_poolingformer.cli.finetune import data
+from fairseq_poolingformer.cli.finetune.base import ENDS, SUMMARIES, Base, config_of
 from fairseq_poolingformer.cli.finetune.results import SCORES
 from fairseq_poolingformer.cli.finetune.tasks import TASKS, Task
 from fairseq_poolingformer.cli.models import batches
 from fairseq_poolingformer.cli.options import DTYPES
-from fairseq_poolingformer.huggingface import summarize
-from fairseq_poolingformer.preprocess.guess import INPUT_KEYS, to_predict
-from fairseq_poolingformer.preprocess.pipeline.records import Example, Reject, parsed
+from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.huggingface import opening, summarize
+from fairseq_poolingformer.preprocess.records import options
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.labels import ONE
 
-NOT_KNOWN = ("labels", "start_positions", "end_positions", "places")  # of features, those that no model reads
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the options that say how records are read."""
+    parser = argparse.ArgumentParser(prog="poolingformer-predict", usage=argparse.SUPPRESS, add_help=False)
+    parser.add_argument("--text-column")
+    options.add_reading(parser)
+    return parser
 
 
 def run(args: argparse.Namespace) -> None:
     """Write a line of each record, as ``poolingformer score`` reads it; records that cannot be used are counted."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    config, scores = config_of(args.path, args.path), Path(args.path, SCORES)
-    name = next((name for name, end in ENDS.items() if end in str(config.architectures)), "")
-    name = name or ("summarization" if config.is_encoder_decoder else "")
-    if not name:
-        raise ValueError(f"{args.path}: a model without a head: train one, with poolingformer finetune")
-    base, labels = Base(args.path, args.path, name), list(config.id2label.values())
-    keys = read_json_file(scores).get("keys", {}) if scores.is_file() else {}
-    known = {"labels": labels, "problem_type": config.problem_type or ONE}
-    known |= {name: keys[name] for name in INPUT_KEYS if name in keys}
-    found = to_predict(str(args.data), name, args.further, known)
-    examples, rejects = [], []
-    for record in found.corpus.splits["train"].records():
-        example = parsed(record, partial(found.corpus.parse, annotated=False))
-        if isinstance(example, Example):
-            examples.append(example)
-        elif isinstance(example, Reject):
-            rejects.append(f"{record.file}, line {record.line}: {example.reason}")
+    if args.output.exists() and args.data.exists() and args.output.samefile(args.data):
+        raise UsageError(f"--output {args.output}: is the file of the records; name another one")
+    if args.output.exists():
+        print(f"{args.output}: is replaced", file=sys.stderr)
+    reading = make_parser().parse_args(args.further)
+    scores = Path(args.path, SCORES)
+    if scores.is_file():
+        reading.text_column = reading.text_column or read_json_file(scores).get("text_column")
+    task, model = _opened(args)
+    examples, rejects = data.to_predict(str(args.data), reading, args.subset)
     if not examples:
         raise ValueError(rejects[0] if rejects else f"{args.data}: no records in it")
+    with opening.explained(args.path, f"{opening.CONFIG} or {opening.GENERATION}"):
+        predictions = _predict(task, model, examples, args.max_tokens)
+    write_lines(args.output, task.lines(examples, predictions))
+    print(f"{args.output}: predictions of {len(examples):,} records, {task.base.task}", file=sys.stderr)
+    if said := task.cut(task.sizes(examples)):
+        print(said, file=sys.stderr)
+    if rejects:
+        print(f"left out: {len(rejects):,} that cannot be used, such as {rejects[0]}", file=sys.stderr)
+
+
+def _opened(args: argparse.Namespace) -> tuple[Task, nn.Module]:
+    """The task of a folder, and its model with all weights."""
+    config = config_of(args.path, args.path)
+    name = next((name for name, end in ENDS.items() if end in str(config.architectures)), "")
+    name = name or (SUMMARIES if config.is_encoder_decoder else "")
+    if not name:
+        raise ValueError(f"{args.path}: a model without a head: train one, with poolingformer finetune")
+    if name != SUMMARIES and (config.num_labels < 2 or config.problem_type not in (None, ONE)):
+        raise ValueError(
+            f"{args.path}: num_labels {config.num_labels}, problem_type {config.problem_type}: predicts amounts or "
+            "several labels; take a model of one label of two or more"
+        )
+    base = Base(args.path, args.path, name)
     length = base.reads(0, None, keep_short=True)
     if args.max_positions:
         if args.max_positions > length:
             raise ValueError(f"--max-positions {args.max_positions}: {args.path} reads {length:,} tokens")
         base.tokenizer.model_max_length = length = args.max_positions
-    task = TASKS[name](Data(str(args.data), found, {"test": examples}), base, length)
-    model = base.build(SHORT, task.length, labels, task.data.problem).to(args.device, DTYPES[args.precision]).eval()
-    task.names = list(model.config.id2label.values())
-    if name == "question-answering":
-        task.threshold = getattr(config, "no_answer_threshold", 1.0)
-    write_lines(args.output, task.lines(examples, _predict(task, model, examples, args.max_tokens)))
-    print(f"{args.output}: predictions of {len(examples):,} records, {name}", file=sys.stderr)
-    if rejects:
-        print(f"left out: {len(rejects):,} that cannot be used, such as {rejects[0]}", file=sys.stderr)
+    model = opening.load(base.auto, base.place, dtype=torch.float32).to(args.device, DTYPES[args.precision])
+    return TASKS[name](base, length, list(config.id2label.values())), model.eval()
 
 
 @torch.inference_mode()
 def _predict(task: Task, model: nn.Module, examples: Sequence[Any], max_tokens: int) -> list:
-    if task.data.task == "summarization":
+    if task.base.task == SUMMARIES:
         rows = max(1, max_tokens // task.length)
         return summarize([one.texts[0] for one in examples], model, tokenizer=task.tokenizer, batch_size=rows)
     features = task.features(examples)
-    outputs: list[Any] = [None] * len(features)
+    opening.check_ids(features, model, task.base.name)
+    logits: list[Any] = [None] * len(features)
     collate = task.collate(model)
-    with tqdm(total=len(features), unit="segment", disable=None) as progress:
+    with tqdm(total=len(features), unit="text", disable=None) as progress:
         for rows in batches([len(one["input_ids"]) for one in features], max_tokens):
-            read = [{key: x for key, x in features[row].items() if key not in NOT_KNOWN} for row in rows]
-            found = task.smaller(model(**collate(read).to(model.device)).to_tuple(), None)
-            several = isinstance(found, tuple)
-            arrays = [x.float().cpu().numpy() for x in (found if several else (found,))]
-            for row, *values in zip(rows, *arrays, strict=True):
-                outputs[row] = values if several else values[0]
+            output = model(**collate([features[row] for row in rows]).to(model.device))
+            for row, values in zip(rows, output.logits.float().cpu().numpy(), strict=True):
+                logits[row] = values
             progress.update(len(rows))
-    return task.decode(examples, features, list(zip(*outputs, strict=True)) if several else outputs)
+    return task.decode(logits)

@@ -10,12 +10,11 @@ from typing import Any
 
 from fairseq_poolingformer.tasks.shared.estimates import RESAMPLES
 from fairseq_poolingformer.text.atomic_write import write_lines
-from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.weights.card import CARD
 
 SCORES = "scores.json"  # the last file of a whole folder
-HIDDEN = ("precision_", "recall_", "f1_", "best_")  # figures of each label, and thresholds, which SCORES has
+HIDDEN = ("precision_", "recall_", "f1_")  # figures of each label, which SCORES has
 FEW = 30  # examples, of which figures say little
 
 
@@ -23,8 +22,7 @@ def as_table(result: Mapping[str, Any]) -> str:
     """The figures of all systems and baselines, for people."""
     systems = result["systems"]
     names = [name for name in next(iter(systems.values()))["figures"] if not name.startswith(HIDDEN)]
-    titles = ["mse (not in %)" if name == "mse" else name for name in names]
-    rows = [[f"{result['split']}, {result['examples']:,} examples", "tokens", "training", *titles]]
+    rows = [[f"{result['split']}, {result['examples']:,} examples", "tokens", "training", *names]]
     for name, one in systems.items():
         took = duration(one["seconds"]) if "seconds" in one else ""
         figures = [one["figures"].get(figure) for figure in names]
@@ -51,7 +49,7 @@ def duration(seconds: float) -> str:
 
 
 def leave(output: Path, made: Path, result: dict[str, Any], data: str) -> None:
-    """Put the chosen model into its folder, the results into its card; SCORES comes last, and names every file."""
+    """Put the chosen model into its folder, the results into its card; SCORES comes last."""
     for path in sorted(made.iterdir()):
         shutil.copyfile(path, output / path.name)
     use = (
@@ -61,16 +59,4 @@ def leave(output: Path, made: Path, result: dict[str, Any], data: str) -> None:
     )
     with open(output / CARD, "a", encoding="utf-8") as card:
         card.write(f"\n## Data and results\n\n{data}\n\n```\n{as_table(result)}\n```\n{use}")
-    files = {path.name: path.stat().st_size for path in sorted(output.iterdir()) if path.is_file()}
-    write_lines(output / SCORES, [json.dumps({**result, "files": files}, indent=1)])
-
-
-def read_whole(output: Path) -> dict[str, Any] | None:
-    """What a finished folder has found; None of one that is not finished."""
-    if not (output / SCORES).is_file():
-        return None
-    result = read_json_file(output / SCORES)
-    for name, size in result["files"].items():
-        if not (output / name).is_file() or (name != CARD and (output / name).stat().st_size != size):
-            raise ValueError(f"{output / name}: is gone or has changed; name another --output-folder to train again")
-    return result
+    write_lines(output / SCORES, [json.dumps(result, indent=1)])

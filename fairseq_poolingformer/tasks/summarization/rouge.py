@@ -13,42 +13,45 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
+from itertools import groupby, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.shared.estimates import RESAMPLES, SEED, Estimate, bootstrap_means
 
-SENTENCE_SPLITS = {
-    "rule": "after . ! ? before a capital or digit, and after every . ! ? that is a word of its own",
-    "period": 'as files2rouge, after every " ." only',
-    "newline": "no split except at line feeds",
-}
+# characters of scripts that put no spaces between words: Thai, Lao, Burmese, Khmer, kana, Han
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WORD = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
+_END_WITHOUT_SPACE = re.compile(r"([。！？｡]+[」』）”’]*)")
+MOST_UNREAD = 0.05  # of a reference's letters and digits that are not a–z and 0–9
 
 _ABBREVIATION = re.compile(r"al|approx|ca|cf|dr|e\.g|eqs?|figs?|i\.e|mrs?|ms|prof|refs?|resp|sec|st|vs", re.IGNORECASE)
 _ENDING = re.compile(r"""(?P<body>.*?)(?P<mark>[.!?]+)["'’”)\]]*""")
 _OPENING = "\"'‘“(["
 
 
-def split_sentences(text: str, rule: str = "rule") -> list[str]:
-    """Split a text into sentences by one of :data:`SENTENCE_SPLITS`; a line feed always ends one.
+def split_sentences(text: str) -> list[str]:
+    """Split a text into sentences; a line feed always ends one.
 
-    Closing quotes and brackets may follow a mark, opening ones may stand before a capital. By ``rule`` no sentence ends
-    after a single capital (``J. Smith``) or one of a few abbreviations of papers (``et al.``, ``Fig.``, ``i.e.``).
+    A sentence ends after . ! ? before a capital or digit, after every . ! ? that is a word of its own, and after
+    。！？. Closing quotes and brackets may follow a mark, opening ones may stand before a capital. No sentence
+    ends after a single capital (``J. Smith``) or one of a few abbreviations of papers (``et al.``, ``Fig.``).
     """
-    if rule not in SENTENCE_SPLITS:
-        raise ValueError(f"sentence split {rule!r} is unknown: choose one of {', '.join(SENTENCE_SPLITS)}")
-    lines = text.split("\n")
-    if rule == "rule":
-        lines = [sentence for line in lines for sentence in _split_by_rule(line)]
-    elif rule == "period":
-        lines = " .\n".join(text.split(" .")).split("\n")
-    return [line for line in lines if line.strip()]
+    lines = _END_WITHOUT_SPACE.sub("\\1\n", text).split("\n")
+    return [sentence for line in lines for sentence in _split_by_rule(line) if sentence.strip()]
+
+
+def count_words(text: str) -> int:
+    """The number of words, of which each character of an unspaced script is one."""
+    return sum(1 for _ in _WORD.finditer(text))
 
 
 def lead_baseline(document: str, *, words: int | None = None, sentences: int | None = None) -> str:
@@ -57,7 +60,9 @@ def lead_baseline(document: str, *, words: int | None = None, sentences: int | N
     if len(given) != 1 or given[0] < 1:
         raise ValueError(f"give words or sentences, one of them, at least 1: got {words=}, {sentences=}")
     if words is not None:
-        return " ".join(document.split()[:words])
+        text = " ".join(document.split())
+        ends = [word.end() for word in islice(_WORD.finditer(text), words)]
+        return text[: ends[-1]] if ends else ""
     return " ".join(" ".join(split_sentences(document)[:sentences]).split())
 
 
@@ -118,9 +123,47 @@ class _CachingTokenizer:
         return self.split(text, self.stemmer)
 
 
+class _AnyScript:
+    """Words of letters, digits and combining marks of any script; a character of an unspaced script is a word."""
+
+    def tokenize(self, text: str) -> list[str]:
+        words = []
+        for kind, characters in groupby(unicodedata.normalize("NFKC", text).casefold(), _kind):
+            joined = "".join(characters)
+            words += {"character": joined, "word": [joined], "": []}[kind]
+        return words
+
+
+@lru_cache(maxsize=1 << 16)
+def _kind(character: str) -> str:
+    if re.match(f"[{UNSPACED}]", character) and unicodedata.category(character)[0] in "LNM":
+        return "character"
+    return "word" if unicodedata.category(character)[0] in "LNM" else ""
+
+
 @cache
-def _tokenizer(stemmer: bool) -> _CachingTokenizer:
-    return _CachingTokenizer(stemmer)
+def _tokenizer(stemmer: bool, any_script: bool) -> Any:
+    return _AnyScript() if any_script else _CachingTokenizer(stemmer)
+
+
+def unread(references: Sequence[str]) -> int:
+    """The number of references with more than 5 % of letters and digits that rouge-score leaves out."""
+    count = 0
+    for text in references:
+        letters = [character for character in text.lower() if character.isalnum()]
+        read = sum(character.isascii() for character in letters)
+        count += len(letters) - read > MOST_UNREAD * len(letters)
+    return count
+
+
+def unread_note(references: Sequence[str]) -> str:
+    """The sentence on what rouge-score leaves out of references; empty where that is little."""
+    if not (count := unread(references)):
+        return ""
+    return (
+        f"rouge-score and ROUGE-1.5.5 read a–z and 0–9 alone: in {count:,} of {len(references):,} references more than "
+        f"{MOST_UNREAD:.0%} of the letters are others; compare words of any script"
+    )
 
 
 def rouge_scores(
@@ -128,9 +171,12 @@ def rouge_scores(
     references: Sequence[str],
     *,
     stemmer: bool = True,
-    sentence_split: str = "rule",
+    any_script: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Score every hypothesis against its reference; an empty one scores 0."""
+    """Score every hypothesis against its reference; an empty one scores 0.
+
+    rouge-score reads a–z and 0–9; ``any_script`` compares words of all scripts, without stemming.
+    """
     if len(hypotheses) != len(references):
         raise ValueError(
             f"{len(hypotheses)} hypotheses but {len(references)} references: each hypothesis needs its reference"
@@ -138,13 +184,11 @@ def rouge_scores(
     with needing("scoring"):
         from rouge_score import rouge_scorer
 
-    tokenizer = _tokenizer(stemmer)
-    whole = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], tokenizer=tokenizer)
-    divided = rouge_scorer.RougeScorer(["rougeLsum"], tokenizer=tokenizer)
+    scorer = rouge_scorer.RougeScorer(list(ROUGE_TYPES), tokenizer=_tokenizer(stemmer, any_script))
     scores = {name: np.zeros((len(hypotheses), 3)) for name in ROUGE_TYPES}
     for row, (hypothesis, reference) in enumerate(zip(hypotheses, references, strict=True)):
-        lines = ("\n".join(split_sentences(text, sentence_split)) for text in (reference, hypothesis))
-        for name, score in (whole.score(reference, hypothesis) | divided.score(*lines)).items():
+        lines = ("\n".join(split_sentences(text)) for text in (reference, hypothesis))  # which Lsum alone minds
+        for name, score in scorer.score(*lines).items():
             scores[name][row] = score
     return scores
 
@@ -165,12 +209,11 @@ def bootstrap(scores: dict[str, np.ndarray], seed: int = SEED) -> dict[str, Roug
     return {name: RougeEstimate(*estimates[3 * i : 3 * i + 3]) for i, name in enumerate(scores)}
 
 
-def describe(estimates: dict[str, RougeEstimate], *, examples: int, stemmer: bool, sentence_split: str) -> str:
+def describe(estimates: dict[str, RougeEstimate], *, examples: int) -> str:
     """The estimates of :func:`bootstrap` × 100 and the settings that they depend on, in several lines."""
     lines = [
-        f"ROUGE of {examples} examples (rouge-score; stemming {'on' if stemmer else 'off'}; "
-        f"Lsum's sentences: {sentence_split} = {SENTENCE_SPLITS[sentence_split]}; "
-        f"mean × 100 [95% bootstrap interval, {RESAMPLES} resamples, seed {SEED}])"
+        f"ROUGE of {examples} examples (rouge-score; stemming on; mean × 100 [95% bootstrap interval, {RESAMPLES} "
+        f"resamples, seed {SEED}])"
     ]
     for name, estimate in estimates.items():
         cells = [

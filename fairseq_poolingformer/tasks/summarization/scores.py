@@ -10,7 +10,6 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
-from itertools import product
 from pathlib import Path
 
 from fairseq_poolingformer.command import Patterns, UsageError, positive
@@ -18,13 +17,13 @@ from fairseq_poolingformer.tasks.summarization.rouge import (
     FILES2ROUGE_INSTALL,
     ROUGE_LABELS,
     ROUGE_TYPES,
-    SENTENCE_SPLITS,
     RougeEstimate,
     bootstrap,
     describe,
     files2rouge,
     lead_baseline,
     rouge_scores,
+    unread_note,
 )
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.table import aligned
@@ -201,9 +200,6 @@ which row to compare with a published number:
   LED                                      rouge-score, no stemming; the paper's R-L may be either
   BART, fairseq                            ROUGE-1.5.5 through files2rouge, after PTB tokenization; its "R-L" is an Lsum
 
-sentences, for Lsum:
-{chr(10).join(f"  {name:<9}{meaning}" for name, meaning in SENTENCE_SPLITS.items())}
-
 files2rouge is used when installed; it is only on GitHub:
 {chr(10).join("  " + line for line in FILES2ROUGE_INSTALL.splitlines())}
 It needs perl's XML::Parser (Debian: apt-get install libxml-parser-perl).
@@ -216,7 +212,6 @@ class Flavour:
 
     tool: str
     stemming: bool
-    sentences: str
     scores: dict[str, RougeEstimate]
 
 
@@ -282,18 +277,18 @@ def run(args: argparse.Namespace) -> None:
     if not pairs:
         raise ValueError("no document has a reference; those of a test set may not be public")
     hypotheses, references = map(list, zip(*pairs, strict=True))
-    settings = list(product((True, False), ("rule", "period")))
+    note = unread_note(references)
+    settings = [("rouge-score", True, False), ("rouge-score", False, False)]
+    settings += [("any script", False, True)] if note else []
     with ProcessPoolExecutor(len(settings)) as pool:
         texts = ([column] * len(settings) for column in (hypotheses, references))
-        flavours = list(pool.map(_rouge_score_flavour, *texts, *zip(*settings, strict=True)))
-    default = flavours[0]
-    print(
-        describe(default.scores, examples=len(hypotheses), stemmer=default.stemming, sentence_split=default.sentences)
-    )
+        flavours = list(pool.map(_flavour, *texts, *zip(*settings, strict=True)))
+    print(describe(flavours[0].scores, examples=len(hypotheses)))
+    if note:
+        print(note)
     if not args.no_perl:
         try:
-            found = files2rouge(hypotheses, references)
-            flavours.append(Flavour("ROUGE-1.5.5 (files2rouge)", True, "period", found))
+            flavours.append(Flavour("ROUGE-1.5.5 (files2rouge)", True, files2rouge(hypotheses, references)))
         except RuntimeError as error:
             print(f"no row of ROUGE-1.5.5: {error}", file=sys.stderr)
     print("\n" + table(flavours))
@@ -337,18 +332,18 @@ def _read_plain(name: str) -> list[str]:
     return [one_line(line) for line in _read_lines(name)]
 
 
-def _rouge_score_flavour(hypotheses: list[str], references: list[str], stemming: bool, sentences: str) -> Flavour:
-    scores = rouge_scores(hypotheses, references, stemmer=stemming, sentence_split=sentences)
-    return Flavour("rouge-score", stemming, sentences, bootstrap(scores))
+def _flavour(hypotheses: list[str], references: list[str], tool: str, stemming: bool, any_script: bool) -> Flavour:
+    return Flavour(
+        tool, stemming, bootstrap(rouge_scores(hypotheses, references, stemmer=stemming, any_script=any_script))
+    )
 
 
 def table(flavours: list[Flavour]) -> str:
-    heads = ["F1 × 100", "stemming", "sentences", *(label.replace("OUGE", "") for label in ROUGE_LABELS.values())]
+    heads = ["F1 × 100", "stemming", *(label.replace("OUGE", "") for label in ROUGE_LABELS.values())]
     rows = [heads] + [
-        [row.tool, "on" if row.stemming else "off", row.sentences, *(_cell(row, name) for name in ROUGE_TYPES)]
-        for row in flavours
+        [row.tool, "on" if row.stemming else "off", *(_cell(row, name) for name in ROUGE_TYPES)] for row in flavours
     ]
-    lines = [aligned(rows, left=3)]
+    lines = [aligned(rows, left=2)]
     if any("rougeL" not in row.scores for row in flavours):
         lines.append(
             "ROUGE-1.5.5's ROUGE-L is summary-level, so it is in column R-Lsum; its averages are over resamples."

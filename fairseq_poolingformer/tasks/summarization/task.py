@@ -32,6 +32,7 @@ from fairseq_poolingformer.tasks.summarization.rouge import (
     describe,
     mean_f1,
     rouge_scores,
+    unread_note,
 )
 from fairseq_poolingformer.text.data_folder import DataFolder, check_file
 from fairseq_poolingformer.text.sequences import Sequences
@@ -139,9 +140,10 @@ class RougeScorer(BaseScorer):
         if not self.pred:
             return "ROUGE of 0 examples: nothing to score"
         estimates = bootstrap(rouge_scores(self.pred, self.ref))
-        text = describe(estimates, examples=len(self.pred), stemmer=True, sentence_split="rule")
-        missing = f"\n{self.without_reference} documents have no reference and are left out"
-        return text + missing * bool(self.without_reference)
+        lines = [describe(estimates, examples=len(self.pred)), unread_note(self.ref)]
+        if self.without_reference:
+            lines.append(f"{self.without_reference} documents have no reference and are left out")
+        return "\n".join(filter(None, lines))
 
 
 @dataclass

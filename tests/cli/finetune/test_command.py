@@ -19,10 +19,8 @@ def test_model_and_data_come_first(capsys):
 
 
 def test_options_of_transformers_keep_their_names():
-    words = ["--learning_rate", "3e-5", "--bf16", "--text-key", "body", "--eval-steps=7", "--columns", "a", "b"]
-    given, others = command._training_options(words)
-    assert given == {"learning_rate": 3e-5, "bf16": True, "eval_steps": 7}
-    assert others == ["--text-key", "body", "--columns", "a", "b"]
+    words = ["--learning_rate", "3e-5", "--bf16", "--eval-steps=7"]
+    assert command._training_options(words) == {"learning_rate": 3e-5, "bf16": True, "eval_steps": 7}
 
 
 @pytest.mark.parametrize(
@@ -31,6 +29,7 @@ def test_options_of_transformers_keep_their_names():
         (["--resume-from-checkpoint=x"], "the command decides that itself"),
         (["--output_dir", "x"], "the command decides that itself"),
         (["--learning_rate", "fast"], "--learning_rate.*fast"),
+        (["--text-colum", "x"], "--text-colum: there is no such option; did you mean --text-column"),
     ],
 )
 def test_options_that_it_does_not_take(words, message):
@@ -47,36 +46,15 @@ def test_places_of_an_output(tmp_path):
     command._check_place(tmp_path / "run", str(tmp_path / "data"))
 
 
-SETTINGS = {"model": "m", "the model": "digest", "the data": {"train": [1]}, "learning_rate": 1.0, "reading": []}
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"model": "n"}, "model was m, is n"),
-        ({"the model": "other"}, "the model has changed"),
-        ({"the data": {"train": [2]}}, "the data has changed"),
-        ({"learning_rate": 2.0, "seed": 0}, "learning_rate was 1.0, is 2.0; seed was not given, is 0"),
-        ({"reading": ["--text-key", "x"]}, r"reading was not given, is \['--text-key', 'x'\]"),
-    ],
-)
-def test_a_folder_is_of_one_model_data_and_settings(tmp_path, changed, message):
-    run = tmp_path / "run"
-    command._claim(run, run / "training", SETTINGS)
-    command._claim(run, run / "training", SETTINGS)
-    with pytest.raises(
-        ValueError, match=rf"begun otherwise \({message}\); give the same to go on, or another --output"
-    ):
-        command._claim(run, run / "training", SETTINGS | changed)
-    assert json.loads((run / "training" / command.BEGUN).read_text()) == SETTINGS
-
-
-def test_a_run_that_was_killed_in_its_first_moments_begins_anew(tmp_path):
-    run = tmp_path / "run"
-    (run / "training" / "start").mkdir(parents=True)
-    (run / "training" / "start" / "config.json").write_text("of another model")
-    command._claim(run, run / "training", SETTINGS)
-    assert not (run / "training" / "start").exists()
+def test_a_folder_is_of_one_model_data_and_settings(tmp_path):
+    run, settings = tmp_path / "run", {"model": "m", "the data": {"train": [1]}, "learning_rate": 1.0}
+    command._claim(run, run / "training", settings)
+    command._claim(run, run / "training", settings)
+    changed = {"the data": {"train": [2]}, "learning_rate": 2.0, "seed": 0}
+    said = r"other settings \(the data, learning_rate, seed\); give the same to go on, or another --output-folder"
+    with pytest.raises(ValueError, match=said):
+        command._claim(run, run / "training", settings | changed)
+    assert json.loads((run / "training" / command.BEGUN).read_text()) == settings
 
 
 @pytest.mark.parametrize("place", ["thesis", "thesis/notes.txt", "begun"])
@@ -87,6 +65,6 @@ def test_what_is_not_its_own_is_left_alone(tmp_path, place):
     (tmp_path / "begun" / "notes.txt").touch()
     taken = tmp_path / place
     with pytest.raises(ValueError, match="not of this command"):
-        command._claim(taken, taken / "training", SETTINGS)
+        command._claim(taken, taken / "training", {})
     assert (tmp_path / "thesis" / "notes.txt").exists()
     assert (tmp_path / "begun" / "notes.txt").exists()

