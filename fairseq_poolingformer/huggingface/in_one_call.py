@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
 from fairseq_poolingformer.huggingface import opening
@@ -18,8 +16,6 @@ from fairseq_poolingformer.huggingface.short_models import UNLIMITED, longest_in
 logger = logging.getLogger(__name__)
 
 DEFAULTS = {"max_new_tokens": 256, "num_beams": 4}  # of models that do not have their own
-STRIDE = 128  # the most tokens that two segments share
-ANSWER_TOKENS = 30  # of the longest answer
 
 
 @torch.no_grad()
@@ -62,26 +58,6 @@ def of_summaries(config: Any) -> tuple[str, dict[str, Any]]:
     """What a configuration puts before each text, such as T5's "summarize: ", and its arguments of ``generate``."""
     own = dict((getattr(config, "task_specific_params", None) or {}).get("summarization", {}))
     return own.pop("prefix", getattr(config, "prefix", None)) or "", own
-
-
-def shared_tokens(length: int) -> int:
-    """How many tokens two segments of a length share: at most a quarter."""
-    return min(length // 4, STRIDE)
-
-
-def best_span(start: Tensor, end: Tensor, in_context: Tensor, longest: int) -> tuple[int, int, float, float]:
-    """The likeliest span of a segment: its first and last token, its probability, and that of no answer.
-
-    ``start`` and ``end`` are (T,) logits, those of the first token for no answer; ``in_context`` is (T,) bool.
-    Memory is linear in T.
-    """
-    allowed = in_context.clone()
-    allowed[0] = True
-    start, end = (x.masked_fill(~allowed, -torch.inf).softmax(0) for x in (start, end))
-    last = F.pad(end * in_context, (0, longest - 1)).unfold(0, longest, 1)  # (T, longest): ends after each start
-    scores = (start * in_context)[:, None] * last
-    first, length = divmod(int(scores.argmax()), longest)
-    return first, first + length, float(scores[first, length]), float(start[0] * end[0])
 
 
 def _loaded(model: Any, tokenizer: Any) -> tuple[PreTrainedModel, Any]:

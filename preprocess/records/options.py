@@ -80,15 +80,15 @@ def reading_of(args: argparse.Namespace) -> Reading:
     return Reading(args.max_line_bytes, tuple(args.columns), not args.no_quotes, args.records_key)
 
 
-def find(args: argparse.Namespace, name_of: Callable[[Record], str], inside: Inside | None = None) -> Data:
-    """Find the records that the options name."""
-    named = {split: patterns for split in SPLITS if (patterns := getattr(args, split))}
-    if args.data and named:
-        raise InputError(f"--data {args.data} and --{next(iter(named))} exclude each other: give the one or the others")
-    if args.data:
-        sources = splits_of(args.data, unnamed=divides(args))
-    else:
-        sources = {split: expand(patterns) for split, patterns in named.items()}
+def find(
+    args: argparse.Namespace,
+    name_of: Callable[[Record], str],
+    inside: Inside | None = None,
+    sources: dict[str, list[Source]] | None = None,
+) -> Data:
+    """Find the records that the options name, or those of ``sources``."""
+    if sources is None:
+        sources = _sources(args)
     reading = reading_of(args)
     found = {split: _records(members, reading) for split in SPLITS if (members := sources.get(split))}
     inputs = {split: [entry for one in sources[split] for entry in one.describe()] for split in found}
@@ -110,6 +110,15 @@ def find(args: argparse.Namespace, name_of: Callable[[Record], str], inside: Ins
     if getattr(args, "sentencepiece_train", None) is not None and "train" not in found:
         raise InputError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
     return Data({split: found[split] for split in SPLITS if split in found}, inputs, settings, notes)
+
+
+def _sources(args: argparse.Namespace) -> dict[str, list[Source]]:
+    named = {split: patterns for split in SPLITS if (patterns := getattr(args, split))}
+    if args.data and named:
+        raise InputError(f"--data {args.data} and --{next(iter(named))} exclude each other: give the one or the others")
+    if args.data:
+        return splits_of(args.data, unnamed=divides(args))
+    return {split: expand(patterns) for split, patterns in named.items()}
 
 
 def annotated(splits: dict[str, SplitRecords], parse: Callable) -> dict[str, SplitRecords]:
