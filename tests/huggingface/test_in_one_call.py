@@ -11,7 +11,6 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
     summarize,
 )
-from fairseq_poolingformer.huggingface.in_one_call import best_span
 from tests.models import tiny_huggingface
 
 LEVELS = {"pooled_layers": "1", "window_size": "8", "pooled_window_size": "32"}
@@ -74,28 +73,6 @@ def test_a_text_is_cut_where_the_model_ends_with_a_warning(writer, tokenizer, ca
     cut = tokenizer(CONTEXT, truncation=True, max_length=200, return_tensors="pt")
     written = writer.generate(**cut, num_beams=1, max_new_tokens=8)
     assert found[1] == tokenizer.decode(written[0], skip_special_tokens=True)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_the_best_span_is_the_best_of_all_pairs(seed):
-    generator = torch.Generator().manual_seed(seed)
-    number, longest = int(torch.randint(2, 40, (), generator=generator)), 1 + seed % 9
-    start, end = (3 * torch.randn(number, generator=generator) for _ in range(2))
-    inside = torch.rand(number, generator=generator) < 0.7
-    inside[0], inside[-1] = False, seed % 4 > 0 or inside[-1]
-    first, last, score, none = best_span(start, end, inside, longest)
-    allowed = inside.clone()
-    allowed[0] = True
-    total = [sum(x[allowed].double().exp().tolist()) for x in (start, end)]
-    pairs = {
-        (i, j): float(start[i].double().exp() / total[0] * end[j].double().exp() / total[1])
-        for i in range(number)
-        for j in range(i, min(number, i + longest))
-        if inside[i] and inside[j]
-    }
-    assert none == pytest.approx(float(start[0].double().exp() / total[0] * end[0].double().exp() / total[1]), rel=1e-5)
-    assert score == pytest.approx(max(pairs.values(), default=0.0), rel=1e-5)
-    assert not pairs or pairs[first, last] == pytest.approx(score, rel=1e-5)
 
 
 def test_a_checkpoint_is_converted_first(tmp_path):
