@@ -75,6 +75,8 @@ def test_with_wide_windows_it_is_transformers_own_model(kind, head):
     merged = MERGED if kind.startswith("modernbert") else MERGED | {"pooled_layers": "0-2"}
     narrow = head not in ("ForMaskedLM", "ForMultipleChoice", "ForSequenceClassification")
     long = ours(kind, head).from_short(theirs, max_position_embeddings=62, **merged if narrow else WIDE)
+    poolers = [[name for name in model.state_dict() if "pooler." in name] for model in (theirs, long)]
+    assert poolers[0] == poolers[1]
     given = inputs(kind, head)
     real = given["attention_mask"].bool()
     expected, found = theirs(**given), long(**given)

@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from transformers import AutoTokenizer, XLMRobertaTokenizer
 
 from fairseq_poolingformer.models import PoolingformerRoberta
-from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
+from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 from fairseq_poolingformer.weights import ConversionError, files, sentencepiece_model
 from tests.models import tiny_huggingface
@@ -192,6 +192,15 @@ def test_models_of_another_layout_or_size(tmp_path, model):
     with pytest.raises(ConversionError, match=r"bad\.model: not a sentencepiece model"):
         sentencepiece_model.write_fairseq(tmp_path, tmp_path / "bad.model", 300, ("dict.txt",))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.model", "padded.model", "padded.vocab"]
+
+
+def test_the_tasks_special_tokens_come_behind_mask(tmp_path, model):
+    words = len(SentencePieceTokenizer(model))
+    sentencepiece_model.write_huggingface(tmp_path, model, words + 1 + len(MARKS), 512)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer.convert_tokens_to_ids(["<mask>", *MARKS]) == list(range(words, words + 1 + len(MARKS)))
+    assert tokenizer(f"the{MARKS[0]}a")["input_ids"].count(words + 1) == 1
+    assert len(tokenizer) == words + 1 + len(MARKS)
 
 
 def test_options_of_the_other_tokenizer(tmp_path, source, capsys):
