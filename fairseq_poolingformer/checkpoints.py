@@ -18,7 +18,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy
@@ -37,6 +37,7 @@ DAMAGE = (
 )
 ANOTHER = "Copy it again, or take another checkpoint of the same run, such as checkpoint_best.pt"
 LONGEST = 1000  # characters of an error that are quoted
+SMALL, MOST_UNPACKED = 2**30, 20  # bytes that any archive may have unpacked, or so many times its own
 
 logger = logging.getLogger(__name__)
 
@@ -71,36 +72,36 @@ class _Saved:
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
-    def value(self) -> Any:
+    def value(self, plain: "_Plain") -> Any:
         """The state, as plain data: a former meter of fairseq is a dictionary."""
-        return _plain(self.state)
+        return plain(self.state)
 
 
 class _Described(_Saved):
     """A type, or what omegaconf knows of one: no data."""
 
-    def value(self) -> None:
+    def value(self, plain: "_Plain") -> None:
         return None
 
 
 class _Config(_Saved):
     """A dictionary or list of omegaconf."""
 
-    def value(self) -> Any:
-        return _plain(self.state["_content"])
+    def value(self, plain: "_Plain") -> Any:
+        return plain(self.state["_content"])
 
 
 class _Node(_Saved):
     """A value of omegaconf."""
 
-    def value(self) -> Any:
+    def value(self, plain: "_Plain") -> Any:
         return self.state["_val"]
 
 
 class _Type(_Saved):
     """A type of numpy: its name, and its byte order. numpy's own would take more from a file than it can check."""
 
-    def value(self) -> numpy.dtype:
+    def value(self, plain: "_Plain") -> numpy.dtype:
         if not re.fullmatch(r"[?bBhHiIlLqQefdgFD]|[biufcSU]\d{1,5}", str(self.arguments[0])):
             raise ValueError("it has a type of numpy that holds more than numbers and text")
         return numpy.dtype(self.arguments[0]).newbyteorder(self.state[1] if self.state else "=")
@@ -109,17 +110,17 @@ class _Type(_Saved):
 class _Number(_Saved):
     """A number of numpy: its type and its bytes."""
 
-    def value(self) -> numpy.generic:
+    def value(self, plain: "_Plain") -> numpy.generic:
         dtype, content = self.arguments
-        return numpy.frombuffer(content, dtype.value())[0]
+        return numpy.frombuffer(content, plain(dtype))[0]
 
 
 class _Array(_Saved):
     """An array of numpy, such as the counts of ``--eval-bleu``: its state is version, shape, type, order and bytes."""
 
-    def value(self) -> numpy.ndarray:
+    def value(self, plain: "_Plain") -> numpy.ndarray:
         _, shape, dtype, is_fortran, content = self.state
-        return numpy.ndarray(shape, dtype.value(), content, order="F" if is_fortran else "C").copy("K")
+        return numpy.ndarray(shape, plain(dtype), content, order="F" if is_fortran else "C").copy("K")
 
 
 # what checkpoints of fairseq hold beside what torch itself allows
@@ -147,18 +148,28 @@ SAFE: tuple[tuple[Any, str], ...] = (
 )
 
 
-def _plain(value: Any) -> Any:
-    """A value that was read, with plain data in place of objects."""
-    if isinstance(value, _Saved):
-        return value.value()
-    if isinstance(value, argparse.Namespace):
-        _plain(vars(value))
-    elif isinstance(value, dict):
-        for key in value:
-            value[key] = _plain(value[key])
-    elif type(value) in (list, tuple, set):
-        return type(value)(map(_plain, value))
-    return value
+class _Plain:
+    """Gives the values that were read with plain data in place of objects, each once, however often a file has it."""
+
+    def __init__(self) -> None:
+        self._done: dict[int, tuple[Any, Any]] = {}  # id -> a value, kept so that no other gets its id, and its data
+
+    def __call__(self, value: Any) -> Any:
+        if id(value) not in self._done:
+            self._done[id(value)] = value, self._of(value)
+        return self._done[id(value)][1]
+
+    def _of(self, value: Any) -> Any:
+        if isinstance(value, _Saved):
+            return value.value(self)
+        if isinstance(value, argparse.Namespace):
+            self(vars(value))
+        elif isinstance(value, dict):
+            for key in value:
+                value[key] = self(value[key])
+        elif type(value) in (list, tuple, set):
+            return type(value)(map(self, value))
+        return value
 
 
 def read(path: str | os.PathLike, unread: Collection[str] = ()) -> Any:
@@ -173,7 +184,7 @@ def read(path: str | os.PathLike, unread: Collection[str] = ()) -> Any:
             value = torch.load(path, map_location="cpu", weights_only=True, mmap=bool(unread) and _is_stored(path))
         if isinstance(value, dict):
             value.update({name: {} for name in unread if isinstance(value.get(name), dict)})
-        return _plain(value)
+        return _Plain()(value)
     except DAMAGE as error:
         names = re.findall(r"GLOBAL `?([\w.]+)", str(error))
         if names or zipfile.is_zipfile(path):  # whose checksums are right
@@ -309,8 +320,7 @@ def model_folder(name: str | os.PathLike) -> str:
     """Return the folder of a model: the one that is named, or one with the content of the archive that is named.
 
     fairseq unpacks an archive wherever its entries say, over the user's own files if they say so, and removes the
-    archive. Here an archive is kept, and unpacked once into the cache of torch.hub; one with an entry that leaves its
-    folder, or that is neither a file nor a folder nor a link within it, is refused.
+    archive. Here an archive is kept, and unpacked once into the cache of torch.hub.
     """
     from fairseq import file_utils
 
@@ -326,7 +336,7 @@ def model_folder(name: str | os.PathLike) -> str:
         unfinished = Path(tempfile.mkdtemp(prefix=f"{folder.name[:8]}.", dir=folder.parent))
         try:
             with tarfile.open(found) as archive:
-                archive.extractall(unfinished, filter="data")
+                unpack(archive, unfinished, max(SMALL, MOST_UNPACKED * found.stat().st_size))
             if not folder.is_dir():  # another process may have been quicker
                 unfinished.rename(folder)
         except (*DAMAGE, tarfile.TarError) as error:
@@ -338,3 +348,22 @@ def model_folder(name: str | os.PathLike) -> str:
     while len(content := list(folder.iterdir())) == 1 and content[0].is_dir():  # where the files begin
         folder = content[0]
     return str(folder)
+
+
+def unpack(archive: tarfile.TarFile, folder: Path, most_bytes: int) -> None:
+    """Write the files and folders of an archive; refuse links, what leaves the folder, and more bytes than allowed.
+
+    ``tarfile``'s own filter lets links lead out of the folder before Python 3.11.13, 3.12.11 and 3.13.4.
+    """
+    for member in archive:
+        path = PurePosixPath(member.name)
+        if not (member.isreg() or member.isdir()) or path.is_absolute() or ".." in path.parts:
+            raise tarfile.ExtractError(f"{member.name[:200]!r} in it is no file or folder within its own")
+        most_bytes -= member.size
+        if most_bytes < 0:
+            raise tarfile.ExtractError(f"with {member.name[:200]!r} it is too large for what is packed")
+        target = folder / path
+        (target if member.isdir() else target.parent).mkdir(parents=True, exist_ok=True)
+        if member.isreg():
+            with archive.extractfile(member) as source, open(target, "xb") as file:
+                shutil.copyfileobj(source, file)

@@ -42,7 +42,7 @@ def run_command(
         default = False if one is parser else argparse.SUPPRESS  # so that it counts before a subcommand and after it
         help_text = "print an error as Python does, for a report"
         one.add_argument("--traceback", action="store_true", default=default, help=help_text)
-        _shorten_errors(one)
+        shorten_errors(one)
     with output_for_a_while():
         parsed = parser.parse_args(arguments)
         show_traceback = vars(parsed).pop("traceback")
@@ -54,7 +54,7 @@ def run_command(
         except (ValueError, OSError) as error:
             if show_traceback or (isinstance(error, BrokenPipeError) and _nobody_reads_the_output()):
                 raise
-            print(f"{parser.prog}: {_sentence(error)} (--traceback shows where)", file=sys.stderr)
+            print(f"{parser.prog}: {sentence(error)} (--traceback shows where)", file=sys.stderr)
             status = 1
         except KeyboardInterrupt:
             print(f"{parser.prog}: interrupted", file=sys.stderr)
@@ -70,7 +70,7 @@ def _with_subcommands(parser: argparse.ArgumentParser) -> Iterator[argparse.Argu
                 yield from _with_subcommands(one)
 
 
-def _shorten_errors(parser: Any) -> None:
+def shorten_errors(parser: Any) -> None:
     """Make a parser's errors one sentence, without its usage."""
     say = parser.error
     parser.print_usage = lambda file=None: None  # which argparse puts before an error
@@ -101,7 +101,7 @@ def saying_what_is_missing(prog: str) -> Iterator[None]:
         sys.exit(f"{prog}: {error}")
 
 
-def _sentence(error: ValueError | OSError) -> str:
+def sentence(error: BaseException) -> str:
     """The error for people: the file first, and no number of the system's."""
     if isinstance(error, OSError) and error.filename is not None and error.filename2 is None and error.strerror:
         return f"{error.filename}: {error.strerror}"

@@ -49,12 +49,14 @@ def relative_projections(
     if settings.relative_attention == "none":
         return None
     window = settings.windows(num_layers)[layer]
-    settings.check_relative(window, layer)
+    dilations = settings.dilations(layer, num_heads)
+    dilation = dilations if isinstance(dilations, int) else max(dilations)
+    settings.check_relative(window, layer, dilation)
     return RelativeProjections(
         embed_dim,
         num_heads,
         products=tuple(settings.relative_attention.split(",")),
-        reach=None if window == UNLIMITED else window,
+        reach=None if window == UNLIMITED else window * dilation,
         global_bucket=global_bucket(settings, max_positions),
         dropout=dropout,
     )

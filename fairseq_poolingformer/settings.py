@@ -268,8 +268,8 @@ class TwoLevels(RelativeSettings, LevelSettings):
                 f"but the encoder has layers 0 to {num_layers - 1}"
             )
 
-    def check_relative(self, window: int, layer: int) -> None:
-        """The same for the settings of relative positions, in a layer with relative attention and this window."""
+    def check_relative(self, window: int, layer: int, dilation: int = 1) -> None:
+        """The same for the settings of relative positions, in a layer with relative attention and its widest window."""
         self._check_choice("relative_attention")
         spelled, k, k_g = self.spelled, self.max_relative_positions, self.global_relative_positions
         if k < 1 or k_g < 0:
@@ -277,10 +277,12 @@ class TwoLevels(RelativeSettings, LevelSettings):
                 f"{spelled('max_relative_positions')} must be 1 or more and {spelled('global_relative_positions')} "
                 f"0 or more, got {k} and {k_g}"
             )
-        if k < window != UNLIMITED:
+        if k < window * dilation and window != UNLIMITED:
+            dilated = f" with {spelled('dilation', dilation)}" if dilation > 1 else ""
             raise ValueError(
-                f"{spelled('window_size', window)} (layer {layer}) reaches beyond "
-                f"{spelled('max_relative_positions', k)}: give a window of at most {k}, more relative positions, or "
+                f"{spelled('window_size', window)}{dilated} (layer {layer}) reaches beyond "
+                f"{spelled('max_relative_positions', k)}: give a window of at most {k // dilation}, "
+                f"more relative positions, or "
                 f"{spelled('window_size', 'all')}, where all distances beyond share one"
             )
         if self.global_tokens and not k_g and window != UNLIMITED:

@@ -262,3 +262,19 @@ def test_the_data_folder_that_a_checkpoint_records(tmp_path):
 @pytest.mark.parametrize("odd", [None, 3, "", ":", "x" * 10_000, "/dev/zero", "http://x/y", {"a": 1}, [], [[]]])
 def test_anything_else_is_no_data_folder(odd):
     assert recorded_folder(odd) is None
+
+
+@pytest.mark.parametrize("kind", [tuple, list, lambda pair: {"a": pair[0], "b": pair[1]}])
+def test_objects_that_a_file_holds_many_times_are_read_once(tmp_path, kind):
+    """Two kilobytes that would be 2^64 values; the objects stay shared."""
+    value = "x"
+    for _ in range(64):
+        value = kind([value, value])
+    torch.save({"model": {}, "deep": value}, tmp_path / "x.pt")
+    assert (tmp_path / "x.pt").stat().st_size < 10_000
+    found = load(tmp_path / "x.pt")["deep"]
+    for _ in range(64):
+        first, second = found.values() if isinstance(found, dict) else found
+        assert first is second
+        found = first
+    assert found == "x"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window
+from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window, band_attention
 from fairseq_poolingformer.levels import (
     attention_arguments,
     global_bucket,
@@ -72,6 +72,22 @@ def test_every_setting_reaches_the_relative_positions(window, reach):
     fine, coarse = relative_tables(settings, 8, 30)
     assert (fine.weight.shape, coarse.weight.shape, int(coarse.tokens_per_row)) == ((1024, 8), (8, 8), 8)
     assert relative_tables(TwoLevels(), 8, 30) == (None, None)
+
+
+def test_relative_positions_reach_as_far_as_dilated_windows():
+    """With the rows that the window needs, the scores are those with all of them."""
+    torch.manual_seed(1)
+    settings = TwoLevels(
+        relative_attention="c2p,p2c", window_size="1", dilation="1,2", global_tokens=0, pooled_layers="none"
+    )
+    query, key, value = torch.randn(3, 1, 2, 7, 4, dtype=torch.float64)
+    table = torch.randn(2 * settings.max_relative_positions, 8, dtype=torch.float64)
+    relative = relative_projections(settings, 0, 2, 8, 2, 0.0, 30).double()
+    window = attention_arguments(settings, 0, 2, 2)["window"]
+    output = band_attention(query, key, value, window=window, score_terms=(relative(table),))
+    relative.reach = None
+    expected = band_attention(query, key, value, window=window, score_terms=(relative(table),))
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("positions", "rows", "expected"), [(4096, 64, 64), (100, 64, 2), (64, 64, 1), (100, 0, None)])

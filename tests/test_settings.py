@@ -113,11 +113,17 @@ def test_dilations_are_those_of_groups_of_heads_in_some_layers():
     ("settings", "flags", "arguments"),
     [
         ({"max_relative_positions": 0}, "--max-relative-positions must be 1", "max_relative_positions must be 1"),
-        ({"max_relative_positions": 5}, "--window-size 8 (layer 1) reaches", "window_size=8 (layer 1) reaches"),
+        ({"max_relative_positions": 5}, "--window-size 8 with --dilation 3 (l", "window_size=8 with dilation=3 (l"),
         (
             {"global_relative_positions": 0},
             "--global-relative-positions 0 leaves global tokens without positions; give some, or --global-tokens 0",
             "global_relative_positions=0 leaves global tokens without positions; give some, or global_tokens=0",
+        ),
+        (
+            {"max_relative_positions": 23},
+            "--window-size 8 with --dilation 3 (layer 1) reaches beyond --max-relative-positions 23: give a window of "
+            "at most 7",
+            "window_size=8 with dilation=3 (layer 1) reaches beyond max_relative_positions=23",
         ),
         ({"separate_global_projections": True}, "--relative-attention and --sep", "relative_attention and separate_"),
     ],
@@ -125,7 +131,7 @@ def test_dilations_are_those_of_groups_of_heads_in_some_layers():
 def test_messages_about_relative_positions_do_so_too(settings, flags, arguments):
     for kind, words in ((TwoLevelFlags, flags), (TwoLevels, arguments)):
         with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are compared
-            kind.of({"relative_attention": "c2p", **settings}).check_relative(8, 1)
+            kind.of({"relative_attention": "c2p", **settings}).check_relative(8, 1, 3)
         assert str(error.value).startswith(words)
 
 
@@ -133,6 +139,9 @@ def test_the_widest_settings_that_go_together_are_taken():
     TwoLevels(pooled_layers="2", window_size="all").check(3)
     widest = TwoLevels(relative_attention="c2p", max_relative_positions=8, global_relative_positions=0, global_tokens=0)
     widest.check_relative(8, 1)
+    widest.check_relative(4, 1, 2)
+    with pytest.raises(ValueError, match=r"^window_size=9 \(layer 1\) reaches"):
+        widest.check_relative(9, 1)
     widest.check_relative(UNLIMITED, 1)
 
 

@@ -23,7 +23,7 @@ from fairseq_poolingformer.weights import (
 from fairseq_poolingformer.weights import convert as conversion
 from fairseq_poolingformer.weights.convert import Converted
 from fairseq_poolingformer.weights.family import Family
-from fairseq_poolingformer.weights.flags import model_flags, training_commands
+from fairseq_poolingformer.weights.flags import model_flags, training_flags
 from fairseq_poolingformer.weights.heads import head_of_fairseq
 
 _EPILOG = """\
@@ -40,7 +40,11 @@ def to_fairseq(options: argparse.Namespace) -> None:
         options.source, options.output, options.arch, options.drop_heads, options.gpt2_bpe
     )
     _report(options.output, converted.notes)
-    print(training_commands(family, converted.settings, options.output))
+    pages = "README.md" if family.task == "long_summarization" else "docs/pretraining.md and docs/question_answering.md"
+    print(
+        f"{pages} has the commands that make a data folder, with the tokenizer in {options.output / 'tokenizer'}, and "
+        f"train on it. The model's flags there are\n{training_flags(family, converted.settings, options.output)}"
+    )
 
 
 def write_fairseq(

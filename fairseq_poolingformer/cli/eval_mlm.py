@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from fairseq_poolingformer.cli.models import batches, load_models
 from fairseq_poolingformer.cli.options import add_device_options
-from fairseq_poolingformer.command import UsageError, positive, run_command
+from fairseq_poolingformer.command import UsageError, add_user_dir, positive, run_command, take_user_dir
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
 from fairseq_poolingformer.text.masking import NONE, nearest_repetitions
@@ -41,7 +41,7 @@ _ROWS = 512  # tokens whose logits are in memory at a time
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    return run_command(make_parser(), run, arguments)
+    return run_command(make_parser(), run, take_user_dir(sys.argv[1:] if arguments is None else arguments))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -81,6 +81,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--block-tokens", type=positive, metavar="N", help="tokens of a block (default: as in training)")
     add("--max-tokens", type=positive, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
+    add_user_dir(parser)
     add_device_options(parser)
     add("--output", type=Path, metavar="FILE", help="write the result as JSON")
     add("--plot", type=Path, metavar="FILE", help="plot bits by distance; needs matplotlib")

@@ -6,6 +6,8 @@ import types
 import warnings
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
+from pathlib import Path
+from traceback import extract_tb
 from types import TracebackType
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.attention import keep_freed_memory
 from fairseq_poolingformer.checkpoints import CheckpointError
-from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.command import UsageError, sentence
 from fairseq_poolingformer.extras import MissingLibraryError
 from fairseq_poolingformer.patches.untrusted_files import DictionaryError
 from fairseq_poolingformer.patching import stand_in
@@ -175,27 +177,7 @@ def _helping_late(kwargs: dict[str, Any]) -> Callable[[Any], None]:
     return modify_parser
 
 
-# batches, and the processes that read them
-
-
-def keep_the_last_batch(original: Callable, indices: Any, *args: Any, **kwargs: Any) -> list:
-    """Keep the last batch when its size is no multiple of ``--required-batch-size-multiple``.
-
-    fairseq silently drops that batch in training, validation and generation alike: with the default multiple of
-    8, 12 test sentences give 8 hypotheses. A required multiple is a matter of speed, so the examples come first.
-
-    Every caller in fairseq goes through this one function: with sizes as a vector or as a function, and with fixed
-    shapes, where nothing is dropped. The batches cut the indices in order, so what is missing is a tail.
-    """
-    if not isinstance(indices, numpy.ndarray):
-        indices = numpy.fromiter(indices, dtype=numpy.int64, count=-1)
-    if len(indices) == 0:
-        return []  # the original looks at the last batch, which is not there
-    batches = original(indices, *args, **kwargs)
-    kept = sum(len(batch) for batch in batches)
-    if kept < len(indices):
-        batches.append(indices[kept:])
-    return batches
+# processes that read batches
 
 
 def end_workers_with_their_epoch(original: Callable, self: Any, *args: Any, **kwargs: Any) -> None:
@@ -307,13 +289,23 @@ def clip_where_the_gradients_are(
 # errors that are written for people
 
 FOR_PEOPLE = (CheckpointError, DictionaryError, FolderError, MissingLibraryError, NonfiniteError, UsageError)
+PACKAGE = Path(__file__).parents[1]
 
 
 def print_one_sentence(
     original: Callable, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
     """Print the message alone of an error of this plugin, which says all that is needed."""
-    if isinstance(error, FOR_PEOPLE):
-        print(f"error: {error}", file=sys.stderr)
+    if isinstance(error, FOR_PEOPLE) or _is_sentence(error, traceback):
+        print(f"error: {sentence(error)}", file=sys.stderr)
     else:
         original(kind, error, traceback)
+
+
+def _is_sentence(error: BaseException, traceback: TracebackType | None) -> bool:
+    """Whether the plugin itself raises an error of the kind that it has for users' mistakes, or lacks a file."""
+    frames = extract_tb(traceback)
+    if not frames or not Path(frames[-1].filename).is_relative_to(PACKAGE):
+        return False
+    is_raised = (frames[-1].line or "").startswith("raise ")  # not by Python, as that of int("x") is
+    return isinstance(error, FileNotFoundError) or (type(error) is ValueError and is_raised)

@@ -1,12 +1,14 @@
 """A forgotten ``--task`` is refused: the data folder, the architecture and the checkpoint say which one is meant."""
 
+import itertools
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.checkpoints import CheckpointError
-from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.command import UsageError, shorten_errors
 from fairseq_poolingformer.patches.saving import DICTIONARIES
 from fairseq_poolingformer.patching import set_within
 from fairseq_poolingformer.tasks import registry
@@ -26,6 +28,27 @@ def refuse_task_of_another_folder(original: Callable, cfg: Any, **kwargs: Any) -
         _check_folder(cfg)
         _make_absolute(cfg)
     return original(cfg, **kwargs)
+
+
+def explain_unknown_flags(original: Callable, parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Say in one sentence what is wrong with a command's flags: they are those of a task that was forgotten, or like.
+
+    fairseq's message comes after 200 lines of its own flags.
+    """
+    words = list(map(str, sys.argv[1:] if input_args is None else input_args))
+    if "error" not in vars(parser):  # fairseq calls itself
+        say, task = parser.error, dict(itertools.pairwise(words)).get("--task", "translation")
+        shorten_errors(parser)
+        explain = parser.error
+
+        def error(message: str) -> None:
+            folders = [(word, readers[0]) for word in words if (readers := _readers(Path(word.split(":")[0])))]
+            if folders and task != folders[0][1] and message.startswith("unrecognized arguments"):
+                say(f"{message}; {folders[0][0]} is a data folder for --task {folders[0][1]}, not for --task {task}")
+            explain(message)
+
+        parser.error = error
+    return original(parser, input_args, *args, **kwargs)
 
 
 def _check_folder(cfg: Any) -> None:

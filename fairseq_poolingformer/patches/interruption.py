@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import logging
+import math
 import multiprocessing
 import os
 import re
@@ -29,17 +30,22 @@ STOPPED = 75  # exit status of a training that was asked to stop: start it again
 UNFINISHED = re.compile(rf"(?:{TRAINING_NAMES}|checkpoint_last).*\.pt\.[\w-]+{re.escape(SUFFIX)}")
 
 _asked: list[int] = []  # the signals that have come
+_handlers: dict[int, Any] = {}  # of a training's signals, before it began
 _locks: dict[Path, int | None] = {}  # save directories of this process, and the open files that lock them
 
 
-def lock_save_directory(original: Callable, save_dir: str) -> None:
-    """Refuse a second training in one save directory, where each would overwrite the other's checkpoints.
+def lock_save_directory(original: Callable, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+    """Refuse a second training that saves in one directory, where each would overwrite the other's checkpoints."""
+    if trainer.data_parallel_rank == 0 and not cfg.no_save and cfg.save_dir is not None:
+        lock(cfg.save_dir)
+    return original(cfg, trainer, **kwargs)
+
+
+def lock(save_dir: str) -> None:
+    """Keep other trainings out of a folder until this process ends.
 
     Whoever holds the lock removes what a killed training left of the file that it was writing.
     """
-    original(save_dir)
-    if save_dir is None:
-        return
     folder = Path(save_dir).resolve()
     if folder in _locks:
         return
@@ -69,11 +75,16 @@ def leave_finished_training(original: Callable, cfg: Any, trainer: Any, task: An
         return [None], True
     if resuming.is_out_of_patience(cfg):
         return [None], True
-    with contextlib.suppress(ValueError):  # only the main thread may watch for signals
-        for number in SIGNALS:
-            signal.signal(number, functools.partial(_ask, os.getpid()))
+    if not _handlers:
+        with contextlib.suppress(ValueError):  # only the main thread may watch for signals
+            for number in SIGNALS:
+                former = signal.signal(number, functools.partial(_ask, os.getpid()))
+                _handlers[number] = former or signal.SIG_DFL  # None: it is none of Python's
+    is_over = True
     try:
-        return original(cfg, trainer, task, epoch_itr)
+        losses, should_stop = original(cfg, trainer, task, epoch_itr)
+        is_over = should_stop or epoch_itr.next_epoch_idx > (cfg.optimization.max_epoch or math.inf)
+        return losses, should_stop
     except RuntimeError as error:
         if not _asked or "DataLoader worker" not in str(error):
             raise
@@ -82,6 +93,24 @@ def leave_finished_training(original: Callable, cfg: Any, trainer: Any, task: An
             "command continues from the last checkpoint. Send SIGUSR1, or SIGTERM to the training process alone"
         )
         sys.exit(STOPPED)
+    finally:
+        if is_over:
+            restore_handlers()
+
+
+def end_with_former_handlers(original: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Give signals back to whoever had them, however a training ends, also between two epochs."""
+    try:
+        return original(*args, **kwargs)
+    finally:
+        restore_handlers()
+
+
+def restore_handlers() -> None:
+    """Handle signals as before the training, and forget those that came."""
+    while _handlers:
+        signal.signal(*_handlers.popitem())
+    _asked.clear()
 
 
 def _ask(process: int, number: int, frame: FrameType | None) -> None:
@@ -127,9 +156,9 @@ def save_and_stop_when_asked(
     The decision is one of all processes: a signal to one of them stops all. They end together, when the checkpoint is
     written: torchrun kills the others soon after the first one that ends with a status other than 0.
 
-    A training whose last update is done is validated and saved as ever, because no later start would validate it.
-    Where the losses of validations decide what the training does next, one that is due now takes place after the
-    checkpoint is written; if that takes too long, the next start says that this loss is missing.
+    A training whose last update is done is validated and saved as ever, because no later start would validate it. A
+    validation that is due now takes place after the checkpoint is written; if that takes too long, the next start says
+    that its loss is missing.
     """
     most = cfg.optimization.max_update
     if not _any_process_asked(trainer) or (most and trainer.get_num_updates() >= most):
@@ -137,12 +166,11 @@ def save_and_stop_when_asked(
     from fairseq import checkpoint_utils
 
     checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-    if resuming.decides(cfg):
-        losses, is_over = original(cfg, trainer, task, epoch_itr, *arguments)
-        if is_over:
-            return losses, is_over
-        if losses[0] is not None:
-            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
+    losses, is_over = original(cfg, trainer, task, epoch_itr, *arguments)
+    if is_over:
+        return losses, is_over
+    if losses[0] is not None and resuming.decides(cfg):
+        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
     logger.warning(

@@ -16,12 +16,18 @@ from fairseq_poolingformer.settings import layer_numbers, settings_with
 
 logger = logging.getLogger(__name__)
 
+PACKAGE = __package__.partition(".")[0]
 PROCESSES = "processes"  # the entry in the state of the iterator
 SKIPPED = "skipped_updates"  # in a checkpoint's extra state, and of the trainer
 SCALER = "loss_scaler"  # there: when the loss scale has changed
 COUNTS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")  # of fairseq's scaler
 PATIENCE = "early_stopping"  # there: the best loss, and how many were no better since
 PLATEAU = ("num_bad_epochs", "cooldown_counter")  # there, of torch's scheduler; fairseq saves its best loss only
+
+
+def is_ours(task: Any) -> bool:
+    """Whether a task is the plugin's, or made of one that is: for others, checkpoints stay what fairseq writes."""
+    return any(base.__module__.partition(".")[0] == PACKAGE for base in type(task).__mro__)
 
 
 def save_number_of_processes(original: Callable, self: Any) -> dict[str, Any]:
@@ -60,6 +66,8 @@ def save_what_fairseq_forgets(original: Callable, self: Any) -> dict[str, Any]:
     - How many updates were skipped.
     """
     state = original(self)
+    if not is_ours(self.task):
+        return state
     for name, parameter in _float32_parameters(self):
         state["model"][name] = parameter.detach()
     extra = state["extra_state"]
@@ -90,6 +98,8 @@ def load_what_fairseq_forgets(
 
     fairseq also saves a checkpoint before the scheduler gets the epoch's loss, and begins the next epoch without it.
     """
+    if not is_ours(self.task):
+        return original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **named)
     with _parameters_read(self) as read:
         extra = original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **named)
     saved = extra if extra is not None and not reset_optimizer else {}
@@ -109,10 +119,10 @@ def load_what_fairseq_forgets(
         loss, ended = saved.get("val_loss"), iterator["epoch"] - 1
         if loss is not None and not reset_lr_scheduler:
             self.lr_step(ended, loss)
-        elif loss is None and _was_due(self.cfg, ended):
+        elif loss is None and _was_due(self.cfg, ended, self.get_num_updates()):
             logger.warning(
-                f"{filename} was saved before epoch {ended} was validated: that loss counts neither for --patience "
-                "nor for the learning rate"
+                f"{filename} was saved before epoch {ended} was validated: that loss counts neither for "
+                "checkpoint_best.pt nor for --patience or the learning rate"
             )
     return extra
 
@@ -199,8 +209,10 @@ def decides(cfg: Any) -> bool:
     return cfg.checkpoint.patience > 0 or cfg.lr_scheduler._name == "reduce_lr_on_plateau"
 
 
-def _was_due(cfg: Any, epoch: int) -> bool:
-    return decides(cfg) and not cfg.dataset.disable_validation and epoch % cfg.dataset.validate_interval == 0
+def _was_due(cfg: Any, epoch: int, updates: int) -> bool:
+    data = cfg.dataset
+    is_after = updates >= data.validate_after_updates
+    return not data.disable_validation and epoch % data.validate_interval == 0 and is_after
 
 
 def is_out_of_patience(cfg: Any) -> bool:

@@ -9,7 +9,7 @@ that a name that fairseq no longer has ends the import with a sentence.
 import sys
 
 from fairseq import checkpoint_utils, file_utils, options, sequence_generator, tasks, trainer, utils
-from fairseq.data import Dictionary, data_utils, indexed_dataset, iterators
+from fairseq.data import Dictionary, indexed_dataset, iterators
 from fairseq.distributed import utils as distributed
 from fairseq.file_io import PathManager
 from fairseq.models import distributed_fairseq_model
@@ -58,14 +58,14 @@ AROUND = (
     (Dictionary, "add_from_file", untrusted_files.check_dictionary),
     (indexed_dataset, "make_dataset", untrusted_files.check_stored_dataset),
     (file_utils, "load_archive_file", untrusted_files.unpack_within_folder),
-    # no batch is dropped, processes that read data end, and a loss of nothing is none
-    (data_utils, "batch_by_size", fixes.keep_the_last_batch),
+    # processes that read data end, and a loss of nothing is none
     (EpochBatchIterator, "__init__", fixes.end_workers_with_their_epoch),
     (iterators.CountingIterator, "__next__", fixes.release_after_the_last_item),
     (Trainer, "get_valid_iterator", fixes.refuse_split_that_counts_nothing),
     # options of commands
     (options, "parse_args_and_arch", fixes.keep_bf16_from_meaning_tpu),
     (options, "parse_args_and_arch", fixes.show_help_of_arch_and_task),
+    (options, "parse_args_and_arch", forgotten_task.explain_unknown_flags),
     # torchrun is one training; several processes on a CPU
     (distributed, "call_main", processes.make_torchrun_one_training),
     (distributed, "all_gather_list", processes.gather_objects_without_cuda),
@@ -94,7 +94,8 @@ AROUND = (
     (Trainer, "state_dict", resuming.save_what_fairseq_forgets),
     (Trainer, "load_checkpoint", resuming.load_what_fairseq_forgets),
     # SIGTERM saves first; a finished training stays finished; one training in a save directory
-    (checkpoint_utils, "verify_checkpoint_directory", interruption.lock_save_directory),
+    (checkpoint_utils, "load_checkpoint", interruption.lock_save_directory),
+    (fairseq_train, "main", interruption.end_with_former_handlers),
     (fairseq_train, "train", interruption.leave_finished_training),
     (fairseq_train, "validate_and_save", interruption.save_and_stop_when_asked),
     # an error that is written for people ends with its sentence

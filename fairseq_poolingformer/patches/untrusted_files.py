@@ -1,19 +1,15 @@
-"""Files of strangers: checkpoints are data, nothing that their options say is run or opened, archives keep to a folder.
+"""Files of strangers: a checkpoint runs nothing and writes nothing, archives keep to a folder.
 
-Of a checkpoint's configuration the options of the model, the task and the criterion are used, as the training had them.
-Paths, and what holds ``${…}``, take their default, and everything else in the file is left out: outputs, logs,
-generation, ``user_dir``. The exception is the folder of the training's data, and only as :func:`.data_folder` says.
+A checkpoint's options arrive as they were trained, in all sections, and may name files that are read. The folder of
+the training's data is the exception, as :func:`.data_folder` says.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import contextlib
-import copy
-import functools
+import itertools
 import os
-import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -25,7 +21,6 @@ from fairseq_poolingformer.checkpoints import (
     OPTIMIZER,
     ConfigurationError,
     data_folder,
-    entry,
     explained,
     load,
     model_folder,
@@ -34,15 +29,11 @@ from fairseq_poolingformer.patching import set_within
 from fairseq_poolingformer.text.dictionary import read_entries
 from fairseq_poolingformer.text.sequences import check_dataset
 
-KINDS = {"model": "arch", "task": "task", "criterion": "criterion"}  # section of a configuration -> name in a Namespace
-NAMES = (*KINDS.values(), "optimizer", "_name")
-DDP, NO_DDP = "ddp_backend", "legacy_ddp"  # which no loss refuses; a model that is read is not trained by it
-# options that name what is opened
-PATHS = re.compile(
-    r"(.*_)?(path|(log)?dir|file|folder|dict|dictionary|checkpoint|from|script|yaml|lexicon|json|codes|url|model)s?|"
-    r"wer_args|lang_to_offline_shard_ratio|extra_data|replace_unk|save_predictions"
-)
-LARGEST = 100_000  # characters of a literal, and items of a list in it
+# Options that say how a checkpoint was trained and not what it computes: what is imported, and written as soon as a
+# criterion is built; what needs the machine of the training; a way of training in parallel, which some losses refuse.
+REPLACED = {"user_dir": None, "save_predictions": None, "use_plasma_view": False, "tpu": False}
+REPLACED |= {"ddp_backend": "legacy_ddp"}
+LARGEST = 100_000  # characters of a literal, items of a list in it, and options of a checkpoint
 OVERWRITE = "#fairseq:overwrite"  # ends the line of a symbol of a dictionary that may be there already
 
 
@@ -52,9 +43,9 @@ OVERWRITE = "#fairseq:overwrite"  # ends the line of a symbol of a dictionary th
 def read_as_data(
     original: Callable | None, file: IO[bytes], unread: Collection[str] = (), **unused: Any
 ) -> dict[str, Any]:
-    """Read the checkpoint that fairseq has opened as data, and of its configuration what builds a model."""
+    """Read the checkpoint that fairseq has opened as data."""
     with explained(file.name):
-        return restricted(load(file.name, unread), Path(file.name))
+        return as_trained(load(file.name, unread), Path(file.name))
 
 
 @contextlib.contextmanager
@@ -77,84 +68,28 @@ def explain_unusable_model(original: Callable, filenames: list[str], *args: Any,
         return original(filenames, *args, **kwargs)
 
 
-def restricted(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
-    """Return a checkpoint's state with what is used of its configuration."""
-    state = dict(state)
-    args, cfg = state.get("args"), state.get("cfg")
-    if args is not None:
-        defaults = {}
-        for kind, key in KINDS.items():
-            defaults |= defaults_of(kind, entry(args, key))
-        state["args"] = Namespace(**{DDP: NO_DDP, **_of_command_line(vars(args), defaults, checkpoint)})
-    if cfg:
-        names = {kind: entry(cfg.get(kind), "_name") or entry(cfg.get(kind), key) for kind, key in KINDS.items()}
-        own = {kind: defaults_of(kind, name) for kind, name in names.items()}
-        state["cfg"] = copy.deepcopy(_default_sections())
-        for kind in KINDS:
-            given = cfg.get(kind)
-            if isinstance(given, Namespace):  # the whole command line, which models read beyond their own options
-                defaults = {**own["model"], **own["task"], **own["criterion"], **own[kind]}
-                state["cfg"][kind] = Namespace(**_of_command_line(vars(given), defaults, checkpoint))
-            elif given is not None:
-                state["cfg"][kind] = _kept(given, own[kind], checkpoint) | {"_name": names[kind]}
-    return state
+def as_trained(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """Return a checkpoint's state with its options as they were trained, but :data:`REPLACED` and the data folder."""
+    left = itertools.count(LARGEST, -1)
 
-
-def defaults_of(kind: str, name: str | None) -> dict[str, Any]:
-    """Return the options of a model, task or criterion with their defaults; ``...`` where another option has it."""
-    from fairseq import criterions, models, tasks
-
-    registries = {
-        "model": {**models.MODEL_REGISTRY, **models.ARCH_MODEL_REGISTRY},
-        "task": tasks.TASK_REGISTRY,
-        "criterion": criterions.CRITERION_REGISTRY,
-    }
-    settings = Namespace()
-    if kind == "model" and name in models.ARCH_CONFIG_REGISTRY:  # which may set more than is declared
-        with contextlib.suppress(AttributeError):  # one that needs options of a task
-            models.ARCH_CONFIG_REGISTRY[name](settings)
-    found = registries[kind].get(name)
-    parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
-    if found is not None:
-        found.add_args(parser)  # but those that are other options' by default, such as the seed
-    fields = getattr(getattr(found, "__dataclass", None), "__dataclass_fields__", ())
-    return {**vars(settings), **dict.fromkeys(fields, ...), **{each.dest: each.default for each in parser._actions}}
-
-
-def _of_command_line(given: Mapping[str, Any], defaults: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
-    """Return what is used of a training's whole command line."""
-    return _kept({key: value for key, value in given.items() if key in defaults or key in NAMES}, defaults, checkpoint)
-
-
-def _kept(given: Mapping[str, Any], defaults: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
-    """Return options as the training had them, but paths and ``${…}``, which take their default."""
-    kept = {}
-    for name, value in given.items():
+    def option(value: Any, name: str = "") -> Any:
+        if not next(left):  # a crafted file may hold one object many times
+            raise ConfigurationError(f"it has more than {LARGEST} options")
+        if name in REPLACED:
+            return REPLACED[name]
         if name == "data":
-            kept[name] = str(data_folder(checkpoint, value))
-        elif name == DDP:
-            kept[name] = NO_DDP
-        elif name in ("use_plasma_view", "tpu"):  # of the machine of the training
-            continue
-        elif isinstance(value, bool | int | float | None):
-            kept[name] = value
-        elif isinstance(value, Mapping):  # of a model within the model
-            kept[name] = _kept(value, {}, checkpoint)
-        elif not PATHS.fullmatch(name) and "${" not in str(value):
-            kept[name] = value
-        elif defaults.get(name, ...) is not ...:
-            kept[name] = defaults[name]
-    return kept
+            return str(data_folder(checkpoint, value))
+        if isinstance(value, Namespace):
+            return Namespace(**option(vars(value)))
+        if isinstance(value, Mapping):
+            return {key: option(inner, key) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(map(option, value))
+        if isinstance(value, str) and "${" in value:  # fairseq saves what this stands for
+            raise ConfigurationError(f"its option {value[:200]!r} is no plain data: omegaconf would look it up")
+        return value
 
-
-@functools.cache
-def _default_sections() -> dict[str, Any]:
-    from fairseq.dataclass.configs import FairseqConfig
-    from omegaconf import OmegaConf
-
-    sections = OmegaConf.to_container(OmegaConf.structured(FairseqConfig), resolve=True, enum_to_str=True)
-    sections["distributed_training"][DDP] = NO_DDP
-    return sections | dict.fromkeys((*KINDS, "optimizer", "lr_scheduler", "scoring", "bpe", "tokenizer"))
+    return {**state, **{name: option(state[name]) for name in ("args", "cfg") if state.get(name)}}
 
 
 def recorded_data(state: Mapping[str, Any]) -> Any:

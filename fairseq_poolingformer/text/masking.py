@@ -43,40 +43,6 @@ class SymbolTable:
         return np.cumsum(begins) - begins[:1]  # from 0, whether or not the first token begins a word
 
 
-def first_halves(words: np.ndarray) -> np.ndarray:
-    """(T,) bool, True at the first half, rounded up, of each word of several tokens; ``words`` (T,) ascend from 0."""
-    lengths = np.bincount(words)
-    place = np.arange(len(words)) - (np.cumsum(lengths) - lengths)[words]  # less the tokens of all earlier words
-    return (lengths[words] > 1) & (2 * place < lengths[words])
-
-
-@dataclass(frozen=True)
-class RepeatedNames:
-    """Finds the names of an input that are repeated at some distance.
-
-    A name is a word of several symbols: the vocabulary has no symbol for it, so it is rare, and nothing but another
-    occurrence tells its spelling.
-    """
-
-    texts: Sequence[bytes]
-    nearest: int
-    farthest: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.nearest <= self.farthest:
-            raise ValueError(f"distances must ascend from 1 or more, got {self.nearest} to {self.farthest}")
-
-    def draw(self, tokens: np.ndarray, words: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw occurrences of such names, at most one of each name, so that the others stay to be read."""
-        first, end = _bounds(words)
-        names = _names(tokens, first, end, self.texts)
-        distances = _distances(names, first, np.ones(len(first), dtype=bool))
-        suitable = (end - first > 1) & (distances >= self.nearest) & (distances <= self.farthest)
-        # in random order, the last occurrence of a name stays in the dictionary: each is drawn with equal chance
-        of_name = {names[number]: number for number in rng.permutation(np.flatnonzero(suitable))}
-        return words[first[list(of_name.values())[:count]]]
-
-
 @dataclass(frozen=True)
 class Masking:
     """RoBERTa's masking (Devlin et al., 2019, §3.1): 80 % of the tokens to predict are masked, 10 % replaced.
@@ -91,8 +57,6 @@ class Masking:
     leave_unmasked_prob: float = 0.1
     random_token_prob: float = 0.1
     whole_words: bool = False
-    names: RepeatedNames | None = None
-    names_share: float = 0.5
 
     def __post_init__(self) -> None:
         if not 0 < self.mask_prob < 1:
@@ -101,11 +65,6 @@ class Masking:
             raise ValueError(
                 "leave_unmasked_prob and random_token_prob must be 0 or more and at most 1 together, "
                 f"got {self.leave_unmasked_prob} and {self.random_token_prob}"
-            )
-        if self.names is not None and not (self.whole_words and 0 < self.names_share <= 1):
-            raise ValueError(
-                "repeated names are whole words and a share between 0 and 1 of them, "
-                f"got whole_words={self.whole_words} and names_share={self.names_share}"
             )
 
     @property
@@ -119,10 +78,8 @@ class Masking:
         count = int(self.mask_prob * len(candidates) + rng.random())  # rounded by chance, right on average
         # a unit's chance decides what happens to it; it is infinite where the unit is not drawn
         chance = np.full(len(tokens), np.inf)
-        chance[self._draw(tokens, unit, candidates, count, rng)] = rng.random(count)
+        chance[self.draw(tokens, unit, candidates, count, rng)] = rng.random(count)
         chance = chance[unit]
-        if self.names is not None:
-            chance[first_halves(unit)] = np.inf
         seen = tokens.copy()
         is_target = chance < np.inf
         # [0, random) random symbols, [random, random + unmasked) as they are, the rest masked
@@ -131,15 +88,11 @@ class Masking:
         seen[is_random] = rng.choice(np.flatnonzero(self.symbols.has_text), int(is_random.sum()))
         return seen, is_target
 
-    def _draw(
+    def draw(
         self, tokens: np.ndarray, unit: np.ndarray, candidates: np.ndarray, count: int, rng: np.random.Generator
     ) -> np.ndarray:
-        """(count,) different candidates, repeated names among them."""
-        if self.names is None:
-            return rng.choice(candidates, count, replace=False)
-        names = self.names.draw(tokens, unit, round(self.names_share * count), rng)
-        others = np.setdiff1d(candidates, names)
-        return np.concatenate([names, rng.choice(others, count - len(names), replace=False)])
+        """(count,) different candidates, each with equal chance; a derived class may prefer some."""
+        return rng.choice(candidates, count, replace=False)
 
 
 def nearest_repetitions(
@@ -152,20 +105,16 @@ def nearest_repetitions(
     """
     if not len(tokens):
         return np.empty(0, dtype=np.int64)
-    first, end = _bounds(words)
-    distances = _distances(_names(tokens, first, end, texts), first, np.logical_and.reduceat(is_visible, first))
-    return np.repeat(distances, end - first)
+    lengths = np.bincount(words)
+    first = np.cumsum(lengths) - lengths
+    is_whole = np.logical_and.reduceat(is_visible, first)
+    return np.repeat(_distances(word_texts(tokens, words, texts), first, is_whole), lengths)
 
 
-def _bounds(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first token of each word, and the one after its last."""
-    first = np.flatnonzero(np.diff(words, prepend=-1))
-    return first, np.append(first[1:], len(words))
-
-
-def _names(tokens: np.ndarray, first: np.ndarray, end: np.ndarray, texts: Sequence[bytes]) -> list[bytes]:
-    """The words' texts without what is around them; nothing is left of special symbols and of punctuation."""
-    return [b"".join(texts[token] for token in tokens[a:b]).strip(_AROUND) for a, b in zip(first, end, strict=True)]
+def word_texts(tokens: np.ndarray, words: np.ndarray, texts: Sequence[bytes]) -> list[bytes]:
+    """Each word's text without spaces and ASCII punctuation around it; nothing is left of special symbols."""
+    ends = np.cumsum(np.bincount(words))[:-1]
+    return [b"".join(texts[token] for token in word).strip(_AROUND) for word in np.split(tokens, ends)]
 
 
 def _distances(names: Sequence[bytes], first: np.ndarray, is_visible: np.ndarray) -> np.ndarray:

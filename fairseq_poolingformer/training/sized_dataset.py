@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,25 @@ def length_order(source_sizes: np.ndarray, target_sizes: np.ndarray | None, shuf
 def _bucket(sizes: np.ndarray, step: float) -> np.ndarray:
     """Number the bucket of each size; a bucket's longest size is ``step`` longer than its shortest."""
     return np.ceil(np.log(np.maximum(sizes, 1)) / np.log1p(step)).astype(np.int64)
+
+
+def keep_the_last_batch(original: Callable, indices: Any, *args: Any, **kwargs: Any) -> list:
+    """Keep the last batch when its size is no multiple of ``--required-batch-size-multiple``.
+
+    fairseq silently drops that batch in training, validation and generation alike: with the default multiple of
+    8, 12 test sentences give 8 hypotheses. A required multiple is a matter of speed, so the examples come first.
+
+    The batches cut the indices in order, so what is missing is a tail.
+    """
+    if not isinstance(indices, np.ndarray):
+        indices = np.fromiter(indices, dtype=np.int64, count=-1)
+    if len(indices) == 0:
+        return []  # the original looks at the last batch, which is not there
+    batches = original(indices, *args, **kwargs)
+    kept = sum(len(batch) for batch in batches)
+    if kept < len(indices):
+        batches.append(indices[kept:])
+    return batches
 
 
 class SizedDataset(FairseqDataset):
@@ -74,7 +94,7 @@ class SizedDataset(FairseqDataset):
         return used[np.argsort(self.sizes[used], kind="stable")]
 
     def batch_by_size(self, indices: np.ndarray, max_tokens: int | None = None, **limits: Any) -> list[np.ndarray]:
-        """fairseq's batches."""
+        """fairseq's batches, with every example."""
         longest = int(max(self.sizes[indices], default=0))
         if max_tokens and longest > max_tokens:
             number = int(indices[np.argmax(self.sizes[indices])])
@@ -82,7 +102,7 @@ class SizedDataset(FairseqDataset):
                 f"example {number} (0-based) has {longest} tokens{self.whole}, more than --max-tokens {max_tokens}: "
                 f"raise --max-tokens, or give --batch-size in its place{self.remedy}"
             )
-        return super().batch_by_size(indices, max_tokens=max_tokens, **limits)
+        return keep_the_last_batch(super().batch_by_size, indices, max_tokens=max_tokens, **limits)
 
 
 class LengthBucketDataset(LanguagePairDataset):
@@ -93,3 +113,7 @@ class LengthBucketDataset(LanguagePairDataset):
         if not self.shuffle or self.buckets is not None:
             return super().ordered_indices()
         return length_order(self.src_sizes, self.tgt_sizes, np.random.permutation(len(self)))
+
+    def batch_by_size(self, indices: np.ndarray, **limits: Any) -> list[np.ndarray]:
+        """fairseq's batches, with every example."""
+        return keep_the_last_batch(super().batch_by_size, indices, **limits)

@@ -53,12 +53,12 @@ near=${distances%%,*}
 [[ -n $systems ]] || systems=$(awk '/^[a-z]/ && $1 != "name" {printf "%s%s", comma, $1; comma = ","}' "$here/systems.txt")
 
 model=(
-  --user-dir "$root/fairseq_poolingformer" --task long_masked_lm --criterion long_masked_lm
+  --user-dir "$here" --task long_masked_lm --criterion long_masked_lm
   --leave-unmasked-prob 0 --random-token-prob 0
   --encoder-layers 4 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-attention-heads 4
   --encoder-normalize-before --dropout 0 --attention-dropout 0 --max-positions "$positions"
 )
-text=(--document-blocks pack --mask-whole-words --mask-names-share 0.7)
+text=(--task masked_names --document-blocks pack --mask-whole-words --mask-names-share 0.7)
 
 make_corpus() {
   ! made "$out/twice/corpus.json" || return 0
@@ -117,7 +117,7 @@ evaluate() {
   IFS=, read -ra limits <<<"$distances"
   for context in "${context_list[@]}"; do
     made "$folder/bits_$context.json" ||
-      run "$python" -m fairseq_poolingformer.cli.eval_mlm "$out/data" --path "$folder/checkpoints/checkpoint_last.pt" \
+      run "$python" -m fairseq_poolingformer.cli.eval_mlm "$out/data" --user-dir "$here" --path "$folder/checkpoints/checkpoint_last.pt" \
         --block-tokens "$context" --distances "${limits[@]}" --min-word-tokens 2 --device cpu \
         --output "$folder/bits_$context.json"
   done

@@ -37,6 +37,10 @@ def folder(tmp_path_factory):
         tiny_bart.write_data_folder(lab.copy(lab.summaries(), folder / name), splits={"test": examples})
         lab.copy(lab.summaries() / "dict.source.txt", folder / name)
         lab.copy(lab.summaries() / "dict.target.txt", folder / name)
+    for name in ("cut", "unfinished"):
+        lab.copy(lab.summaries(), folder / name)
+    (folder / "cut" / "train.source-target.source.bin").write_bytes(b"12345")
+    (folder / "unfinished" / "dict.target.txt").unlink()
     lab.copy(lab.bart().parent, folder / "bart")
     lab.copy(lab.roberta().parent, folder / "roberta")
     return folder
@@ -95,6 +99,52 @@ def test_a_mistake_is_named(folder, name, tmp_path, monkeypatch):
         lab.here(f"fairseq_cli.{command}", *arguments, *more)
 
 
+OF_THE_PLUGIN = {  # plain ValueErrors, and files that are missing
+    "no folder": (["nowhere", *TRAIN], "nowhere: no such folder"),
+    "no dictionary of summaries": (["unfinished", *TRAIN], "unfinished/dict.target.txt: No such file"),
+    "a cut split": (["cut", *TRAIN], "cut/train.source-target.source.bin: has 5 bytes where its index says"),
+    "a layer too many": (["pairs", *TRAIN, "--pooled-layers", 9], "--pooled-layers 9 names layer 9"),
+    "no stride": (["pairs", *TRAIN, "--pool-stride", 0], "stride must be an integer >= 1, got 0"),
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_PLUGIN)
+def test_errors_of_the_plugin_are_their_sentence(folder, name, tmp_path, monkeypatch, capsys):
+    arguments, word = OF_THE_PLUGIN[name]
+    monkeypatch.chdir(folder)
+    with pytest.raises((ValueError, FileNotFoundError)) as caught:
+        lab.here("fairseq_cli.train", *arguments, "--save-dir", tmp_path)
+    capsys.readouterr()
+    fixes.print_one_sentence(None, caught.type, caught.value, caught.tb)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert word in line
+
+
+UNKNOWN = {
+    "a flag with a slip": (
+        ["train", "pairs", *TRAIN, "--pooled-layer", 1],
+        "--pooled-layer 1; did you mean --pooled-layers",
+    ),
+    "an architecture with a slip": (
+        ["train", "pairs", *TRAIN, "--arch", "poolingformer_bart_bas"],
+        "invalid choice: 'poolingformer_bart_bas'; did you mean poolingformer_bart_base",
+    ),
+    "generate": (["generate", "pairs", *GENERATE, "--beams", 2], "--beams 2; did you mean --beam"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_unknown_flags_are_one_line(folder, name, monkeypatch, capsys):
+    (command, *arguments), words = UNKNOWN[name]
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit) as ended:
+        lab.here(f"fairseq_cli.{command}", *arguments)
+    assert ended.value.code == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if " error: " in line]
+    assert re.search(words, line)
+
+
 @pytest.mark.parametrize("name", ["other heads in a resume", "generate: a shard that is not there"])
 def test_the_sentence_is_all_that_is_printed(folder, name):
     command, *arguments = MISTAKES[name][0]
@@ -107,6 +157,10 @@ def test_the_sentence_is_all_that_is_printed(folder, name):
 
 def test_other_errors_keep_their_traceback(capsys):
     passed = []
+    with pytest.raises(ValueError, match="invalid literal") as caught:  # Python's own error, within the plugin
+        exec(compile("int('x')", str(fixes.PACKAGE / "file.py"), "exec"))
+    fixes.print_one_sentence(lambda *given: passed.append(given), caught.type, caught.value, caught.tb)
+    assert passed.pop()[0] is ValueError
     for error in (ValueError("text"), OSError(2, "no such file"), RuntimeError("--lr"), KeyError("x")):
         fixes.print_one_sentence(lambda *given: passed.append(given), type(error), error, None)
         assert passed.pop() == (type(error), error, None)

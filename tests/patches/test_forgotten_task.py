@@ -36,6 +36,18 @@ def test_a_forgotten_task_is_named(pairs):
     setup(pairs, "--task", "long_summarization")
 
 
+@pytest.mark.parametrize("given", ["translation", "long_masked_lm", "long_summarization"])
+def test_unknown_flags_name_the_task_of_the_folder(pairs, capsys, given):
+    with pytest.raises(SystemExit):
+        setup(pairs, "--max-target-lengths", "8", *(["--task", given] if given != "translation" else []))
+    *_, line = capsys.readouterr().err.splitlines()
+    assert "error: unrecognized arguments: --max-target-lengths 8; " in line
+    named = f"{pairs} is a data folder for --task long_summarization, not for --task {given}"
+    likely = "did you mean --max-target-length"
+    assert (named in line, likely in line) == ((False, True) if given == "long_summarization" else (True, False))
+    assert "usage" not in line
+
+
 @pytest.mark.parametrize(("kind", "task"), [("wikihop", "wikihop"), ("tydiqa", "question_answering")])
 @pytest.mark.parametrize("given", ["masked_lm", "document_classification"])
 def test_a_folder_of_another_task_is_refused(kind, task, given, tmp_path):

@@ -1,5 +1,6 @@
 """Trainings that are killed, asked to stop, finished, or started twice: real processes of fairseq-train."""
 
+import contextlib
 import os
 import random
 import signal
@@ -10,14 +11,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
+from fairseq.trainer import Trainer
 
 import fairseq_poolingformer
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.patches import interruption
-from fairseq_poolingformer.patches.interruption import STOPPED, lock_save_directory, save_and_stop_when_asked
+from fairseq_poolingformer.patches.interruption import STOPPED, lock, save_and_stop_when_asked
 from tests import forked_python
 from tests.forked_python import PYTHON
-from tests.patches.helpers import PACKAGE, TORCHRUN, TRAINING, run
+from tests.patches.helpers import EXAMPLES, PACKAGE, TORCHRUN, TRAINING, run, train
 
 fairseq_poolingformer.register()
 
@@ -105,9 +108,11 @@ def test_a_second_training_in_the_same_folder_is_refused(corpus, tmp_path):
     first = start(corpus, tmp_path, "--max-update", 10**6, "--save-interval-updates", 1, "--keep-interval-updates", 1)
     wait_for_a_checkpoint(first, tmp_path / "checkpoint_last.pt")
     second = run(*command(corpus, tmp_path), cwd=tmp_path)
+    unsaved = run(*command(corpus, tmp_path, "--no-save", "--reset-optimizer", "--max-update", 1), cwd=tmp_path)
     first.kill()
     first.communicate()
     assert second.returncode == 1
+    assert unsaved.returncode == 0, unsaved.stderr
     assert "another training is running in this folder" in second.stderr
     assert run(*command(corpus, tmp_path, "--max-update", 1), cwd=tmp_path).returncode == 0  # the lock is gone
 
@@ -136,8 +141,8 @@ def test_a_signal_to_one_of_two_processes_stops_both(corpus, tmp_path):
 def test_the_lock_does_not_outlive_the_training_in_processes_that_read_data(tmp_path):
     program = (
         "import os, signal, sys, time\n"
-        "from fairseq_poolingformer.patches.interruption import lock_save_directory\n"
-        "lock_save_directory(lambda folder: None, sys.argv[1])\n"
+        "from fairseq_poolingformer.patches.interruption import lock\n"
+        "lock(sys.argv[1])\n"
         "if reader := os.fork():\n"
         "    print(reader, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -147,7 +152,7 @@ def test_the_lock_does_not_outlive_the_training_in_processes_that_read_data(tmp_
     reader = int(training.stdout.readline())
     training.wait()
     try:
-        lock_save_directory(lambda folder: None, str(tmp_path))
+        lock(str(tmp_path))
     finally:
         os.kill(reader, signal.SIGKILL)
         os.close(interruption._locks.pop(tmp_path.resolve()))
@@ -159,7 +164,7 @@ def test_what_a_killed_training_left_half_written_is_removed(tmp_path):
     others = ["checkpoint_last.pt", "checkpoint_average.pt.host-1.unfinished", "notes.unfinished"]
     for name in (*left, *others):
         (tmp_path / name).touch()
-    lock_save_directory(lambda folder: None, str(tmp_path))
+    lock(str(tmp_path))
     os.close(interruption._locks.pop(tmp_path.resolve()))
     assert sorted(os.listdir(tmp_path)) == sorted([".lock", *others])
 
@@ -182,7 +187,7 @@ def stop(updates, most):
         optimization=SimpleNamespace(max_update=most),
     )
     trainer = SimpleNamespace(get_num_updates=lambda: updates, data_parallel_world_size=1, device="cpu")
-    return save_and_stop_when_asked(lambda *arguments: "validated", cfg, trainer, None, None)
+    return save_and_stop_when_asked(lambda *arguments: ([None], updates >= most > 0), cfg, trainer, None, None)
 
 
 def test_processes_end_when_the_first_one_has_saved(asked):
@@ -192,8 +197,55 @@ def test_processes_end_when_the_first_one_has_saved(asked):
 
 
 def test_a_signal_during_the_last_update_does_not_skip_its_validation(asked):
-    assert stop(updates=10, most=10) == "validated"
+    assert stop(updates=10, most=10) == ([None], True)
     assert asked == []
+
+
+def train_until(monkeypatch, corpus, folder, updates, end, *extra):
+    """Train in this process, where something happens within an update."""
+    train_step = Trainer.train_step
+
+    def step(self, *arguments, **named):
+        result = train_step(self, *arguments, **named)
+        if self.get_num_updates() == updates:
+            end()
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train_step", step)
+        return train(corpus, folder, *extra)
+
+
+def ask():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("end", [ask, interrupt, lambda: None])
+def test_a_process_handles_signals_as_before_a_training(corpus, tmp_path, monkeypatch, end):
+    handlers = [signal.getsignal(number) for number in interruption.SIGNALS]
+    with contextlib.suppress(SystemExit, KeyboardInterrupt):
+        train_until(monkeypatch, corpus, tmp_path / "a", 2, end, "--max-update", 3, "--disable-validation")
+    assert [signal.getsignal(number) for number in interruption.SIGNALS] == handlers
+    last = train(corpus, tmp_path / "b", "--max-epoch", 1, "--disable-validation")  # the next one is not stopped
+    assert last["optimizer_history"][-1]["num_updates"] == EXAMPLES["train"] / 4
+    assert [signal.getsignal(number) for number in interruption.SIGNALS] == handlers
+
+
+@pytest.mark.parametrize(
+    ("updates", "extra"), [(6, ()), (4, ("--validate-interval-updates", 2, "--save-interval-updates", 4))]
+)
+def test_a_signal_before_a_validation_does_not_lose_it(corpus, tmp_path, monkeypatch, updates, extra):
+    """Here an epoch has six updates."""
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of an earlier training
+    with pytest.raises(SystemExit):
+        train_until(monkeypatch, corpus, tmp_path, updates, ask, "--max-epoch", 2, *extra)
+    losses = [load(tmp_path / f"checkpoint_{name}.pt")["extra_state"]["val_loss"] for name in ("last", "best")]
+    assert losses[0] == losses[1] > 0
+    assert load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == updates
 
 
 PROCESSES = r"""

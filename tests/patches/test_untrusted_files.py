@@ -1,10 +1,9 @@
-"""Files of strangers: options arrive as the training had them, nothing that they say is run or opened."""
+"""Files of strangers: options arrive as the training had them, nothing that they say is run or written."""
 
-import argparse
-import collections
 import io
 import os
 import re
+import shutil
 import sys
 import tarfile
 from argparse import Namespace
@@ -14,7 +13,7 @@ from pathlib import Path
 import fairseq
 import pytest
 import torch
-from fairseq import checkpoint_utils, criterions, file_utils, hub_utils, models, options, tasks
+from fairseq import checkpoint_utils, file_utils, hub_utils, options, tasks
 from fairseq.criterions import CRITERION_REGISTRY, build_criterion
 from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
@@ -22,9 +21,10 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli.train import main as train_main
 from omegaconf import OmegaConf
 
+from fairseq_poolingformer import checkpoints
 from fairseq_poolingformer.checkpoints import ConfigurationError, model_folder
 from fairseq_poolingformer.patches import CheckpointError, table
-from fairseq_poolingformer.patches.untrusted_files import LARGEST, PATHS, literal, restricted
+from fairseq_poolingformer.patches.untrusted_files import LARGEST, REPLACED, as_trained, literal
 from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.models import tiny_bart
 from tests.patches.helpers import TRAINING, TRANSLATION, parse, train
@@ -48,59 +48,55 @@ def good(folder):
     return vars(tiny_bart.parse(folder, *MODEL)), model.state_dict()
 
 
-def kept(good, sections=False, **changed):
-    """The options that are used of a checkpoint with other ones: of the model, and of the task and the criterion."""
-    given = {**good[0], **changed}
-    if not sections:
-        found = vars(restricted({"args": Namespace(**given), "model": good[1]}, Path("x/x.pt"))["args"])
-        return found, found, found
-    cfg = {kind: {**given, "_name": given.get(kind)} for kind in ("task", "criterion", "generation", "common")}
-    cfg |= {"model": Namespace(**given, _name=given["arch"]), "bpe": {"_name": "gpt2", **given}}
-    cfg = restricted({"args": None, "cfg": cfg, "model": good[1]}, Path("x/x.pt"))["cfg"]
-    assert cfg["bpe"] is None
-    assert cfg["generation"]["replace_unk"] is None
-    assert cfg["common"]["user_dir"] is None
-    return vars(cfg["model"]), cfg["task"], cfg["criterion"]
-
-
 @pytest.mark.parametrize("sections", [False, True])
-def test_what_builds_a_model_is_kept(good, sections):
-    model, task, _ = kept(good, sections)
-    for name in ("encoder_layers", "encoder_embed_dim", "pooled_layers", "window_size", "pool_type", "activation_fn"):
-        assert model[name] == good[0][name]
-    assert task["max_source_positions"] == good[0]["max_source_positions"]
-    assert task["source_lang"] == good[0]["source_lang"]
+def test_options_arrive_as_they_were_trained(good, tmp_path, sections):
+    """In all sections, whatever their names, but for the data folder and what its machine decides."""
+    named = dict.fromkeys(
+        ("encoder_embed_path", "scale_from", "config_yaml", "tensorboard_logdir", "lang_dict"), "x.txt"
+    )
+    given = {
+        **good[0],
+        **named,
+        "inner": {"layers": [1, (2, "a")]},
+        "user_dir": "/x",
+        "tpu": True,
+        "seed": 5,
+        "data": "/gone",
+    }
+    if sections:
+        cfg = {"model": Namespace(**given), "task": given, "common": {"seed": 5, "user_dir": "/x"}, "bpe": None}
+        found = as_trained({"args": None, "cfg": cfg, "model": good[1]}, tmp_path / "x.pt")
+        assert found["cfg"]["common"] == {"seed": 5, "user_dir": None}
+        assert found["cfg"]["bpe"] is None
+        parts = [vars(found["cfg"]["model"]), found["cfg"]["task"]]
+    else:
+        parts = [vars(as_trained({"args": Namespace(**given), "model": good[1]}, tmp_path / "x.pt")["args"])]
+    expected = {**given, **{name: REPLACED[name] for name in given if name in REPLACED}, "data": str(tmp_path)}
+    assert {"user_dir", "ddp_backend", "tpu"} < REPLACED.keys() & given.keys()
+    assert parts == [expected] * len(parts)
 
 
-OPENED = ("encoder_embed_path", "user_dir", "save_predictions", "lang_dict", "pretrained_checkpoint", "replace_unk")
-OPENED += ("load_pretrained_encoder_from", "finetune_from_model", "tensorboard_logdir", "config_yaml", "wer_args")
+@pytest.mark.parametrize("where", ["args", "model", "generation", "inner"])
+def test_nothing_is_looked_up(good, folder, tmp_path, where):
+    """Of the environment, say, which a checkpoint could send away in the address of a file."""
+    value = "http://127.0.0.1/${oc.env:TOKEN}"
+    options = (
+        {**good[0], "w2v_args": Namespace(x=[value])} if where == "inner" else {**good[0], "encoder_embed_path": value}
+    )
+    model = Namespace(**(good[0] if where == "generation" else options))
+    sections = {"model": model, "task": good[0], "generation": {"replace_unk": value}}
+    kind = {"args": model} if where == "args" else {"args": None, "cfg": sections}
+    torch.save({"model": good[1], **kind}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match=r"x\.pt cannot be used: its option .*TOKEN.* is no plain data"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "x.pt"))
 
 
-@pytest.mark.parametrize("sections", [False, True])
-@pytest.mark.parametrize("value", ["/etc/passwd", "x.txt", ["x.txt"], "http://127.0.0.1/${oc.env:TOKEN}"])
-def test_no_path_or_interpolation_is_kept(good, sections, value):
-    names = [*OPENED, *(["activation_fn", "eval_rouge_args"] if "${" in value else [])]
-    for part in kept(good, sections, **dict.fromkeys(names, value), inner={"encoder_embed_path": value}):
-        assert [name for name in names if part.get(name) == value] == []
-        assert value not in part.get("inner", {}).values()
-
-
-def test_every_option_that_names_a_file_is_known_as_one():
-    """Of all models, tasks and criterions of fairseq, by what their help says."""
-    registries = (models.ARCH_MODEL_REGISTRY, tasks.TASK_REGISTRY, criterions.CRITERION_REGISTRY)
-    found = collections.defaultdict(str)
-    for registered in {each for registry in registries for each in registry.values()}:
-        if registered.__module__.startswith("fairseq."):
-            parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
-            registered.add_args(parser)
-            for action in parser._actions:
-                if action.nargs != 0 and action.type not in (int, float):
-                    found[action.dest] += action.help or ""
-    said = re.compile(r"(path|file|checkpoint|script|yaml)\b(?!s on)|director|dictionary location|kenlm", re.IGNORECASE)
-    named = {name for name, help in found.items() if said.search(help)}
-    assert len(named) > 20
-    others = {"data", "channels", "langs", "labels"}  # of the data folder, and how its files are named
-    assert {name for name in named if not PATHS.fullmatch(name)} == others
+def test_options_without_end_are_refused(good, tmp_path):
+    options = ["x"]
+    for _ in range(40):
+        options = [options, options]
+    with pytest.raises(ConfigurationError, match="more than 100000 options"):
+        as_trained({"args": Namespace(layers=options)}, tmp_path / "x.pt")
 
 
 def test_a_language_model_is_used_without_the_machine_of_its_training(text, tmp_path):
@@ -114,22 +110,15 @@ def test_a_language_model_is_used_without_the_machine_of_its_training(text, tmp_
     assert task.args.tokens_per_sample == 8
 
 
-def test_a_path_takes_the_default_of_its_option(folder, good):
-    state = {"cfg": {"task": {"_name": "speech_to_text", "config_yaml": "/etc/x.yaml"}}, "model": good[1]}
-    assert restricted(state, folder / "x.pt")["cfg"]["task"]["config_yaml"] == "config.yaml"
-
-
-def test_no_file_of_the_users_is_opened(tmp_path, good, folder):
-    """sentence_ranking opens its ``save_predictions`` for writing as soon as it is built."""
+def test_no_file_of_the_users_is_written(tmp_path, good):
+    """fairseq-validate builds sentence_ranking, which then opens its ``save_predictions`` for writing."""
     (tmp_path / "user").write_text("mine")
-    named = {"encoder_embed_path": str(tmp_path / "missing"), "save_dir": str(tmp_path / "y")}
-    write_checkpoint(tmp_path / "x.pt", {**good[0], **named}, good[1])
-    checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "x.pt")], {"data": str(folder)})
-    changed = {"criterion": "sentence_ranking", "task": "sentence_ranking", "num_classes": 2, "ranking_head_name": "x"}
-    _, task, criterion = kept(good, True, save_predictions=str(tmp_path / "user"), **changed)
-    CRITERION_REGISTRY["sentence_ranking"].build_criterion(Namespace(**{**task, **criterion}), None)
-    assert (tmp_path / "user").read_text() == "mine"
-    assert not (tmp_path / "y").exists()
+    given = {"_name": "sentence_ranking", "num_classes": 2, "ranking_head_name": "x"}
+    for defended in (True, False):  # the attack is one
+        cfg = {"criterion": {**given, "save_predictions": str(tmp_path / "user")}}
+        state = as_trained({"cfg": cfg}, tmp_path / "x.pt") if defended else {"cfg": cfg}
+        CRITERION_REGISTRY["sentence_ranking"].build_criterion(Namespace(**state["cfg"]["criterion"]), None)
+        assert ((tmp_path / "user").read_text() == "mine") == defended
 
 
 @dataclass
@@ -157,7 +146,7 @@ def test_options_of_an_own_task_arrive(own_task, corpus, tmp_path):
     path = str(tmp_path / "checkpoint_last.pt")
     _, _, task = checkpoint_utils.load_model_ensemble_and_task([path], {"data": str(corpus)})
     assert type(task).__name__ == "OwnTask"
-    assert (task.cfg.template, task.cfg.weights_path, task.cfg.share) == ("yes/no: it's {x}", "b", 0.25)
+    assert (task.cfg.template, task.cfg.weights_path, task.cfg.share) == ("yes/no: it's {x}", "x", 0.25)
 
 
 MULTILINGUAL = ["--task", "multilingual_translation", "--arch", "multilingual_transformer", "--lang-pairs", "src-tgt"]
@@ -204,8 +193,11 @@ def test_a_loss_that_refuses_a_way_of_training_is_built(good, sections):
     given = {**good[0], "criterion": "adaptive_loss", "ddp_backend": "pytorch_ddp"}
     state = {"model": good[1], "args": Namespace(**given)}
     if sections:
-        state |= {"args": None, "cfg": {"criterion": {"_name": "adaptive_loss", "ddp_backend": "pytorch_ddp"}}}
-    found = restricted(state, Path("x.pt"))
+        state |= {
+            "args": None,
+            "cfg": {"criterion": {"_name": "adaptive_loss", "ddp_backend": "pytorch_ddp", "sentence_avg": False}},
+        }
+    found = as_trained(state, Path("x.pt"))
     cfg = OmegaConf.create(found["cfg"], flags={"allow_objects": True}).criterion if sections else found["args"]
     assert type(build_criterion(cfg, None)).__name__ == "AdaptiveLoss"
 
@@ -295,6 +287,20 @@ def member(name, content=b"x", **attributes):
     return header, content
 
 
+def link_beyond_the_longest_path():
+    """CVE-2025-4517: a path that is longer with its links resolved than the system takes is not resolved at all."""
+    deep, top, members = "d" * 247, "", []
+    for letter in "abcdefghijklmnop":
+        members += [member(top + deep, b"", type=tarfile.DIRTYPE)]
+        members += [member(top + letter, b"", type=tarfile.SYMTYPE, linkname=deep)]
+        top += f"{deep}/"
+    links = "/".join("abcdefghijklmnop")
+    long = f"{links}/{'l' * 254}"
+    members += [member(long, b"", type=tarfile.SYMTYPE, linkname="../" * 16)]
+    members += [member("escape", b"", type=tarfile.SYMTYPE, linkname=f"{long}/../..")]
+    return [*members, member("secret", b"", type=tarfile.LNKTYPE, linkname="escape/secret"), member("secret", b"new")]
+
+
 def write(path, *members, mode="w:gz"):
     with tarfile.open(path, mode) as archive:
         for header, content in members:
@@ -319,6 +325,11 @@ def test_an_archive_is_unpacked_into_the_cache_and_kept(tmp_path, cache, mode, t
     "members",
     [
         [member("../escaped")],
+        [member("/tmp/escaped")],
+        link_beyond_the_longest_path(),
+        [member("inside", b"", type=tarfile.SYMTYPE, linkname="first")],
+        [member("inside", b"", type=tarfile.LNKTYPE, linkname="first")],
+        [member("first", b"again")],
         [member("a/../../escaped")],
         [member("a", b"", type=tarfile.SYMTYPE, linkname="../.."), member("a/escaped")],
         [member("escaped", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")],
@@ -332,7 +343,18 @@ def test_hostile_archives_write_nothing(tmp_path, cache, members):
     path = write(tmp_path / "m.tar.gz", member("first"), *members)
     with pytest.raises(CheckpointError, match=r"m\.tar\.gz cannot be unpacked"):
         hub_utils.from_pretrained(path)
-    assert not list(tmp_path.rglob("escaped"))
+    assert not [*tmp_path.rglob("escaped"), *Path("/tmp").glob("escaped")]
+    assert (tmp_path / "secret").read_text() == "secret"
+    assert os.listdir(cache) == []
+
+
+def test_an_archive_of_too_many_bytes_is_refused(tmp_path, cache, monkeypatch):
+    path = write(tmp_path / "m.tar.gz", member("a", bytes(6000)), member("b", bytes(6000)))
+    assert (Path(model_folder(path)) / "b").stat().st_size == 6000
+    shutil.rmtree(cache)
+    monkeypatch.setattr(checkpoints, "SMALL", 11_999)
+    with pytest.raises(CheckpointError, match=r"m\.tar\.gz cannot be unpacked \(with 'b' it is too large"):
+        model_folder(path)
     assert os.listdir(cache) == []
 
 

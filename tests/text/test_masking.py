@@ -11,9 +11,7 @@ from fairseq.data import Dictionary, ListDataset, MaskTokensDataset
 from fairseq_poolingformer.text.masking import (
     NONE,
     Masking,
-    RepeatedNames,
     SymbolTable,
-    first_halves,
     nearest_repetitions,
 )
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
@@ -158,33 +156,6 @@ def test_words_begin_at_spaces_after_line_ends_and_beside_special_symbols():
     assert symbols.words(np.array([], dtype=int)).tolist() == []
 
 
-def test_first_halves_by_hand():
-    words = [0, 1, 1, 2, 2, 2, 3, 4, 4, 4, 4]
-    assert np.flatnonzero(first_halves(np.array(words))).tolist() == [1, 3, 4, 7, 8]
-
-
-def test_names_are_drawn_first_and_keep_their_first_half():
-    names = RepeatedNames(WORDS, 1, 100)
-    masking = Masking(SymbolTable.of(WORDS), MASK, 0.5, 0.0, 0.0, True, names, 1.0)
-    # "longer" comes twice, the other words have one symbol or come once
-    tokens = np.array([BOS, LONG, ER, THE, THE, LONG, ER, THE, THE, THE, PART, REST, EOS])
-    shares = []
-    for seed in range(100):
-        seen, is_target = masking.apply(tokens, np.random.default_rng(seed))
-        assert is_target[2] or is_target[6]  # one of the two for sure; the other may be drawn as any word
-        assert not is_target[[0, 1, 5, 10, 12]].any()
-        assert (seen == np.where(is_target, MASK, tokens)).all()
-        shares.append(int(is_target.sum()))
-    assert set(shares) == {4}  # half of eight words, one token of each
-
-
-def test_names_are_whole_words():
-    names = RepeatedNames(WORDS, 1, 100)
-    for whole_words, share in ((False, 0.5), (True, 0.0), (True, 1.5)):
-        with pytest.raises(ValueError, match="repeated names are whole words and a share"):
-            Masking(SymbolTable.of(WORDS), MASK, whole_words=whole_words, names=names, names_share=share)
-
-
 TEXTS = [b"", b" the", b"the", b" cat", b"s", b"\n", b" ", b"\xc3", b" (", b" cat.", b"cat"]
 
 
@@ -228,37 +199,3 @@ def test_as_all_pairs(seed):
         ]
         expected.append(min(distances, default=NONE))
     assert nearest_repetitions(tokens, words, visible, TEXTS).tolist() == expected
-
-
-def test_names_are_drawn_by_hand():
-    #        <s>  cat·s  the  cat·s  the  cat·cat  </s>  cat·s
-    tokens = np.array([0, 3, 4, 1, 3, 4, 1, 3, 10, 0, 3, 4])
-    words = np.array([0, 1, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7])
-
-    def drawn(nearest, farthest, count=9):
-        names = RepeatedNames(TEXTS, nearest, farthest)
-        return {tuple(names.draw(tokens, words, count, np.random.default_rng(seed)).tolist()) for seed in range(40)}
-
-    # "cats" is at 1, 4 and 10; "the" has a symbol of its own, and "catcat" comes once
-    assert drawn(1, 20) == {(1,), (3,), (7,)}
-    assert drawn(4, 20) == {(7,)}  # the nearest one counts: 3 tokens from 4 to 1, 6 from 10 to 4
-    assert drawn(1, 3) == {(1,), (3,)}
-    assert drawn(7, 20) == {()}
-    assert drawn(1, 20, count=0) == {()}
-
-
-def test_no_name_is_drawn_twice():
-    rng = np.random.default_rng(0)
-    tokens, words = rng.choice([3, 4, 9, 10], 200), np.repeat(np.arange(100), 2)
-    names = RepeatedNames(TEXTS, 1, 200)
-    for count in (3, 200):
-        chosen = names.draw(tokens, words, count, rng)
-        texts = [b"".join(TEXTS[token] for token in tokens[words == word]).strip(b" .") for word in chosen]
-        assert len(set(texts)) == len(texts) > 2
-        assert len(texts) <= count
-
-
-def test_distances_of_names_ascend():
-    for distances in ((0, 5), (6, 5)):
-        with pytest.raises(ValueError, match="distances must ascend from 1"):
-            RepeatedNames(TEXTS, *distances)

@@ -6,7 +6,7 @@ from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.tasks.shared.task import SegmentsDataset
-from fairseq_poolingformer.training.sized_dataset import SizedDataset, length_order
+from fairseq_poolingformer.training.sized_dataset import SizedDataset, keep_the_last_batch, length_order
 from tests.models.tiny_bart import SIZES, build, write_data_folder
 
 
@@ -118,3 +118,35 @@ def test_an_item_of_more_than_max_tokens_is_named():
     dataset.remedy = SegmentsDataset.remedy
     with pytest.raises(UsageError, match=r"in its place, or in training --max-segments$"):
         dataset.batch_by_size(order, max_tokens=39)
+
+
+FEW_SIZES = np.array([3, 4, 5, 6, 7, 3, 4, 5, 6, 7, 3, 4, 5], dtype=np.int64)
+
+
+def _size(index):
+    return FEW_SIZES[index]
+
+
+def batches_of(count, **options):
+    return keep_the_last_batch(data_utils.batch_by_size, np.arange(count), _size, **options)
+
+
+@pytest.mark.parametrize("vector", [True, False], ids=["sizes-as-vector", "sizes-as-function"])
+@pytest.mark.parametrize("multiple", [1, 2, 3, 8])
+@pytest.mark.parametrize("limit", [{"max_sentences": 4}, {"max_tokens": 24}, {"max_sentences": 100}])
+@pytest.mark.parametrize("count", [0, 1, 4, 12, 13])
+def test_every_index_is_in_one_batch(vector, multiple, limit, count):
+    sizes = FEW_SIZES[:count] if vector else None
+    batches = batches_of(count, num_tokens_vec=sizes, required_batch_size_multiple=multiple, **limit)
+    assert [index for batch in batches for index in batch] == list(range(count))
+    for batch in batches:
+        assert len(batch) <= limit.get("max_sentences", 100)
+        assert len(batch) * FEW_SIZES[batch].max() <= limit.get("max_tokens", 1000)
+
+
+@pytest.mark.parametrize("kind", [list, iter, np.array], ids=["list", "iterator", "array"])
+def test_indices_of_any_kind(kind):
+    batches = keep_the_last_batch(
+        data_utils.batch_by_size, kind(list(range(5))), _size, max_sentences=4, required_batch_size_multiple=4
+    )
+    assert [list(batch) for batch in batches] == [[0, 1, 2, 3], [4]]

@@ -23,7 +23,7 @@ from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.document_blocks import DocumentBlocks, cut_into_blocks
-from fairseq_poolingformer.text.masking import Masking, RepeatedNames, SymbolTable
+from fairseq_poolingformer.text.masking import Masking, SymbolTable
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.sized_dataset import SizedDataset
@@ -160,17 +160,6 @@ class LongMaskedLMConfig(OneDictionaryConfig):
         default=False,
         metadata={"help": "mask all tokens of a word; for languages that write spaces between words"},
     )
-    mask_names: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "with --mask-whole-words: two distances in tokens, such as 129-512. Predict names, words that the "
-            "vocabulary has no symbol for, whose nearest other occurrence is so far away, and other words beside them"
-        },
-    )
-    mask_names_share: float = field(
-        default=0.5,
-        metadata={"help": "the share of such names among the words to predict, where a block has enough of them"},
-    )
 
 
 @register_task("long_masked_lm", dataclass=LongMaskedLMConfig)
@@ -201,14 +190,6 @@ class LongMaskedLMTask(OneDictionaryTask):
         self.mask_idx = dictionary.add_symbol("<mask>")
         texts += [b""] * (len(dictionary) - len(texts))
         texts[self.mask_idx] = b""  # some tokenizers have this symbol
-        names = None
-        if cfg.mask_names:
-            nearest, _, farthest = cfg.mask_names.partition("-")
-            if not (nearest.isdecimal() and farthest.isdecimal()):
-                raise ValueError(
-                    f"--mask-names must be two distances in tokens, such as 129-512; got {cfg.mask_names!r}"
-                )
-            names = RepeatedNames(texts, int(nearest), int(farthest))
         self.masking = Masking(
             SymbolTable.of(texts),
             self.mask_idx,
@@ -216,8 +197,6 @@ class LongMaskedLMTask(OneDictionaryTask):
             cfg.leave_unmasked_prob,
             cfg.random_token_prob,
             cfg.mask_whole_words,
-            names,
-            cfg.mask_names_share,
         )
 
     @property

@@ -13,7 +13,6 @@ from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.logging import metrics
 
 from fairseq_poolingformer.tasks.masked_lm.task import LongMaskedLMCriterion
-from fairseq_poolingformer.text.masking import first_halves, nearest_repetitions
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.models.tiny_bart import USER_DIR
 from tests.tasks.masked_lm.mlm_folder import random_texts, write_folder
@@ -153,27 +152,6 @@ def test_whole_words_are_the_tokenizers(folder):
                 inside = not tokenizer.decode([tokens[k]])[:1].isspace()
                 torn += inside and (target[k] == 1) != (target[k - 1] == 1)
         assert (torn == 0) == bool(whole)
-
-
-@pytest.mark.parametrize("distances", [(1, 5), (10, 40)])
-def test_names_are_chosen_by_distance(folder, distances):
-    """With a share of 1, all masked words are names at these distances wherever a block has any."""
-    flags = ("--mask-whole-words", "--mask-names-share", "1", "--mask-prob", "0.01")  # no word or one
-    _, task = build(folder, *flags, "--mask-names", "-".join(map(str, distances)))
-    task.load_dataset("train")
-    texts = load_tokenizer(folder).symbol_texts() + [b""] * 9
-    chosen = 0
-    for item in map(task.dataset("train").__getitem__, range(len(task.dataset("train")))):
-        masked = (item["target"] != 1).numpy()
-        original = np.where(masked, item["target"], item["tokens"])
-        words = task.masking.symbols.words(original)
-        nearest = nearest_repetitions(original, words, np.ones(len(words), dtype=bool), texts)
-        suits = (np.bincount(words)[words] > 1) & (nearest >= distances[0]) & (nearest <= distances[1])
-        if suits.any() and masked.any():
-            assert suits[masked].all()
-            assert not first_halves(words)[masked].any()
-            chosen += 1
-    assert chosen >= 3
 
 
 def test_settings_that_cannot_work_are_refused(folder, tmp_path):

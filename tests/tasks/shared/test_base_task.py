@@ -53,6 +53,17 @@ def write_folder(name, folder):
             (folder / f"train.{suffix}").touch()
 
 
+def test_every_example_is_in_a_batch(tmp_path):
+    """fairseq drops the last batch where its size is no multiple of 8, the default."""
+    mlm_folder.write_folder(tmp_path, {"train": mlm_folder.random_texts(13, 30)})
+    task = setup("long_masked_lm", tmp_path)
+    task.load_dataset("train")
+    dataset = task.dataset("train")
+    batches = task.get_batch_iterator(dataset, max_sentences=8, required_batch_size_multiple=8).next_epoch_itr()
+    assert sorted(number for batch in batches for number in batch["id"].tolist()) == list(range(len(dataset)))
+    assert len(dataset) % 8
+
+
 def setup(name, folder):
     return tasks.setup_task(
         options.parse_args_and_arch(options.get_training_parser(), [str(folder), *options_of(name)])
