@@ -73,7 +73,7 @@ setup(
     # not installed as "preprocess", which many have a module of their own called
     package_dir={"fairseq_poolingformer.preprocess": "preprocess"},
     package_data={
-        "fairseq_poolingformer": ["demo_model/*", "demo_model/tokenizer/*", "show/page.*"],
+        "fairseq_poolingformer": ["band_types.json", "demo_model/*", "demo_model/tokenizer/*", "show/page.*"],
         "fairseq_poolingformer.preprocess.wikitext": ["switches.txt"],
     },
     install_requires=["torch>=2.10"],

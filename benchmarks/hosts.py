@@ -25,7 +25,7 @@ from measure import DTYPES, GIB, Case, Result, add_arguments, measure, must_agre
 from torch import Tensor
 from transformers import CONFIG_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
 
-import fairseq_poolingformer.huggingface.band  # noqa: F401  # registers its name
+import fairseq_poolingformer.band  # noqa: F401  # registers its name
 
 IMPLEMENTATIONS = ("sdpa", "flex_attention", "band")
 LARGE = "mistral-7b"  # 28 GB in float32: give it --layers

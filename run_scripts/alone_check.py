@@ -60,11 +60,13 @@ def ask_what_is_missing() -> None:
         else:
             assert done.returncode == 1, (name, done.returncode)
             assert re.fullmatch(r"poolingformer.* is not installed: pip install .*\n", done.stderr), done.stderr
-    try:
-        importlib.import_module("fairseq_poolingformer.huggingface")
-    except MissingLibraryError as error:
-        said = str(error)
-    assert "[huggingface]" in said
+    for name in ("huggingface", "band"):
+        try:
+            importlib.import_module(f"fairseq_poolingformer.{name}")
+        except MissingLibraryError as error:
+            said = str(error)
+        assert "[huggingface]" in said
+        said = ""
 
 
 def main(document: str) -> int:

@@ -55,7 +55,7 @@ LEVELS = {"window_size": "4", "pooled_window_size": "16", "pooled_layers": "1"}
 
 def import_everything() -> int:
     """Import every module of the packages that need no fairseq, and return their number."""
-    names = []
+    names = ["fairseq_poolingformer.band"]
     for package in WITHOUT_FAIRSEQ:
         root = importlib.import_module(f"fairseq_poolingformer.{package}")
         names += [module.name for module in pkgutil.walk_packages(root.__path__, f"{root.__name__}.")]

@@ -1,10 +1,18 @@
-"""Every type of model that transformers has, tiny and with random weights: ``band`` beside ``sdpa`` or ``eager``.
+"""``band`` beside ``sdpa`` (or ``eager``) in every type of model of transformers, tiny and with random weights.
 
-    python run_scripts/scan_band.py [TYPE ...] [--table FILE] [--seconds 120]
+    python run_scripts/scan_band.py [TYPE ...] [--write] [--seconds 240]
 
-A type is *equal* where windows of 1 to more than the text, and padding on the left, on the right, in holes and none
-give the same outputs; *refused* where ``band`` says in one sentence that it does not compute it; *not built* where this
-script cannot make or run a tiny one with transformers' own attention. Anything else is a fault, and the status is 1.
+A type has four layers, of alternating types, and windows of 1, 2, 5 and 40 tokens. Compared are outputs for padding on
+the left, on the right, in holes and none, gradients, 250 tokens, a prompt in chunks, packed rows, ``logits_to_keep``
+and a cache of a fixed length. A type is
+
+- *equal* where all that ``band`` did not refuse is equal, and a window ran where a mask has one;
+- *refused* where ``band`` does not compute a text at once;
+- *different*, or *no window*, where that is not so: ``band`` refuses such a type because the table lacks it;
+- *not built* where this script cannot make a tiny one, or run it with transformers' own attention.
+
+``--write`` writes the equal types, and those of their parts, to the table of types that ``band`` accepts; with TYPEs it
+changes these alone. The status is 1 where a type of the table is not equal now, or one differs that no table guards.
 """
 
 from __future__ import annotations
@@ -18,20 +26,28 @@ import re
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-import fairseq_poolingformer.huggingface.band  # noqa: F401 - registers the name
+import fairseq_poolingformer.huggingface  # noqa: F401 - its types, too
+from fairseq_poolingformer import band
+from fairseq_poolingformer.attention.patterns import UNLIMITED
 
-LENGTH, WINDOWS = 24, (1, 2, 5, 40)
+LENGTH, WINDOWS, LONG = 24, (5, 1, 2, 40), 250
+LAYERS, LARGEST = 4, 10_000_000  # of each model; parameters
 REFUSAL = "attn_implementation='band'"
 # the first pattern that a setting's whole name matches says its value
 SIZES = {
     r".*(sliding_window|window_size|local_attention)": None,  # the window that is tried
+    r".*image_size": 32,
+    r".*patch_size": 8,
     r".*(pad|bos|eos|cls|sep|mask|unk|decoder_start|forced_\w+)_token_id": 0,
     r".*token_(id|index|ids)|.*_id": 98,
     r".*vocab_size.*": 99,
@@ -42,12 +58,55 @@ SIZES = {
     r".*(num|n)_(\w+_)?experts|.*num_local_experts|moe_num_experts": 4,
     r".*first_k_dense.*": 1,
     r"qk_head_dim": 16,
-    r".*(num|n)_?(\w+_)?(layers?|blocks)|.*_layers|depth": 2,
+    r".*(num|n)_?(\w+_)?(layers?|blocks)|.*_layers|depth": LAYERS,
     r".*(rope_head_dim|nope_head_dim|v_head_dim|head_dim|d_kv|head_size|attention_head_size|kv_channels)": 8,
     r".*(lora_rank|_rank|dt_rank)": 8,
     r".*(ffn|ff|intermediate|inner|mlp|feedforward|expand_dim).*(dim|size)?|d_ff": 48,
     r".*(hidden|embedding|embed|model|n_embd|projection|emb).*(size|dim|width)?|d_model|n_embd|dim": 32,
 }
+
+
+class _Everything:
+    """A table of all model types: those that are not verified yet are what is scanned."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+@dataclass
+class Calls:
+    """What a model asked of ``band``."""
+
+    windows: set[str] = field(default_factory=set)  # model types whose mask calls have a window
+    others: set[str] = field(default_factory=set)  # model types with other mask calls
+    masked: set[str] = field(default_factory=set)  # model types for which a window took the place of a mask
+    ran: int = 0  # calls of the operator with a window
+    biased: int = 0  # layers with a bias, n × n itself, beside which windows go to sdpa
+
+    def record(self) -> None:
+        """Put this between transformers and ``band``, for types that no table has."""
+        band.WITH_WINDOWS = _Everything()
+        attention = band.band_attention
+
+        def window_mask(*arguments: Any, **keywords: Any) -> Any:
+            name = keywords["config"].model_type
+            (self.others if keywords.get("local_size") is None else self.windows).add(name)
+            mask = band.window_mask(*arguments, **keywords)
+            if isinstance(mask, band.WindowMask) and mask.window.left < UNLIMITED:
+                self.masked.add(name)
+            return mask
+
+        def band_attention(*tensors: Tensor, **keywords: Any) -> Any:
+            self.ran += keywords["window"].left < UNLIMITED
+            return attention(*tensors, **keywords)
+
+        def forward(*arguments: Any, **keywords: Any) -> Any:
+            self.biased += keywords.get("position_bias") is not None
+            return band.band_attention_forward(*arguments, **keywords)
+
+        band.band_attention = band_attention
+        transformers.AttentionInterface.register(band.NAME, forward)
+        transformers.AttentionMaskInterface.register(band.NAME, window_mask)
 
 
 def tiny(config_class: type, window: int) -> transformers.PreTrainedConfig:
@@ -59,7 +118,10 @@ def tiny(config_class: type, window: int) -> transformers.PreTrainedConfig:
             part = getattr(default, name)
             settings[name] = None if part is None else tiny(type(part), window)
         elif name == "layer_types" and value:
-            settings[name] = sorted(set(value)) if len(set(value)) > 1 else value[:2]
+            kinds = sorted(set(value), reverse=True)
+            if kinds == ["full_attention"] and {"sliding_window", "use_sliding_window"} & set(default.to_dict()):
+                kinds = ["sliding_attention", "full_attention"]
+            settings[name] = [kinds[layer % len(kinds)] for layer in range(max(LAYERS, len(kinds)))]
         elif isinstance(value, dict) and "mrope_section" in value:
             settings[name] = {**value, "mrope_section": [2, 1, 1]}  # half of head_dim
         elif value is None and name in ("head_dim", "num_key_value_heads", "sliding_window"):
@@ -75,12 +137,16 @@ def tiny(config_class: type, window: int) -> transformers.PreTrainedConfig:
         settings[name] = settings[heads] if values[name] == values[heads] else settings[name]
     if "layer_types" in settings:
         settings["num_hidden_layers"] = len(settings["layer_types"])
+    if hasattr(default, "pooled_layers"):
+        settings["pooled_layers"] = "2-3"
+    if hasattr(default, "num_kv_shared_layers"):
+        settings["num_kv_shared_layers"] = 2
     if hasattr(default, "use_sliding_window"):
         settings.update(use_sliding_window=True, max_window_layers=0)
     return config_class(**settings)
 
 
-def made(model_class: type, config: transformers.PreTrainedConfig, implementation: str) -> nn.Module:
+def build(model_class: type, config: transformers.PreTrainedConfig, implementation: str) -> nn.Module:
     """The model; the same weights, none of them zero, for every implementation."""
     torch.manual_seed(0)
     config = type(config).from_dict(config.to_dict())
@@ -93,100 +159,268 @@ def made(model_class: type, config: transformers.PreTrainedConfig, implementatio
     return model
 
 
-def masks() -> dict[str, Tensor | None]:
-    """The paddings; the second row has none, where the first has some."""
-    found = {"none": None, **{name: torch.ones(2, LENGTH, dtype=torch.long) for name in ("left", "right", "holes")}}
-    found["left"][0, :7] = found["right"][0, -7:] = found["holes"][0, 4:7] = found["holes"][0, 11] = 0
-    return found
+def takes(model: nn.Module, name: str) -> bool:
+    return name in inspect.signature(model.forward).parameters
 
 
-def outputs(model: nn.Module, mask: Tensor | None) -> list[Tensor]:
-    """All numbers that the model gives for real tokens."""
-    tokens = torch.randint(3, 90, (2, LENGTH), generator=torch.Generator().manual_seed(2))
-    inputs = {"input_ids": tokens, "attention_mask": mask}
-    if "decoder_attention_mask" in inspect.signature(model.forward).parameters:
-        inputs.update(decoder_input_ids=tokens, decoder_attention_mask=mask)
+def tokens_of(length: int) -> Tensor:
+    return torch.randint(3, 90, (2, length), generator=torch.Generator().manual_seed(2))
+
+
+def mask_of(padding: str) -> Tensor | None:
+    """(2, LENGTH); the second row has none, where the first has some."""
+    mask = torch.ones(2, LENGTH, dtype=torch.long)
+    hidden = {"left": [*range(7)], "right": [*range(LENGTH - 7, LENGTH)], "holes": [4, 5, 6, 11]}.get(padding)
+    if hidden is None:
+        return None
+    mask[0, hidden] = 0
+    return mask
+
+
+def inputs_of(model: nn.Module, length: int, mask: Tensor | None) -> dict[str, Any]:
+    """The model's main input, random, and the mask."""
+    draw = torch.Generator().manual_seed(2)
+    if model.main_input_name == "pixel_values":
+        config = getattr(model.config, "vision_config", model.config)
+        size = config.image_size
+        shape = (2, getattr(config, "num_channels", 3), *(size if isinstance(size, (tuple, list)) else (size, size)))
+        return {"pixel_values": torch.randn(shape, generator=draw, dtype=torch.float64)}
+    if model.main_input_name == "input_values":
+        return {"input_values": torch.randn(2, 40 * length, generator=draw, dtype=torch.float64)}
+    inputs = {"input_ids": tokens_of(length), "attention_mask": mask}
+    if takes(model, "decoder_attention_mask"):
+        inputs.update(decoder_input_ids=inputs["input_ids"], decoder_attention_mask=mask)
+    return inputs
+
+
+def numbers(output: Any, mask: Tensor | None = None) -> list[Tensor]:
+    """All numbers of an output, for real tokens."""
+    states = [x for name, x in output.items() if isinstance(x, Tensor) and x.is_floating_point() and "loss" not in name]
+    if mask is None:
+        return states
+    return [x[mask.bool()] for x in states if x.shape[:2] == mask.shape] or states
+
+
+def plain(model: nn.Module, padding: str, length: int = LENGTH) -> list[Tensor]:
+    mask = mask_of(padding)
     with torch.no_grad():
-        found = model(**inputs)
-    states = [x for name, x in found.items() if isinstance(x, Tensor) and x.is_floating_point() and "loss" not in name]
-    real = torch.ones(2, LENGTH, dtype=torch.bool) if mask is None else mask.bool()
-    return [x[real] if x.shape[:2] == real.shape else x for x in states if x.shape[:2] == real.shape] or states
+        return numbers(model(**inputs_of(model, length, mask)), mask)
+
+
+def gradients(model: nn.Module, padding: str, length: int = LENGTH) -> list[Tensor]:
+    model.zero_grad(set_to_none=True)
+    mask = mask_of(padding)
+    sum(x.square().mean() for x in numbers(model(**inputs_of(model, length, mask)), mask)).backward()
+    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+
+def in_chunks(model: nn.Module, padding: str) -> list[Tensor]:
+    """A prompt that a cache grows with; real tokens of the last chunks, which see the others."""
+    name = "cache" if takes(model, "cache") else "past_key_values"
+    tokens, mask, parts, cache = tokens_of(LENGTH), mask_of(padding), [], None
+    with torch.no_grad():
+        for first, end in ((0, 3), (3, 14), (14, 15), (15, LENGTH)):
+            seen = None if mask is None else mask[:, :end]
+            output = model(tokens[:, first:end], attention_mask=seen, use_cache=True, **{name: cache})
+            cache = output[name]
+            parts += numbers(output, None if mask is None else mask[:, first:end])
+    return parts
+
+
+def in_a_static_cache(model: nn.Module) -> list[Tensor]:
+    """A prompt in two parts, the second of several tokens, in more places than it has tokens."""
+    name = "cache" if takes(model, "cache") else "past_key_values"
+    cache = transformers.StaticCache(config=model.config, max_cache_len=LENGTH + 8)
+    tokens = tokens_of(LENGTH)
+    with torch.no_grad():
+        parts = [model(part, use_cache=True, **{name: cache}) for part in (tokens[:, :14], tokens[:, 14:])]
+    return [x for part in parts for x in numbers(part)]
+
+
+def packed(model: nn.Module) -> list[Tensor]:
+    positions = torch.cat([torch.arange(length) for length in (7, 1, 5, LENGTH - 13)])
+    positions = torch.stack([positions, torch.arange(LENGTH)])
+    return numbers(model(tokens_of(LENGTH), position_ids=positions, use_cache=False))
+
+
+def last_logits(model: nn.Module) -> list[Tensor]:
+    with torch.no_grad():
+        return numbers(model(tokens_of(LENGTH), logits_to_keep=3, use_cache=True))
+
+
+def checks(model: nn.Module, window: int, has_window: bool) -> dict[str, Callable]:
+    """The comparisons with this window."""
+    paddings = ("none", "left", "right", "holes") if window == WINDOWS[0] else ("none", "holes")
+    if model.main_input_name != "input_ids":
+        return {"plain": partial(plain, padding="none"), "gradients": partial(gradients, padding="none")}
+    comparisons: dict[str, Callable] = {f"padding {padding}": partial(plain, padding=padding) for padding in paddings}
+    if window == WINDOWS[-1] or not has_window:
+        comparisons[f"{LONG} tokens"] = partial(gradients, padding="none", length=LONG)
+    if takes(model, "logits_to_keep") and window in (WINDOWS[0], WINDOWS[-1]):
+        comparisons["logits_to_keep"] = last_logits
+    if window != WINDOWS[0]:
+        return comparisons
+    comparisons["gradients"] = partial(gradients, padding="holes")
+    if takes(model, "position_ids"):
+        comparisons["packed rows"] = packed
+    if takes(model, "use_cache") and not takes(model, "decoder_input_ids"):
+        comparisons["chunks"] = partial(in_chunks, padding="none")
+        comparisons["padded chunks"] = partial(in_chunks, padding="holes")
+        comparisons["static cache"] = in_a_static_cache
+    return comparisons
 
 
 def class_of(config_class: type) -> type | None:
-    """The model without a head; of a part of a larger model, which has no such entry, its class in the same file."""
-    if config_class in transformers.MODEL_MAPPING:
-        found = transformers.MODEL_MAPPING[config_class]
-        return found[0] if isinstance(found, tuple) else found
+    """The causal language model, or the model without a head; of a part of a model, its class in the same file."""
+    for mapping in (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_MAPPING):
+        if config_class in mapping:
+            classes = mapping[config_class]
+            return classes[0] if isinstance(classes, tuple) else classes
     module = importlib.import_module(config_class.__module__.replace("configuration_", "modeling_"))
     classes = [x for x in vars(module).values() if isinstance(x, type) and issubclass(x, transformers.PreTrainedModel)]
     own = [x for x in classes if x.config_class is config_class and "PreTrained" not in x.__name__]
     return own[0] if own else None
 
 
-def compared(name: str) -> tuple[str, str]:
-    """What becomes of a type, and why."""
+def difference(actual: list[Tensor], expected: list[Tensor]) -> float:
+    """The largest, relative to the largest number; NaN where a number is finite in ``expected`` alone."""
+    worst = 0.0
+    if [x.shape for x in actual] != [x.shape for x in expected]:
+        return float("nan")
+    largest = max((x[x.isfinite()].abs().max().item() for x in expected if x.isfinite().any()), default=1.0)
+    for ours, theirs in zip(actual, expected, strict=True):
+        finite = theirs.isfinite()
+        if not ours[finite].isfinite().all():
+            return float("nan")
+        if finite.any():
+            worst = max(worst, (ours - theirs)[finite].abs().max().item() / largest)
+    return worst
+
+
+@dataclass
+class Result:
+    """Of a type: what becomes of it, why, and the types of its masks, with windows and without."""
+
+    kind: str
+    why: str
+    with_windows: list[str] = field(default_factory=list)
+    without_windows: list[str] = field(default_factory=list)
+
+
+def compared(name: str) -> Result:
+    """The result for a type."""
     config_class = transformers.CONFIG_MAPPING[name]
     model_class = class_of(config_class)
-    if model_class is None or model_class.main_input_name != "input_ids":
-        return "not built", "it takes no tokens"
-    has_window = "window" in str(sorted(config_class().to_dict()))
+    if model_class is None:
+        return Result("not built", "no model has this configuration")
+    calls, done, refused = Calls(), [], {}
+    calls.record()
     own_name = "sdpa" if model_class._supports_sdpa else "eager"
+    limit = 1e-9 if own_name == "sdpa" else 1e-4
+    has_window = bool(re.search(r"window|local_attention", str(sorted(config_class().to_dict()))))
     for window in WINDOWS if has_window else WINDOWS[:1]:
         config = tiny(config_class, window)
-        own = made(model_class, config, own_name)
-        expected = {padding: outputs(own, mask) for padding, mask in masks().items()}
-        try:
-            ours = made(model_class, config, "band")
-            for padding, mask in masks().items():
-                for found, right in zip(outputs(ours, mask), expected[padding], strict=True):
-                    both = right.isfinite() & found.isfinite()
-                    off = ((found - right)[both].abs().max() / right[both].abs().max()).item()
-                    limit = 1e-9 if own_name == "sdpa" else 1e-4
-                    if not off <= limit or (right.isfinite() & ~found.isfinite()).any():
-                        return "different", f"window {window}, padding {padding}: {off:.1e} beside {own_name}"
-        except Exception as error:
-            text = " ".join(str(error).split())
-            return ("refused" if REFUSAL in text else "foreign words"), f"{type(error).__name__}: {text}"
-    return "equal", own_name
+        with torch.device("meta"):
+            size = sum(x.numel() for x in model_class._from_config(config, attn_implementation=own_name).parameters())
+        if size > LARGEST:
+            return Result("not built", f"{size:,} parameters")
+        own, ours = (build(model_class, config, implementation) for implementation in (own_name, "band"))
+        for check, run in checks(own, window, has_window).items():
+            label = f"window {window}, {check}" if has_window else check
+            try:
+                expected = run(own)
+            except Exception:
+                if not (done or refused):
+                    raise
+                continue  # which transformers' own attention cannot do
+            try:
+                off = difference(run(ours), expected)
+            except Exception as error:
+                text = " ".join(str(error).split())
+                if REFUSAL not in text:
+                    return Result("foreign words", f"{label}: {type(error).__name__}: {text}")
+                refused[label] = text
+                continue
+            if not off <= limit:
+                kind = "different" if calls.windows or calls.others else "unguarded"
+                return Result(kind, f"{label}: {off:.1e} beside {own_name}")
+            done.append(label)
+    notes = "; ".join(f"refused for {label}: {text}" for label, text in refused.items())
+    if not done or any("padding" in label for label in refused):
+        return Result("refused", notes)
+    if calls.windows and not (calls.masked and (calls.ran or calls.biased)):
+        return Result("no window", f"no window ran for {', '.join(sorted(calls.windows))}; {notes}")
+    if has_window and not calls.windows:
+        notes = f"no mask has the window of its configuration; {notes}"
+    types = {name} | calls.others | calls.windows
+    notes = "; ".join(filter(None, [own_name, notes]))
+    return Result("equal", notes, sorted(calls.masked), sorted(types - calls.windows))
 
 
 def run(name: str, pipe: multiprocessing.connection.Connection) -> None:
+    """Send the result for a type; this is a process of its own."""
     try:
-        found = compared(name)
+        result = compared(name)
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
-        found = "not built", f"{why} ({Path(where.filename).name}:{where.lineno})"
-    pipe.send(found)
+        result = Result("not built", f"{why} ({Path(where.filename).name}:{where.lineno})")
+    pipe.send(result)
+
+
+def write(results: dict[str, Result], everything: bool) -> None:
+    """The table of ``band``: where parts were scanned by themselves, that result counts."""
+    table = json.loads(band.TABLE.read_text(encoding="utf-8"))
+    with_windows, without = (set() if everything else set(types) - set(results) for types in table["types"].values())
+    for result in results.values():
+        with_windows.update(result.with_windows)
+        without.update(result.without_windows)
+    unequal = {name for name, result in results.items() if result.kind not in ("equal", "not built")}
+    types = {"with windows": with_windows - unequal, "without windows": without - with_windows - unequal}
+    versions = {transformers.__version__} | set(() if everything else table["transformers"])
+    table = {"transformers": sorted(versions), "types": {kind: sorted(names) for kind, names in types.items()}}
+    band.TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("types", nargs="*")
-    parser.add_argument("--table", type=Path)
-    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--write", action="store_true", help="write the table of verified types")
+    parser.add_argument("--seconds", type=float, default=240, help="for a type")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
-    found = {}
+    results = {}
     fork = multiprocessing.get_context("fork")
-    for name in options.types or sorted(CONFIG_MAPPING_NAMES):
+    for name in options.types or sorted(transformers.CONFIG_MAPPING):
         mine, theirs = fork.Pipe()
         child = fork.Process(target=run, args=(name, theirs))
         child.start()
         theirs.close()
         try:
-            found[name] = mine.recv() if mine.poll(options.seconds) else ("not built", "too slow")
+            results[name] = mine.recv() if mine.poll(options.seconds) else Result("not built", "too slow")
         except EOFError:
-            found[name] = "not built", "the process ended"
+            results[name] = Result("not built", "the process ended")
         child.kill()
         child.join()
-        print(name, *found[name], sep=" | ", flush=True)
-    counts = Counter(kind for kind, _ in found.values())
+        result = results[name]
+        print(
+            name,
+            result.kind,
+            result.why,
+            *map(",".join, (result.with_windows, result.without_windows)),
+            sep=" | ",
+            flush=True,
+        )
+    counts = Counter(result.kind for result in results.values())
     print(f"transformers {transformers.__version__}:", ", ".join(f"{count} {kind}" for kind, count in counts.items()))
-    if options.table:
-        options.table.write_text(json.dumps(found, indent=1))
-    return int(bool(counts["different"] + counts["foreign words"]))
+    table = json.loads(band.TABLE.read_text(encoding="utf-8"))["types"]
+    known = {name for types in table.values() for name in types}
+    faults = [name for name, result in results.items() if result.kind != "equal" and name in known]
+    faults += [name for name, result in results.items() if result.kind == "unguarded"]
+    if options.write:
+        write(results, everything=not options.types)
+    print("\n".join(f"{name}: {results[name].kind}" for name in faults))
+    return int(bool(faults))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from fairseq_poolingformer.huggingface import band
+from fairseq_poolingformer import band
 from tests.forked_python import PYTHON
 from tests.lab import ROOT, call
 

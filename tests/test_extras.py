@@ -154,7 +154,7 @@ def test_a_command_that_lacks_a_library_says_in_one_sentence_what_to_install():
 @pytest.mark.parametrize(
     ("library", "code", "extra"),
     [
-        ("transformers", "import fairseq_poolingformer.huggingface.band", "huggingface"),
+        ("transformers", "import fairseq_poolingformer.band", "huggingface"),
         (
             "nltk",
             "import fairseq_poolingformer.tasks.summarization.rouge as it; it.rouge_scores(['a'], ['a'])",

@@ -1,8 +1,8 @@
 """Poolingformers for transformers: its own encoders with two-level attention.
 
-Importing this registers the models with ``AutoConfig`` and ``AutoModel…``, and ``attn_implementation="band"`` for
-windows of any of transformers' models (:mod:`.band`). It needs transformers 5.5 and no fairseq. The classes are those
-of :data:`.families.FAMILIES` and :data:`.families.HEADS`, such as ``PoolingformerBartForConditionalGeneration``.
+Importing this registers the models with ``AutoConfig`` and ``AutoModel…``. It needs transformers 5.5 and no fairseq.
+The classes are those of :data:`.families.FAMILIES` and :data:`.families.HEADS`, such as
+``PoolingformerBartForConditionalGeneration``.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,13 @@ from fairseq_poolingformer.extras import needing
 with needing("huggingface"):  # first what says which transformers the others need
     from fairseq_poolingformer.huggingface import configuration  # noqa: F401
 
-from fairseq_poolingformer.huggingface import band, classes
+from fairseq_poolingformer.huggingface import classes
 from fairseq_poolingformer.huggingface.families import FAMILIES
 from fairseq_poolingformer.huggingface.in_one_call import summarize
 
 _made = [f"Poolingformer{family.name}{end}" for family in FAMILIES.values() for end in ("Config", *family.ends)]
 globals().update({name: getattr(classes, name) for name in _made})
-__all__ = ["band", "summarize", *_made]
+__all__ = ["summarize", *_made]
 
 if TYPE_CHECKING:  # for editors, which do not run the above
 
