@@ -155,10 +155,16 @@ class WithParts(TwoLevelModel):
                 pooler = {"add_pooling_layer": False} if getattr(child, "pooler", child) is None else {}
                 setattr(self, name, replaced[name](child.config, **pooler))
             else:
-                child.to_empty(device=device)
+                child.to_empty(device=device).apply(_reset_parameters)
         self.post_init()  # once more, since nothing on meta has values or is tied to the parts
         if checkpointing:
             self.gradient_checkpointing_enable()
+
+
+def _reset_parameters(module: nn.Module) -> None:
+    """Draw a layer's initial values, as its constructor does, so that a seed gives what it gives transformers'."""
+    if hasattr(module, "reset_parameters"):
+        module.reset_parameters()
 
 
 class Head(WithParts):
