@@ -59,7 +59,8 @@ def test_the_extras_bring_what_the_examples_for_transformers_import(monkeypatch)
     assert {"accelerate", "protobuf", "onnxscript"} <= set(found)
     assert transformers.__version__ in found["transformers"].specifier
     assert not {"5.4", "6.0"} & set(found["transformers"].specifier.filter(["5.4", "6.0"]))
-    document = (ROOT / "docs" / "huggingface.md").read_text(encoding="utf-8")
+    pages = (ROOT / "docs" / f"{name}.md" for name in ("huggingface", "finetune", "band"))
+    document = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     blocks = re.findall(r"^```python\n(.*?)^```", document, flags=re.DOTALL | re.MULTILINE)
     nodes = [node for block in blocks for node in ast.walk(ast.parse(block))]
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}

@@ -1,4 +1,4 @@
-"""The Python of docs/huggingface.md, run one block after another with tiny models and texts, and what it computes."""
+"""The Python of the documents on transformers, run one block after another with tiny models and texts."""
 
 import ast
 import json
@@ -32,7 +32,6 @@ from tests.weights.conftest import run
 from tests.weights.encoders import batch
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "huggingface.md"
 TINY = {  # what the blocks say -> what is run
     "facebook/bart-base": "short",
     "16384": "120",
@@ -45,8 +44,9 @@ TINY = {  # what the blocks say -> what is run
 }
 
 
-def blocks():
-    return re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+def blocks(page="huggingface"):
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def tiny(block):
@@ -93,7 +93,7 @@ def test_the_recipes_do_what_they_say(tmp_path, monkeypatch, capsys):
     lines = [json.dumps({"document": "the thing " * (n + 1), "summary": "thing in " * n}) for n in (1, 3, 7)]
     (tmp_path / "train.jsonl").write_text("\n".join(lines))
     monkeypatch.chdir(tmp_path)
-    _, summarize, in_one_call, fine_tune, *_ = blocks()
+    summarize, in_one_call, fine_tune, *_ = blocks()
     exec(compile(tiny(summarize), "summarize", "exec"), {})
     written = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
     assert written == [summary_of("paper.txt", folder, tmp_path / "made" / "fairseq")]
@@ -122,7 +122,7 @@ def test_the_pipeline_recipe_opens_what_was_fine_tuned(tmp_path, monkeypatch, ca
     model.save_pretrained("run")
     AutoTokenizer.from_pretrained("short", model_max_length=198).save_pretrained("run")
     (tmp_path / "contract.txt").write_text("the thing in the " * 200)
-    exec(compile(blocks()[0], "pipeline", "exec"), given := {})
+    exec(compile(blocks("finetune")[0], "pipeline", "exec"), given := {})
     (judged,) = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
     inputs = given["judge"].tokenizer((tmp_path / "contract.txt").read_text(), truncation=True, return_tensors="pt")
     assert inputs["input_ids"].shape == (1, 198)
@@ -134,7 +134,7 @@ def test_the_pipeline_recipe_opens_what_was_fine_tuned(tmp_path, monkeypatch, ca
 def test_the_windows_recipe_opens_a_model(tmp_path):
     config = ModernBertConfig(vocab_size=99, hidden_size=24, intermediate_size=48, num_hidden_layers=2, pad_token_id=0)
     ModernBertModel(config).save_pretrained(tmp_path / "short")
-    (recipe,) = (block for block in blocks() if "attn_implementation" in block)
+    (recipe,) = blocks("band")
     exec(
         compile(recipe.replace("answerdotai/ModernBERT-base", str(tmp_path / "short")), "windows", "exec"), given := {}
     )
