@@ -1,4 +1,4 @@
-"""The same short ``fairseq-train`` on the CPU in float32 and on a GPU in each dtype, update by update.
+"""One short ``fairseq-train`` on the CPU in float32 and on a GPU in each dtype, update by update.
 
     python benchmarks/fairseq_train.py --output-folder FOLDER [--device cuda] [--updates 40]
 

@@ -290,7 +290,7 @@ def machine(args: argparse.Namespace) -> str:
 
 
 def print_header(args: argparse.Namespace, what: str) -> None:
-    """Say where, what and how."""
+    """Print machine, case and options."""
     gpu = args.device == "cuda"
     limit = "" if gpu else f"; a process may take {args.memory_limit:.1f} GiB"
     freed = "; freed memory is kept" if args.allocator == "kept" else ""

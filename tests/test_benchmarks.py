@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import logging
 import re
 import shlex
@@ -19,6 +20,7 @@ from transformers import AutoModel
 from fairseq_poolingformer import band
 from tests.forked_python import PYTHON
 from tests.lab import ROOT, call
+from tests.text.tiny_gpt2 import write_vocabulary
 
 
 @pytest.fixture
@@ -104,6 +106,17 @@ TINY = {
     "vocab_size": 30100,
     "initializer_range": 0.2,
 }
+
+
+@pytest.mark.full
+def test_preprocessing(tmp_path):
+    lines = [
+        json.dumps({"article_text": ["the long document ."] * n, "abstract_text": ["attention"]}) for n in (1, 2, 9)
+    ]
+    (tmp_path / "lines.jsonl").write_text("\n".join(lines))
+    output = run("preprocessing", tmp_path / "lines.jsonl", "--gpt2-bpe", write_vocabulary(tmp_path / "bpe"))
+    assert re.search(r"^fairseq: [\d.]+ CPU seconds, .* documents a second$", output, re.MULTILINE)
+    assert "the same ids in 3 of 3 documents" in output
 
 
 @pytest.fixture

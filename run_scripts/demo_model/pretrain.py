@@ -69,7 +69,7 @@ MODEL = (  # flags of fairseq-train
 
 @dataclass(frozen=True)
 class Data:
-    """What examples are made of.
+    """The sources of examples.
 
     Attributes:
         sentences: the prose of made documents.
@@ -83,11 +83,11 @@ class Data:
 
     @classmethod
     def read(cls, documentation: Path | None, is_held_out: bool) -> Data:
-        """What is held out, or the rest."""
+        """The held-out items, or the rest."""
         return cls(facts.read_sentences(is_held_out), texts.Texts.read(documentation, is_held_out), is_held_out)
 
     def maker(self, shape: Shape) -> DocumentMaker:
-        """What makes documents of a shape."""
+        """The generator of documents of a shape."""
         return DocumentMaker(self.sentences, self.is_held_out, shape)
 
 
@@ -163,7 +163,7 @@ def build(folder: Path, *flags: str) -> tuple[dict[str, object], nn.Module]:
 
 @torch.no_grad()
 def start_to_copy(model: nn.Module) -> None:
-    """Let every cross-attention hand on what it attends to: W_v = W_o = I, so that W_o W_v x = x.
+    """Make every cross-attention copy what it attends to: W_v = W_o = I, so that W_o W_v x = x.
 
     With tied embeddings, attending to a token then makes that token more probable from the first update on, which
     rewards attending to the right one. From random projections the attention has nothing to gain, and stays even.
@@ -176,7 +176,7 @@ def start_to_copy(model: nn.Module) -> None:
 
 @torch.no_grad()
 def start_in_order(positions: nn.Embedding) -> None:
-    """Let positions start as sinusoids of the tokens' size.
+    """Initialize positions as sinusoids of the tokens' size.
 
     The token before is then one rotation away for every token alike, which attention learns at once. Between random
     positions it would learn each step by itself.

@@ -63,7 +63,7 @@ _SIGNATURE = re.compile(r"^[\w.]+\([^)]*\)\s*(->.*)?$")
 
 @dataclass(frozen=True)
 class Texts:
-    """What the tasks are made of.
+    """The texts of the tasks.
 
     Attributes:
         prose: for each source its sentences or paragraphs, in order.

@@ -24,7 +24,7 @@ TOKEN, POSITION, CONTEXT = 0.1, 0.03, 0.15  # sizes of what is added up at the b
 
 @torch.no_grad()
 def lean_towards_copying(encoder: nn.Module, mask_index: int) -> None:
-    """Let tokens in a like context attend to each other, and let attending to a token make it more probable.
+    """Make tokens in similar contexts attend to each other, and attended tokens more probable.
 
     The two lower layers, whose windows are narrow, add a mixture of the neighbours to each token. The upper layers
     compare these contexts (W_k = W_q) and hand on what they find (W_v = W_o = I); the head, whose embeddings are tied,

@@ -25,7 +25,7 @@ Bits = dict[str, float]
 
 
 def read_classes(folder: Path, context: int, what: str = "classes") -> list[dict]:
-    """What poolingformer-eval-mlm found in blocks of ``context`` tokens, where the split has such tokens."""
+    """Results of poolingformer-eval-mlm in blocks of ``context`` tokens, where the split has such tokens."""
     (result,) = json.loads((folder / f"bits_{context}.json").read_text(encoding="utf-8"))
     return [found for found in result[what] if found["bits_per_token"] is not None]
 

@@ -32,7 +32,7 @@ class System:
 
     @property
     def kind(self) -> str:
-        """What crossover.py draws in one colour."""
+        """The kind of system; crossover.py has a colour for each."""
         if self.level2 != "none":
             return "one softmax" if "--pool-merge=softmax" in self.flags else "two levels"
         if "--dilation=" in self.flags:

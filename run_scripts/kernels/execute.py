@@ -48,7 +48,7 @@ def sanitized(capability: int) -> Iterator[sanitize.Session]:
 
 
 class Finding(NamedTuple):
-    """What executing a call found: ``by`` the sanitizer or the numbers, None for nothing wrong; and ``what``."""
+    """The result of executing a call: ``by`` the sanitizer or the numbers, None for nothing wrong; and ``what``."""
 
     by: str | None
     what: str

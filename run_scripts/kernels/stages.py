@@ -84,7 +84,7 @@ class CopiesInFlight(races.RaceInterp):
 
 
 def copies_in_flight(record: harness.LaunchRecord, text: str, waits: bool = True) -> list[str]:
-    """What :class:`CopiesInFlight` notes in the launch's first and last program, or why it could not run.
+    """The notes of :class:`CopiesInFlight` on the launch's first and last program, or why it could not run.
 
     Without ``waits`` the program waits for nothing, which must be noted if it has such copies at all.
     """

@@ -1,0 +1,48 @@
+"""The documents that messages and comments of the sources name are there, and hold what is promised."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = [
+    path
+    for folder in ("fairseq_poolingformer", "preprocess", "run_scripts", "benchmarks")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in (".py", ".sh", ".txt")
+] + [ROOT / "setup.py", ROOT / "Dockerfile"]
+PROMISES = {  # what a source says of a document -> a line of it
+    "docs/fairseq.md gives the lines for doing that by hand": "`run_scripts/install.sh` does this; by hand:",
+    "docs/fairseq.md says how to build them": "## apex",
+    "docs/quickstart.md explains what it shows": "# What the quickstart shows",
+    "docs/quickstart.md says how": "## The demo model",
+}
+
+
+def prose(path: Path) -> str:
+    """The text of a source without the marks of comments and strings between two lines of a sentence."""
+    return re.sub(r'"?\s*\n\s*[#"]?\s*', " ", path.read_text(encoding="utf-8"))
+
+
+def test_named_documents_and_headings_exist():
+    named = {match for path in SOURCES for match in re.findall(r"(?<!\w)(docs/\w+\.md)(?:#([\w-]+))?", prose(path))}
+    assert len(named) > 5
+    for name, anchor in sorted(named):
+        headings = re.findall(r"^#+ (.*)", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
+        anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+        assert not anchor or anchor in anchors, (name, anchor)
+
+
+def test_every_promise_is_known():
+    verbs = "says|has|lists|explains|gives|tells|shows"
+    promised = {
+        match for path in SOURCES for match in re.findall(rf"docs/\w+\.md (?:{verbs})\b[^.,;:)\"]*", prose(path))
+    }
+    assert {promise.strip() for promise in promised} == set(PROMISES)
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_promises_are_kept(promise):
+    lines = (ROOT / promise.partition(" ")[0]).read_text(encoding="utf-8").splitlines()
+    assert PROMISES[promise] in lines
