@@ -94,7 +94,7 @@ def encode(tokenizer: Tokenizer, example: Example) -> Encoded | Reject:
 
 
 def query_of(fields: dict, query_key: str) -> str:
-    """What of an article is its question, the blank line after it included; "" where there is no key."""
+    """The question at the start of an article, with the blank line after it; "" where there is no key."""
     if not query_key:
         return ""
     key, query = keys.first(fields, [query_key], "question", "--query-key")

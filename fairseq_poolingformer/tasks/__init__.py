@@ -1,1 +1,1 @@
-"""What models are trained for: a folder for each task, with everything that only this task needs."""
+"""Training tasks: a folder for each, with everything that only this task needs."""

@@ -189,7 +189,7 @@ def corpora() -> dict[str, Task]:
 
 
 def corpus_of(folder: Path) -> dict[str, Any] | None:
-    """What a finished data folder was made of; None where that cannot be read."""
+    """Description of a finished data folder (``corpus.json``); None where it cannot be read."""
     path = Path(folder, "corpus.json")
     try:
         return read_json_file(path) if path.is_file() else None  # a pipe would never end

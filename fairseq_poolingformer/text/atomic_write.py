@@ -50,7 +50,7 @@ def atomic_write(path: Path, flush: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def disk_errors(path: Path, unfinished: Path) -> Iterator[None]:
-    """Let errors of a disk name the file or folder that was to be made, not the unfinished one."""
+    """Rename disk errors to the file or folder that was to be made, not the unfinished one."""
     try:
         yield
     except OSError as error:

@@ -134,7 +134,7 @@ class DataFolder:
         return _require(path, remedy)
 
     def _other_splits(self, split: str, array: str) -> str:
-        """What to do where a file of a split is missing."""
+        """Remedy for a missing file of a split."""
         found = self.splits(array)
         if not found:
             return f"give a data folder made with {self.layout.made_with}"
@@ -194,7 +194,7 @@ def check_file(folder: Path, path: Path) -> None:
 
 
 def _described(folder: Path, path: Path) -> Any:
-    """What ``corpus.json`` says of a file; None where there is none, or it says nothing."""
+    """Entry of a file in ``corpus.json``; None where there is none."""
     is_there = (Path(folder) / "corpus.json").is_file()
     return _read_corpus(folder).get("files", {}).get(path.relative_to(folder).as_posix()) if is_there else None
 

@@ -71,7 +71,7 @@ class Tokenizer(ABC):
         """Load the tokenizer whose :attr:`files` are in a folder, with the values of :meth:`settings`."""
 
     def settings(self) -> dict[str, object]:
-        """What ``tokenizer/config.json`` holds besides the kind."""
+        """Settings in ``tokenizer/config.json`` besides the kind."""
         return {}
 
     def save(self, data_folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is likely to be wrong with a corpus, and what to do about it, in words: ``--report``.
+"""Likely faults of a corpus and their remedies, in words: ``--report``.
 
 One pass looks at the examples and keeps 24 bytes of each, digests and lengths.
 """
@@ -24,7 +24,7 @@ _OF_REJECTS = "correct them, name another key or column, or leave them out with 
 
 @dataclass
 class SplitLook:
-    """What is kept of a split's examples, in their order."""
+    """Summary of a split's examples, in their order."""
 
     # 64-bit digests of the texts after folding case and white space
     inputs: array = field(default_factory=lambda: array("Q"))
@@ -114,7 +114,7 @@ class Finding:
 
 
 def findings(corpus, found: dict[str, SplitLook]) -> list[Finding]:
-    """What is likely to be wrong with a corpus."""
+    """Likely faults of a corpus."""
     lines = [*_shared(found)]
     for split, seen in found.items():
         lines += [*_of_rejects(split, seen), *_duplicates(split, seen)]

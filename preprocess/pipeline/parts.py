@@ -64,7 +64,7 @@ class Part:
         return json.loads(self.json.read_text(encoding="utf-8"))
 
     def load_whole(self) -> dict | None:
-        """The same of a part that another run has finished; None, too, where a loss of power has torn its files."""
+        """Content of a part that another run has finished; None also where a loss of power has torn its files."""
         try:
             found = self.load()
             if found is None or all(

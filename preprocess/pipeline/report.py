@@ -1,4 +1,4 @@
-"""What a corpus's command reports: lengths, notes, tokens that are unknown, documents that several splits share."""
+"""Report of a corpus's command: lengths, notes, unknown tokens, documents that several splits share."""
 
 import itertools
 from collections import Counter

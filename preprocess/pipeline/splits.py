@@ -53,7 +53,7 @@ class SplitRecords:
         return replace(self, records=functools.partial(_chosen, self.records, is_in), files=files)
 
     def made_of(self, change: Callable[[Iterator[Record]], Iterator[Record]]) -> "SplitRecords":
-        """What a function makes of the records of each file."""
+        """Apply a function to the records, file by file."""
         files = tuple(one.made_of(change) for one in self.files)
         return replace(self, records=lambda: change(self.records()), files=files)
 
@@ -137,7 +137,7 @@ class NamedSplits:
             )
 
     def notes(self) -> list[str]:
-        """Say what a reader of figures must know: documents in several splits, and in none."""
+        """Warn of documents in several splits, and in none."""
         lines = []
         for split, other in (("valid", "train"), ("test", "train"), ("test", "valid")):
             members = self.ids.get(split, frozenset())

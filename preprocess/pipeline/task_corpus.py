@@ -97,7 +97,7 @@ def question_of(fields: dict, key: str) -> str:
 
 
 def from_object(make: Callable[..., Example | Skipped]) -> Callable[..., Example | Reject | Skipped]:
-    """Let a function that makes an example of a JSON object take the record that holds the object.
+    """Wrap a function from a JSON object to an example: it takes the record that holds the object.
 
     Where it raises ValueError, a reject has the message.
     """

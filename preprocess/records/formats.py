@@ -16,7 +16,7 @@ _HEAD_LINES = 5
 
 @dataclass(frozen=True)
 class Reading:
-    """What a file does not say by itself."""
+    """Reading options that a file does not hold."""
 
     max_bytes: int = MAX_LINE_BYTES  # records of more bytes are rejected without being loaded
     # names of the columns of a table without a header; empty where the first row has them

@@ -51,7 +51,7 @@ def _is_object(value: object) -> bool:
 
 
 def under(fields: dict, key: str) -> object:
-    """What a record has under a key path; None for nothing."""
+    """Value of a record under a key path; None for nothing."""
     if key in fields:
         return fields[key]
     if "+" in key:

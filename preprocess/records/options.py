@@ -30,7 +30,7 @@ Inside = Callable[[Iterator[Record]], Iterator[Record]]
 
 @dataclass(frozen=True)
 class Data:
-    """What the options name."""
+    """The splits that the options name."""
 
     splits: dict[str, SplitRecords]
     inputs: dict[str, list]  # identifies the input, as JSON values

@@ -1,4 +1,4 @@
-"""What people name as data: files, globs, folders, names on the Hub; and the splits that these hold."""
+"""Data sources: files, globs, folders, names on the Hub; and the splits that these hold."""
 
 import codecs
 import glob

@@ -69,7 +69,7 @@ def line_pairs(source: Path, target: Path, max_bytes: int) -> Iterator[Record]:
 
 
 def grouped(folder: Path) -> list[dict[str, Path | str]] | None:
-    """What belongs together in a folder of text files."""
+    """Group a folder of text files into documents and their summaries."""
     files = files_of(folder)
     if not files or not all(suffix_of(path.name) in _TEXTS for path in files):
         return None

@@ -43,7 +43,7 @@ def positional(values: Parameters) -> list[str]:
 
 
 def fixed(text: str) -> Renderer:
-    """The same text whatever the parameters are."""
+    """A constant text, whatever the parameters are."""
     return lambda values: text
 
 
@@ -120,6 +120,12 @@ def fraction(values: Parameters) -> str:
     return whole + _FRACTIONS.get(f"{over}⁄{under}", other)
 
 
+def power(values: Parameters) -> str:
+    """{{e|-7}} → ×10⁻⁷"""
+    exponent = values.get("1", "").strip()
+    return exponent and f"×10{exponent.translate(RAISED)}"
+
+
 def raised(values: Parameters) -> str:
     """{{sup|2}} → ²"""
     return values.get("1", "").translate(RAISED)
@@ -129,7 +135,7 @@ def measured(values: Parameters) -> str:
     """{{val|1.008|0.002|e=-3|u=g}} → 1.008±0.002×10⁻³ g"""
     number, above, below = [*map(str.strip, positional(values)), "", "", ""][:3]
     number += f"+{above.lstrip('+')}−{below.lstrip('-−')}" if below else f"±{above}" if above else ""
-    exponent = f"×10{values['e'].strip().translate(RAISED)}" if values.get("e") else ""
+    exponent = power({"1": values.get("e", "")})
     unit = values.get("u") or values.get("ul") or ""
     return f"{values.get('p', '')}{number}{exponent} {unit}".strip()
 

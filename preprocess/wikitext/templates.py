@@ -77,6 +77,7 @@ _RENDERERS: Table = {
     renderers.last: "transl, transliteration, tlit",
     renderers.measured: "val",
     renderers.nihongo: "nihongo, nihongo3",
+    renderers.power: "e",
     renderers.quotation: """block quote, blockquote, bquote, centered pull quote, cquote, poem quote, poemquote,
         quotation, quote""",
     renderers.raised: "smsup, sup",

@@ -44,7 +44,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def forgetful_checkpoint(tmp_path_factory):
-    """The same of a model without memory."""
+    """Path and model of a checkpoint without memory."""
     model = build(forgetful=True)
     return write(tmp_path_factory.mktemp("run") / "forgetful.pt", model, forgetful=True), model
 

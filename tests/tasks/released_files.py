@@ -118,7 +118,7 @@ def triviaqa_folder(folder: Path, *options: str, domain: str = "Wikipedia") -> P
 
 
 def hotpotqa_folder(folder: Path, *options: str, questions=HOTPOTQA_QUESTIONS) -> Path:
-    """The same for HotpotQA."""
+    """A data folder of HotpotQA's questions, with the splits train and valid."""
     folder.mkdir(exist_ok=True)
     source = write_hotpotqa(folder / "hotpot.json", questions)
     assert hotpotqa.main(["--train", str(source), "--valid", str(source), *_common(folder, options)]) == 0

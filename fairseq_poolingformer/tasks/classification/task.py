@@ -54,7 +54,7 @@ def amount_loss(output: Tensor, amount: Tensor) -> tuple[Tensor, dict[str, Tenso
 
 
 class ClassificationPredictor(LinesPredictor):
-    """What is predicted of each document, written as JSON lines of ``id``, ``label`` and more.
+    """Predictions of documents, written as JSON lines of ``id``, ``label`` and more.
 
     ``label`` is the most probable label, beside its ``probability``; a list of the labels that are more probable than
     not, beside the ``probabilities`` of all; or an amount.

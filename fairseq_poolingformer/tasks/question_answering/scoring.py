@@ -39,7 +39,7 @@ Of = TypeVar("Of")
 
 @dataclass(frozen=True)
 class Pair(Generic[Of]):
-    """What there is of both answers: the paragraph (long, passage) and the answer in it (short, minimal)."""
+    """Both answers of an example: the paragraph (long, passage) and the answer in it (short, minimal)."""
 
     long: Of
     short: Of

@@ -16,7 +16,7 @@ Found = TypeVar("Found")
 
 
 def merged(paths: Sequence[Path], read: Callable[[Path], Mapping[Key, Right]]) -> dict[Key, Right]:
-    """What ``read`` makes of each file, of all files together."""
+    """Merge the entries that ``read`` returns for each file."""
     right: dict[Key, Right] = {}
     for path in map(Path, paths):
         for key, value in read(path).items():

@@ -236,7 +236,7 @@ _AVERAGE = re.compile(
 
 
 def files2rouge_obstacle() -> str | None:
-    """Say why :func:`files2rouge` cannot run in this Python; None if it can."""
+    """Why :func:`files2rouge` cannot run in this Python; None if it can."""
     for package, what in (("files2rouge", "files2rouge"), ("pyrouge", "files2rouge's fork of pyrouge")):
         if find_spec(package) is None:
             return f"{what} is not installed; from its README:\n{FILES2ROUGE_INSTALL}"

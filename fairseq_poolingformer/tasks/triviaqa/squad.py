@@ -91,7 +91,7 @@ def _read_probabilities(path: Path) -> dict[str, float]:
 def question_scores(
     gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str], is_v2: bool
 ) -> dict[str, Scores]:
-    """What each question adds to exact match and F1, from 0 to 1: nothing where v1.1 has no prediction.
+    """Exact match and F1 of each question, from 0 to 1: 0 where v1.1 has no prediction.
 
     A question may have no right answer, and an empty prediction is no answer; v2.0 needs all predictions.
     """

@@ -1,4 +1,4 @@
-"""What people name as data, and the splits that it holds."""
+"""Data sources and their splits."""
 
 import pytest
 

@@ -39,7 +39,8 @@ CASES = {
     "10{{smsup|−10}} {{vr|a}} ({{nasdaq|AAPL}}) {{mpl|1988 AB|5}} {{hlist|a|b}}": (
         "10⁻¹⁰ ⟨a⟩ (Nasdaq: AAPL) 1988 AB5 a · b"
     ),
-    "{{date|5|mars|1871}}, 10{{e|12}} {{unknown|a}}": ", 10",
+    "a {{date|5|mars|1871}}{{unknown|a}} b": "a b",
+    "300{{e|9}} 2.5{{e|−7}} 1{{E| 3 }} 4{{e}}": "300×10⁹ 2.5×10⁻⁷ 1×10³ 4",
 }  # fmt: skip
 
 

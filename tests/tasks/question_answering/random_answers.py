@@ -107,7 +107,7 @@ def _natural_questions_answers(rng: random.Random, kind: str) -> dict:
 
 
 def _with_units_left_out(rng: random.Random, answers: dict) -> dict:
-    """The same answers as a system gives them that knows bytes only, or tokens only, or leaves out what is null."""
+    """Answers of a system that knows bytes only, or tokens only, or leaves out what is null."""
     hidden = rng.choice(((), ("start_byte", "end_byte"), ("start_token", "end_token")))
 
     def hide(span: dict[str, int]) -> dict[str, int]:

@@ -20,7 +20,7 @@ BEAM, LIMIT = 5, 12  # a summary has LIMIT tokens and </s> at most
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """The same weights in both; with more for </s>, so that summaries end between 2 tokens and the limit."""
+    """Both models, of equal weights; with more for </s>, so that summaries end between 2 tokens and the limit."""
     path = tmp_path_factory.mktemp("bart")
     source = tiny_huggingface.folder(path / "hf", "bart")
     arguments = ["to-fairseq", source, path / "fairseq", "--arch", "poolingformer_bart_base"]

