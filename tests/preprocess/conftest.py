@@ -1,10 +1,11 @@
+import functools
 import json
 from pathlib import Path
 
 import pytest
 
 from preprocess import arxiv_pubmed
-from tests.text.tiny_gpt2 import write_vocabulary
+from tests import lab
 
 SHARED_DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
@@ -24,20 +25,20 @@ def release():
 
 
 @pytest.fixture(scope="session")
-def gpt2_folder(tmp_path_factory):
-    return write_vocabulary(tmp_path_factory.mktemp("gpt2"))
+def gpt2_folder():
+    return lab.gpt2()
+
+
+def convert(corpus, output, *flags, tokenizer=None):
+    """Exit status of a preprocessing command in this process, with a small GPT-2 vocabulary unless told otherwise."""
+    tokenizer = ["--gpt2-bpe", lab.gpt2()] if tokenizer is None else tokenizer
+    return corpus.main([str(word) for word in (*tokenizer, "--output-folder", output, "--workers", 1, *flags)])
 
 
 @pytest.fixture
-def command(gpt2_folder):
-    """Runs the arxiv_pubmed command line in this process, with a small GPT-2 vocabulary unless told otherwise."""
-
-    def run(output, *args, tokenizer=None):
-        tokenizer = ["--gpt2-bpe", gpt2_folder] if tokenizer is None else tokenizer
-        argv = [*tokenizer, "--output-folder", output, "--workers", "1", *args]
-        return arxiv_pubmed.main([str(arg) for arg in argv])
-
-    return run
+def command():
+    """Runs the arxiv_pubmed command line."""
+    return functools.partial(convert, arxiv_pubmed)
 
 
 @pytest.fixture
@@ -57,3 +58,8 @@ def contents(folder):
     """Every file of a folder by name."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def rejects(folder, split="train"):
+    """The rejected records of a split, as preprocessing lists them."""
+    return [json.loads(line) for line in (folder / f"{split}.rejects.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -11,6 +11,7 @@ from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import facts
 from preprocess.facts import FIELDS, GOSSIP, REGISTER, DocumentMaker, Shape, held_out, read_prose
+from tests.preprocess.conftest import convert
 
 PROSE = [f"This is sentence {word} of the prose." for word in ("alpha", "beta", "gamma", "delta", "epsilon")]
 
@@ -88,10 +89,14 @@ def test_the_standard_library_s_prose_is_split_by_module(monkeypatch):
     assert len(set(train) & set(rest)) < len(rest) / 10
 
 
+def make_folder(folder, *flags):
+    counts = ("--words", 20, 40, "--train", 60, "--valid", 2, "--test", 3)
+    return convert(facts, folder, *counts, *flags, tokenizer=["--sentencepiece-train", 400])
+
+
 def test_data_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(facts, "read_sentences", lambda is_held_out: PROSE)
-    options = ["--output-folder", tmp_path, "--workers", 1, "--sentencepiece-train", 400, "--words", 20, 40]
-    assert facts.main([str(word) for word in (*options, "--train", 60, "--valid", 2, "--test", 3)]) == 0
+    assert make_folder(tmp_path) == 0
     train, test = ((tmp_path / f"{split}.summary.txt").read_text().splitlines() for split in ("train", "test"))
     assert (len(train), len(test)) == (60, 3)
     assert all(re.match(r"The \w+ \w+\. It is in \w+\. It is led by", line) for line in test)
@@ -99,11 +104,6 @@ def test_data_folder(monkeypatch, tmp_path):
     assert not any(held_out(line.split()[1]) for line in train)
     tokenizer = load_tokenizer(tmp_path)
     assert tokenizer.decode(tokenizer.encode(test[0])) == test[0]
-
-
-def make_folder(folder, *flags):
-    options = ["--output-folder", folder, "--workers", 1, "--sentencepiece-train", 400, "--words", 20, 40]
-    return facts.main([str(word) for word in (*options, "--train", 60, "--valid", 2, "--test", 3, *flags)])
 
 
 def test_a_corpus_of_fewer_papers_says_so_and_others_are_as_before_the_flag(monkeypatch, tmp_path):

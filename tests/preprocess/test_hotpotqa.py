@@ -9,14 +9,10 @@ import pytest
 from fairseq_poolingformer.tasks.hotpotqa.data import AnswerType, HotpotqaSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import hotpotqa
+from tests.preprocess.conftest import convert, rejects
 from tests.tasks.released_files import HOTPOTQA_QUESTIONS, write_hotpotqa
 
 BRIDGE = HOTPOTQA_QUESTIONS[1]
-
-
-def convert(output, gpt2_folder, *args):
-    options = ("--gpt2-bpe", gpt2_folder, "--output-folder", output, "--workers", 1)
-    return hotpotqa.main([str(arg) for arg in (*options, *args)])
 
 
 def changed(base=BRIDGE, **fields):
@@ -46,9 +42,9 @@ def answers(folder, split, number):
     return [tokenizer.decode(split.document[number][first:end]).strip() for first, end in rows]
 
 
-def test_paragraphs_facts_and_answers_come_back(tmp_path, gpt2_folder):
+def test_paragraphs_facts_and_answers_come_back(tmp_path):
     source = write_hotpotqa(tmp_path / "hotpot.json")
-    assert convert(tmp_path / "data", gpt2_folder, "--train", source, "--test", source) == 0
+    assert convert(hotpotqa, tmp_path / "data", "--train", source, "--test", source) == 0
     split = HotpotqaSplit.open(tmp_path / "data", "train")
     tokenizer = load_tokenizer(tmp_path / "data")
     for number, question in enumerate(HOTPOTQA_QUESTIONS):
@@ -81,19 +77,19 @@ def test_paragraphs_facts_and_answers_come_back(tmp_path, gpt2_folder):
         ("!", []),
     ],
 )
-def test_places_of_an_answer(tmp_path, gpt2_folder, answer, expected):
+def test_places_of_an_answer(tmp_path, answer, expected):
     source = write_hotpotqa(tmp_path / "hotpot.json", [changed(answer=answer)])
-    assert convert(tmp_path / "data", gpt2_folder, "--train", source) == 0
+    assert convert(hotpotqa, tmp_path / "data", "--train", source) == 0
     split = HotpotqaSplit.open(tmp_path / "data", "train")
     assert answers(tmp_path / "data", split, 0) == expected
     notes = (tmp_path / "data" / "train.notes.txt").read_text(encoding="utf-8")
     assert ("answer that is not in its paragraphs" in notes) == (not expected)
 
 
-def test_facts_without_a_place_are_counted_and_the_others_kept(tmp_path, gpt2_folder, capsys):
+def test_facts_without_a_place_are_counted_and_the_others_kept(tmp_path, capsys):
     facts = [["Shirley Temple", 1], ["Shirley Temple", 9], ["Janet Waldo", -1], ["Nobody", 0], ["Shirley Temple", 1]]
     source = write_hotpotqa(tmp_path / "hotpot.json", [changed(supporting_facts=facts)])
-    assert convert(tmp_path / "data", gpt2_folder, "--train", source) == 0
+    assert convert(hotpotqa, tmp_path / "data", "--train", source) == 0
     marks = [
         [mark for _, mark in texts]
         for texts in pieces(tmp_path / "data", HotpotqaSplit.open(tmp_path / "data", "train"), 0)
@@ -116,25 +112,23 @@ BAD = {
 }
 
 
-def test_everything_bad_is_named_and_nothing_good_is_lost(tmp_path, gpt2_folder):
+def test_everything_bad_is_named_and_nothing_good_is_lost(tmp_path):
     values = [*HOTPOTQA_QUESTIONS[:2], *(value for value, _ in BAD.values()), HOTPOTQA_QUESTIONS[2]]
     source = write_hotpotqa(tmp_path / "hotpot.json", values)
-    assert convert(tmp_path / "data", gpt2_folder, "--train", source, "--max-reject-fraction", 0.9) == 0
+    assert convert(hotpotqa, tmp_path / "data", "--train", source, "--max-reject-fraction", 0.9) == 0
     kept = (tmp_path / "data" / "train.id.txt").read_text(encoding="utf-8").split()
     assert kept == [question["_id"] for question in HOTPOTQA_QUESTIONS]
-    lines = (tmp_path / "data" / "train.rejects.jsonl").read_text(encoding="utf-8").splitlines()
-    for number, (line, (_, reason)) in enumerate(zip(lines, BAD.values(), strict=True), 3):
-        reject = json.loads(line)
+    for number, (reject, (_, reason)) in enumerate(zip(rejects(tmp_path / "data"), BAD.values(), strict=True), 3):
         assert reject["file"] == f"{source}, element {number}"
         assert re.search(reason, reject["reason"]), reject
 
 
-def test_unusual_characters_keep_their_places(tmp_path, gpt2_folder):
+def test_unusual_characters_keep_their_places(tmp_path):
     context = [["Zoë 長\ud800", ["  Ünï 長い – “São Paulo” é.", "", "  "]], ["B", ["It is."]]]
     facts = [["Zoë 長\ud800", 0], ["B", 0]]
     record = changed(the_id="a\nb\ud800", context=context, answer="São Paulo", supporting_facts=facts)
     source = write_hotpotqa(tmp_path / "hotpot.json", [record])
-    assert convert(tmp_path / "data", gpt2_folder, "--train", source) == 0
+    assert convert(hotpotqa, tmp_path / "data", "--train", source) == 0
     split = HotpotqaSplit.open(tmp_path / "data", "train")
     assert answers(tmp_path / "data", split, 0) == ["São Paulo"]
     assert split.paragraphs(0)[:, 1].tolist() == [3, 1]
@@ -160,12 +154,12 @@ def scored(scores):
         ((1.0, 2.0, 3.0), ("--max-paragraphs", 2), [1, 2]),
     ],
 )
-def test_the_second_stage_keeps_the_best_paragraphs(tmp_path, gpt2_folder, capsys, scores, options, kept):
+def test_the_second_stage_keeps_the_best_paragraphs(tmp_path, capsys, scores, options, kept):
     source = write_hotpotqa(tmp_path / "hotpot.json", [BRIDGE])
     first = tmp_path / "first.json"
     first.write_text(json.dumps(scored(scores)), encoding="utf-8")
     arguments = ("--train", source, "--paragraph-scores", first, *options)
-    assert convert(tmp_path / "data", gpt2_folder, *arguments) == 0
+    assert convert(hotpotqa, tmp_path / "data", *arguments) == 0
     titles = json.loads((tmp_path / "data" / "train.titles.txt").read_text(encoding="utf-8"))
     assert titles == [BRIDGE["context"][number][0] for number in kept]
     split = HotpotqaSplit.open(tmp_path / "data", "train")
@@ -184,40 +178,41 @@ def test_five_paragraphs_are_kept_by_default(tmp_path):
     assert hotpotqa.Selection(((path, ""),)).kept("name", titles) == [0, 1, 2, 3, 4]
 
 
-def test_scores_of_other_questions_or_paragraphs_are_refused(tmp_path, gpt2_folder, capsys):
+def test_scores_of_other_questions_or_paragraphs_are_refused(tmp_path, capsys):
     source = write_hotpotqa(tmp_path / "hotpot.json")
     first = tmp_path / "first.json"
     content = scored((1.0, 2.0, 3.0))
     content["paragraph_scores"][HOTPOTQA_QUESTIONS[0]["_id"]] = [["Adam Collis", 1.0]]
     first.write_text(json.dumps(content), encoding="utf-8")
     arguments = ("--train", source, "--paragraph-scores", first, "--max-reject-fraction", 0.9)
-    assert convert(tmp_path / "data", gpt2_folder, *arguments) == 0
-    lines = (tmp_path / "data" / "train.rejects.jsonl").read_text(encoding="utf-8").splitlines()
-    reasons = [json.loads(line)["reason"].partition(":")[0] for line in lines]
-    assert reasons == ["scores of other paragraphs", "no scores of the first stage"]
+    assert convert(hotpotqa, tmp_path / "data", *arguments) == 0
+    assert [reject["reason"].partition(":")[0] for reject in rejects(tmp_path / "data")] == [
+        "scores of other paragraphs",
+        "no scores of the first stage",
+    ]
     titles = [title for title, _ in BRIDGE["context"]]
     for number, bad in enumerate((7, titles, [[title, "1"] for title in titles], [[title] for title in titles])):
         content["paragraph_scores"][BRIDGE["_id"]] = bad
         first.write_text(json.dumps(content), encoding="utf-8")
         alone = write_hotpotqa(tmp_path / "alone.json", [BRIDGE])
-        assert convert(tmp_path / f"bad{number}", gpt2_folder, "--train", alone, "--paragraph-scores", first) == 1
+        assert convert(hotpotqa, tmp_path / f"bad{number}", "--train", alone, "--paragraph-scores", first) == 1
         assert "scores of other paragraphs" in capsys.readouterr().err
     first.write_text("{}", encoding="utf-8")
-    assert convert(tmp_path / "other", gpt2_folder, *arguments) == 1
+    assert convert(hotpotqa, tmp_path / "other", *arguments) == 1
     assert "no 'paragraph_scores' in it; give predictions of --task hotpotqa" in capsys.readouterr().err
     for options, message in (
         (("--paragraph-scores", tmp_path / "absent"), "absent: no such file"),
         (("--max-paragraphs", 1), "--max-paragraphs 1: must be 2 or more"),
     ):
-        assert convert(tmp_path / "third", gpt2_folder, "--train", source, *options) == 1
+        assert convert(hotpotqa, tmp_path / "third", "--train", source, *options) == 1
         assert message in capsys.readouterr().err
 
 
-def test_other_scores_make_another_folder(tmp_path, gpt2_folder):
+def test_other_scores_make_another_folder(tmp_path):
     """The scores are a part of the input: a finished folder is not taken for that of other scores."""
     source, first = write_hotpotqa(tmp_path / "hotpot.json", [BRIDGE]), tmp_path / "first.json"
     for scores, count in (((2.0, 1.0, 3.0), 3), ((2.0, -9.0, 3.0), 2)):
         first.write_text(json.dumps(scored(scores)), encoding="utf-8")
         arguments = ("--train", source, "--paragraph-scores", first, "--overwrite")
-        assert convert(tmp_path / "data", gpt2_folder, *arguments) == 0
+        assert convert(hotpotqa, tmp_path / "data", *arguments) == 0
         assert len(HotpotqaSplit.open(tmp_path / "data", "train").paragraphs(0)) == count

@@ -10,7 +10,8 @@ import time
 import pytest
 
 from preprocess import hyperpartisan
-from tests.preprocess.test_labelled_text import TEXTS, convert, examples
+from tests.preprocess.conftest import convert, rejects
+from tests.preprocess.test_labelled_text import TEXTS, examples
 
 ARTICLE = (
     '<article id="{0:07d}" published-at="2017-09-10" title="T &amp; {0}">lead\n<p>{1} <a href="x">link</a> end</p>\n'
@@ -35,19 +36,19 @@ def flags_of(folder):
     return ("--articles", folder / "articles.xml", "--truth", folder / "truth.xml")
 
 
-def test_articles_are_paired_with_the_ground_truth(tmp_path, gpt2_folder):
+def test_articles_are_paired_with_the_ground_truth(tmp_path):
     expected = write(tmp_path / "raw", 30)
     flags = (*flags_of(tmp_path / "raw"), "--valid-share", 0.3, "--test-share", 0.3)
-    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags) == 0
+    assert convert(hyperpartisan, tmp_path / "data", *flags) == 0
     found = [examples(tmp_path / "data", split) for split in ("train", "valid", "test")]
     assert found[0] | found[1] | found[2] == expected
     assert sum(map(len, found)) == 30
 
 
-def test_title_and_body_as_they_are(tmp_path, gpt2_folder):
+def test_title_and_body_as_they_are(tmp_path):
     write(tmp_path / "raw", 6)
     flags = (*flags_of(tmp_path / "raw"), "--valid-share", 0, "--test-share", 0, "--text", "title_and_body")
-    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags, "--white-space", "keep") == 0
+    assert convert(hyperpartisan, tmp_path / "data", *flags, "--white-space", "keep") == 0
     text, _ = examples(tmp_path / "data", "train")["0000004"]
     assert text == f"T & 4\nlead\n{TEXTS[0]} link end\nmore!!!\ntail"
 
@@ -57,11 +58,11 @@ PLAIN = "0000000 train\n1 train\n2\ttrain\n3 train\n5 train\n\n0000004 valid\n6 
 
 
 @pytest.mark.parametrize("content", [json.dumps(PUBLISHED), PLAIN])
-def test_a_file_names_the_splits(tmp_path, gpt2_folder, capsys, content):
+def test_a_file_names_the_splits(tmp_path, capsys, content):
     expected = write(tmp_path / "raw", 9)
     (tmp_path / "splits").write_text(content)
     flags = (*flags_of(tmp_path / "raw"), "--splits", tmp_path / "splits")
-    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags) == 0
+    assert convert(hyperpartisan, tmp_path / "data", *flags) == 0
     for split, name in (("train", "train"), ("valid", "dev"), ("test", "test")):
         ids = [f"{number:07d}" for number in sorted(PUBLISHED[name])]
         assert examples(tmp_path / "data", split) == {number: expected[number] for number in ids}
@@ -84,44 +85,43 @@ def test_a_file_names_the_splits(tmp_path, gpt2_folder, capsys, content):
         ('{"train": [0', "not JSON"),
     ],
 )
-def test_splits_that_cannot_be_are_named(tmp_path, gpt2_folder, capsys, content, message):
+def test_splits_that_cannot_be_are_named(tmp_path, capsys, content, message):
     write(tmp_path / "raw", 4)
     (tmp_path / "splits").write_text(content)
     flags = (*flags_of(tmp_path / "raw"), "--splits", tmp_path / "splits")
-    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags) == 1
+    assert convert(hyperpartisan, tmp_path / "data", *flags) == 1
     assert message in capsys.readouterr().err
 
 
-def test_any_valid_xml_is_read(tmp_path, gpt2_folder):
+def test_any_valid_xml_is_read(tmp_path):
     articles = b"""<articles><article
  id='1' title="x">one</article><article id="2"><![CDATA[two </article>]]></article></articles>"""
     (tmp_path / "articles.xml.gz").write_bytes(gzip.compress(articles))
     truth = "<article id='1' hyperpartisan='true'></article>\n<article hyperpartisan='false'\nid='2'/>"
     (tmp_path / "truth.xml").write_text(f"<articles>{truth}</articles>")
     flags = ("--articles", tmp_path / "articles.xml.gz", "--truth", tmp_path / "truth.xml")
-    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags, "--valid-share", 0, "--test-share", 0) == 0
+    assert convert(hyperpartisan, tmp_path / "data", *flags, "--valid-share", 0, "--test-share", 0) == 0
     assert examples(tmp_path / "data", "train") == {"1": ("one", "true"), "2": ("two </article>", "false")}
 
 
-def test_bad_articles_are_named(tmp_path, gpt2_folder, capsys):
+def test_bad_articles_are_named(tmp_path, capsys):
     write(tmp_path / "raw", 12)
     articles, truth = tmp_path / "raw" / "articles.xml", tmp_path / "raw" / "truth.xml"
     text = articles.read_text().replace('id="0000003"', 'id="99"').replace("theory of attention <a", "<a", 1)
     text = text.replace('id="0000005"', 'id=""')
     articles.write_text(text)
     flags = (*flags_of(tmp_path / "raw"), "--valid-share", 0, "--test-share", 0)
-    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags, "--max-reject-fraction", 0.5) == 0
-    rejects = [json.loads(line) for line in (tmp_path / "data" / "train.rejects.jsonl").read_text().splitlines()]
-    assert [reject["file"].rpartition(", ")[2] for reject in rejects] == ["article 4", "article 6"]
-    assert [reject["reason"] for reject in rejects] == ["no ground truth: article '99'", "empty id"]
+    assert convert(hyperpartisan, tmp_path / "data", *flags, "--max-reject-fraction", 0.5) == 0
+    bad = [(reject["file"].rpartition(", ")[2], reject["reason"]) for reject in rejects(tmp_path / "data")]
+    assert bad == [("article 4", "no ground truth: article '99'"), ("article 6", "empty id")]
     articles.write_text(text[: text.rindex("more")])
-    assert convert(hyperpartisan, tmp_path / "cut", gpt2_folder, *flags) == 1
+    assert convert(hyperpartisan, tmp_path / "cut", *flags) == 1
     assert "articles.xml: not XML, or cut (no element found: line 38" in capsys.readouterr().err
     articles.write_text(text.replace("another document <a", "<b", 1))
-    assert convert(hyperpartisan, tmp_path / "cut", gpt2_folder, *flags) == 1
+    assert convert(hyperpartisan, tmp_path / "cut", *flags) == 1
     assert "articles.xml: not XML, or cut (mismatched tag: line " in capsys.readouterr().err
     truth.write_text("<articles><article id='1' hyperpartisan='maybe'/></articles>")
-    assert convert(hyperpartisan, tmp_path / "cut", gpt2_folder, *flags) == 1
+    assert convert(hyperpartisan, tmp_path / "cut", *flags) == 1
     assert "needs an id of its own and hyperpartisan=true or false" in capsys.readouterr().err
 
 

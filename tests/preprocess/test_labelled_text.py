@@ -9,13 +9,9 @@ from fairseq_poolingformer.tasks.classification.data import ClassificationSplit,
 from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import imdb, labelled_text
+from tests.preprocess.conftest import convert
 
 TEXTS = ["the theory of attention", "another document", "what it attends to é 長", "!!!"]
-
-
-def convert(corpus, folder, gpt2_folder, *args):
-    flags = ("--gpt2-bpe", gpt2_folder, "--output-folder", folder, "--workers", 1, *args)
-    return corpus.main([*map(str, flags)])
 
 
 def examples(folder, split):
@@ -40,30 +36,30 @@ def write_imdb(folder, count):
     return expected
 
 
-def test_imdb_is_divided_by_a_hash(tmp_path, gpt2_folder, capsys):
+def test_imdb_is_divided_by_a_hash(tmp_path, capsys):
     expected = write_imdb(tmp_path / "aclImdb", 40)
     (tmp_path / "aclImdb" / "train" / "pos" / "bad.txt").write_bytes(b"\xff")
     (tmp_path / "aclImdb" / "test" / "pos" / "mark_9.txt").write_text("\ufeff other \n", encoding="utf-8")
     expected["test/pos/mark_9"] = "other", "pos"
     flags = ("--input", tmp_path / "aclImdb", "--valid-share", 0.25, "--max-reject-fraction", 0.1)
-    assert convert(imdb, tmp_path / "data", gpt2_folder, *flags) == 0
+    assert convert(imdb, tmp_path / "data", *flags) == 0
     found = {split: examples(tmp_path / "data", split) for split in ("train", "valid", "test")}
     assert found["train"] | found["valid"] | found["test"] == expected
     assert not found["train"].keys() & found["valid"].keys()
     assert 8 <= len(found["valid"]) <= 32
     rejects = [(tmp_path / "data" / f"{split}.rejects.jsonl").read_text() for split in ("train", "valid")]
     assert "bad.txt" in "".join(rejects)
-    assert convert(imdb, tmp_path / "again", gpt2_folder, *flags, "--split-seed", 1) == 0
+    assert convert(imdb, tmp_path / "again", *flags, "--split-seed", 1) == 0
     assert examples(tmp_path / "again", "valid").keys() != found["valid"].keys()
-    assert convert(imdb, tmp_path / "share", gpt2_folder, *flags, "--test-share", 0.1) == 1
+    assert convert(imdb, tmp_path / "share", *flags, "--test-share", 0.1) == 1
     assert "aclImdb/test is the test split; give 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shares", [(-0.1, 0.2), (0.2, -0.1), (0.5, 0.5)])
-def test_shares_that_leave_nothing_for_training_are_refused(tmp_path, gpt2_folder, capsys, shares):
+def test_shares_that_leave_nothing_for_training_are_refused(tmp_path, capsys, shares):
     write_imdb(tmp_path / "aclImdb", 1)
     flags = ("--input", tmp_path / "aclImdb", "--valid-share", shares[0], "--test-share", shares[1])
-    assert convert(imdb, tmp_path / "data", gpt2_folder, *flags) == 1
+    assert convert(imdb, tmp_path / "data", *flags) == 1
     error = capsys.readouterr().err
     assert f"--valid-share {shares[0]} --test-share {shares[1]}: must be 0 or more, and together less than 1" in error
 
@@ -74,7 +70,7 @@ def test_a_document_without_tokens_is_refused():
     assert labelled_text.encode(tokenizer, document, ["a"]).reason == "empty document"
 
 
-def test_any_lines_of_json(tmp_path, gpt2_folder, write_lines, capsys):
+def test_any_lines_of_json(tmp_path, write_lines, capsys):
     train = write_lines(
         "train.jsonl",
         [
@@ -88,7 +84,7 @@ def test_any_lines_of_json(tmp_path, gpt2_folder, write_lines, capsys):
     )
     valid = write_lines("valid.jsonl", [{"text": "the", "label": 1}, {"text": "of", "label": "unknown"}])
     flags = ("--train", train, "--valid", valid, "--test", valid, "--max-reject-fraction", 0.6)
-    assert convert(labelled_text, tmp_path / "data", gpt2_folder, *flags) == 0
+    assert convert(labelled_text, tmp_path / "data", *flags) == 0
     assert examples(tmp_path / "data", "train") == {
         "train.jsonl:1": ("the theory", "b c"),
         "x": ("document", "true"),
@@ -98,10 +94,10 @@ def test_any_lines_of_json(tmp_path, gpt2_folder, write_lines, capsys):
     assert [label for _, label in examples(tmp_path / "data", "test").values()] == [None, None]
     assert "unknown label: 'unknown' is not one of 1, b c, true" in (tmp_path / "data/valid.rejects.jsonl").read_text()
     one = write_lines("one.jsonl", [{"text": "the", "label": 1}])
-    assert convert(labelled_text, tmp_path / "one", gpt2_folder, "--train", one) == 1
+    assert convert(labelled_text, tmp_path / "one", "--train", one) == 1
     assert "needs two labels or more, has 1: 1" in capsys.readouterr().err
     empty = write_lines("empty.jsonl", [])
-    assert convert(labelled_text, tmp_path / "none", gpt2_folder, "--train", empty) == 1
+    assert convert(labelled_text, tmp_path / "none", "--train", empty) == 1
     assert "needs two labels or more, has none; are its files empty?" in capsys.readouterr().err
     other = write_lines("other.jsonl", [{"review": "the", "stars": 1}])
     for keys, message in (
@@ -111,14 +107,14 @@ def test_any_lines_of_json(tmp_path, gpt2_folder, write_lines, capsys):
             "no label: the line lacks label; its keys are review, stars (name one with --label-",
         ),
     ):
-        assert convert(labelled_text, tmp_path / "one", gpt2_folder, "--train", other, *keys) == 1
+        assert convert(labelled_text, tmp_path / "one", "--train", other, *keys) == 1
         assert f"has none; first reject: {other}, line 1: {message}" in capsys.readouterr().err
 
 
-def test_a_pair_of_texts_is_what_roberta_reads(tmp_path, gpt2_folder, write_lines):
+def test_a_pair_of_texts_is_what_roberta_reads(tmp_path, write_lines):
     """``<s> text </s></s> other </s>``, of which the task adds both ends."""
     train = write_lines("train.jsonl", [{"text": "the theory", "other": "of attention", "label": n} for n in (0, 1)])
-    assert convert(labelled_text, tmp_path / "data", gpt2_folder, "--train", train, "--pair-key", "other") == 0
+    assert convert(labelled_text, tmp_path / "data", "--train", train, "--pair-key", "other") == 0
     tokenizer = load_tokenizer(tmp_path / "data")
     document = ClassificationSplit.open(tmp_path / "data", "train").document[0].tolist()
     assert document == [*tokenizer.encode("the theory"), EOS, EOS, *tokenizer.encode("of attention")]

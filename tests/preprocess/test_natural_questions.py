@@ -1,6 +1,7 @@
 """Natural Questions: both formats, what is stored of every example, and what is refused."""
 
 import copy
+import functools
 import json
 
 import pytest
@@ -9,6 +10,8 @@ from fairseq_poolingformer.tasks.question_answering.data import AnswerType
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import natural_questions
 from preprocess.pipeline.records import Record
+from tests import lab
+from tests.preprocess import conftest
 from tests.preprocess.conftest import contents
 from tests.preprocess.qa_folder import (
     FIXTURES,
@@ -24,11 +27,9 @@ TRAIN, VALID = FIXTURES / "nq_train.jsonl", FIXTURES / "nq_valid.jsonl"
 
 
 @pytest.fixture(scope="module")
-def marked_gpt2(gpt2_folder, tmp_path_factory):
+def marked_gpt2(tmp_path_factory):
     """The small vocabulary with all three spare symbols; the one of the tests has one."""
-    folder = tmp_path_factory.mktemp("marked")
-    for path in gpt2_folder.iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
+    folder = lab.copy(lab.gpt2(), tmp_path_factory.mktemp("marked"))
     with open(folder / "dict.txt", "a", encoding="utf-8") as file:
         file.write("madeupword0001 0\nmadeupword0002 0\n")
     return folder
@@ -38,12 +39,7 @@ def marked_gpt2(gpt2_folder, tmp_path_factory):
 def convert(marked_gpt2):
     """Runs the command line in this process."""
 
-    def run(output, *args, tokenizer=None):
-        tokenizer = ["--gpt2-bpe", marked_gpt2] if tokenizer is None else tokenizer
-        argv = [*tokenizer, "--output-folder", output, "--workers", "1", *args]
-        return natural_questions.main([str(arg) for arg in argv])
-
-    return run
+    return functools.partial(conftest.convert, natural_questions, tokenizer=["--gpt2-bpe", marked_gpt2])
 
 
 def tokens_of(example):
@@ -241,14 +237,14 @@ def test_only_test_files_need_no_annotations(convert, tmp_path, write_lines):
     assert convert(tmp_path / "bad", "--train", test) == 1
 
 
-def test_wrong_arguments_are_explained(convert, tmp_path, gpt2_folder, capsys):
+def test_wrong_arguments_are_explained(convert, tmp_path, capsys):
     for args, tokenizer, message in (
-        ([], None, "give files with --train"),
-        (["--train", "no.jsonl"], None, "no.jsonl: no such file"),
-        (["--valid", VALID], ["--sentencepiece-train", "400"], "there is no --train to train a model on"),
-        (["--valid", VALID, "--max-positions", "512"], None, "doc_stride 1568 would skip document tokens"),
-        (["--valid", VALID], ["--gpt2-bpe", gpt2_folder], "has 1 of the 3 spare symbols"),
+        ([], {}, "give files with --train"),
+        (["--train", "no.jsonl"], {}, "no.jsonl: no such file"),
+        (["--valid", VALID], {"tokenizer": ["--sentencepiece-train", "400"]}, "there is no --train to train a model"),
+        (["--valid", VALID, "--max-positions", "512"], {}, "doc_stride 1568 would skip document tokens"),
+        (["--valid", VALID], {"tokenizer": None}, "has 1 of the 3 spare symbols"),
     ):
-        assert convert(tmp_path / "out", *args, tokenizer=tokenizer) == 1
+        assert convert(tmp_path / "out", *args, **tokenizer) == 1
         assert message in capsys.readouterr().err
     assert convert(tmp_path / "out", "--valid", VALID, "--max-positions", "512", "--doc-stride", "128") == 0

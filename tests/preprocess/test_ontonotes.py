@@ -1,12 +1,11 @@
 """OntoNotes: from files in the column format to the arrays of the data folder, and what is refused."""
 
-import json
-
 import pytest
 
 from fairseq_poolingformer.tasks.coreference.data import CoreferenceSplit, genre_of, parse_document, split_documents
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import ontonotes
+from tests.preprocess.conftest import convert, rejects
 from tests.preprocess.qa_folder import FIXTURES
 
 TRAIN, VALID = (FIXTURES.parent / "ontonotes" / f"{split}.v4_gold_conll" for split in ("train", "valid"))
@@ -17,17 +16,13 @@ def tokenizer(request, gpt2_folder):
     return ["--gpt2-bpe", gpt2_folder] if request.param == "gpt2" else ["--sentencepiece-train", "370"]
 
 
-def convert(output, *args):
-    return ontonotes.main([str(arg) for arg in ("--output-folder", output, "--workers", "1", *args)])
-
-
 def read(path):
     with open(path, encoding="utf-8") as lines:
         return [parse_document(raw) for raw in split_documents(lines)]
 
 
 def test_words_pieces_speakers_and_mentions_are_those_of_the_file(tokenizer, tmp_path, capsys):
-    assert convert(tmp_path / "data", *tokenizer, "--train", TRAIN, "--valid", VALID) == 0
+    assert convert(ontonotes, tmp_path / "data", "--train", TRAIN, "--valid", VALID, tokenizer=tokenizer) == 0
     assert "4" in capsys.readouterr().out
     pieces_of = load_tokenizer(tmp_path / "data")
     documents = read(TRAIN)
@@ -72,15 +67,14 @@ nw/e 0 0 Anna NNP * - - - - * (1)
 """
 
 
-def test_bad_documents_are_named_and_the_good_ones_kept(gpt2_folder, tmp_path):
+def test_bad_documents_are_named_and_the_good_ones_kept(tmp_path):
     path = tmp_path / "mixed_gold_conll"
     path.write_bytes(BAD.encode("utf-8", "surrogateescape") + TRAIN.read_bytes() + TRAIN.read_bytes()[:4000])
-    options = ("--gpt2-bpe", gpt2_folder, "--train", path)
-    assert convert(tmp_path / "data", *options) != 0  # more bad ones than --max-reject-fraction
-    assert convert(tmp_path / "data", *options, "--max-reject-fraction", "1") == 0
+    assert convert(ontonotes, tmp_path / "data", "--train", path) != 0  # more bad ones than --max-reject-fraction
+    assert convert(ontonotes, tmp_path / "data", "--train", path, "--max-reject-fraction", "1") == 0
     assert len(CoreferenceSplit.lines(tmp_path / "data", "train")) == 4
-    rejects = [json.loads(line) for line in (tmp_path / "data" / "train.rejects.jsonl").read_text().splitlines()]
-    assert {reject["file"] for reject in rejects} == {str(path)}
+    bad = rejects(tmp_path / "data")
+    assert {reject["file"] for reject in bad} == {str(path)}
     expected = [
         (1, "unbalanced bracket: (1 of line 2 is never closed"),
         (5, "too few columns: line 6 has 7"),
@@ -91,27 +85,22 @@ def test_bad_documents_are_named_and_the_good_ones_kept(gpt2_folder, tmp_path):
         (17, "no end: the document that begins in line 17"),
         (243, "no end"),
     ]
-    assert [reject["line"] for reject in rejects] == [line for line, _ in expected]
-    for reject, (_, reason) in zip(rejects, expected, strict=True):
+    assert [reject["line"] for reject in bad] == [line for line, _ in expected]
+    for reject, (_, reason) in zip(bad, expected, strict=True):
         assert reject["reason"].startswith(reason), reject
 
 
-def test_mentions_that_cannot_be_learned_are_counted(gpt2_folder, tmp_path, capsys):
+def test_mentions_that_cannot_be_learned_are_counted(tmp_path, capsys):
     wide = ["(1", *["-"] * 29, "1)"]
     cells = [*wide, "", "(2", "(3", "2)", "3)", "(4|(5", "", "4)|5)"]
     nested = ["", "(6|(7", "7)", "6)", "(8", "(9", "9)|8)"]
     lines = [f"nw/a 0 0 word NN * - - - - * {cell}" if cell else "" for cell in cells + nested]
     path = tmp_path / "odd_gold_conll"
     path.write_text("\n".join(["#begin document (nw/a); part 000", *lines, "#end document\n"]))
-    assert convert(tmp_path / "data", "--gpt2-bpe", gpt2_folder, "--train", path) == 0
+    assert convert(ontonotes, tmp_path / "data", "--train", path) == 0
     printed = capsys.readouterr().out
-    for line in (
-        f"1 × {ontonotes.WIDE}",
-        f"2 × {ontonotes.TWO_SENTENCES}",
-        f"2 × {ontonotes.CROSSING}",
-        f"1 × {ontonotes.SHARED}",
-    ):
-        assert line in printed
+    notes = {ontonotes.WIDE: 1, ontonotes.TWO_SENTENCES: 2, ontonotes.CROSSING: 2, ontonotes.SHARED: 1}
+    assert all(f"{count} × {note}" in printed for note, count in notes.items())
     assert len(CoreferenceSplit.open(tmp_path / "data", "train").mentions(0)) == 9  # the folder has all of them
 
 
@@ -126,8 +115,8 @@ def test_line_ends_and_a_byte_order_mark_change_nothing(tmp_path):
         assert sum(record.progress for record in ontonotes.read_documents([file])) == file.stat().st_size
 
 
-def test_test_files_need_no_annotations(gpt2_folder, tmp_path):
+def test_test_files_need_no_annotations(tmp_path):
     path = tmp_path / "test_conll"
     path.write_text("#begin document (nw/a); part 000\nnw/a 0 0 word NN * - - - - * (1\n#end document\n")
-    assert convert(tmp_path / "data", "--gpt2-bpe", gpt2_folder, "--test", path) == 0
+    assert convert(ontonotes, tmp_path / "data", "--test", path) == 0
     assert CoreferenceSplit.open(tmp_path / "data", "test").mentions(0).tolist() == []

@@ -11,17 +11,11 @@ from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import plain_text
 from preprocess.pipeline.records import Record
 from preprocess.plain_text import parse, read_blocks, read_whole
+from tests.preprocess import conftest
 
 
-@pytest.fixture
-def convert(gpt2_folder):
-    """Runs the command line in this process."""
-
-    def run(output, *args, valid_share=0, workers=1):
-        argv = ["--gpt2-bpe", gpt2_folder, "--output-folder", output, "--workers", workers]
-        return plain_text.main([str(arg) for arg in (*argv, "--valid-share", valid_share, *args)])
-
-    return run
+def convert(output, *flags, valid_share=0):
+    return conftest.convert(plain_text, output, "--valid-share", valid_share, *flags)
 
 
 def documents(folder, split):
@@ -33,7 +27,7 @@ def documents(folder, split):
     return [tokenizer.decode(ids.tolist()) for ids in dataset]
 
 
-def test_a_document_each_file(convert, tmp_path):
+def test_a_document_each_file(tmp_path):
     (tmp_path / "a.txt").write_bytes("\ufeff the long document\r\n\r\n注意力 機構\rcafé \n\n".encode())
     (tmp_path / "b.txt").write_text("another 😀")
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress("การ".encode()))
@@ -51,7 +45,7 @@ def test_a_document_each_file(convert, tmp_path):
     assert corpus["skipped"] == {"train": {"fewer than 1 characters": 1}, "valid": {}}
 
 
-def test_a_document_each_block(convert, tmp_path):
+def test_a_document_each_block(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\n \n\nthe theory\nof it\n\t\nother\r\n\r\n\nlast")
     (tmp_path / "b.txt.bz2").write_bytes(bz2.compress(b"attention\n\n"))
     out = tmp_path / "out"
@@ -85,7 +79,7 @@ def test_blocks_and_files_beyond_the_bound_are_not_loaded(tmp_path):
     assert [len(record.data) for record in read_whole([path], max_bytes=200)] == [path.stat().st_size]
 
 
-def test_bad_documents_are_named(convert, tmp_path, capsys):
+def test_bad_documents_are_named(tmp_path, capsys):
     reason = parse(Record("a.txt", 3, b"\n\xff")).reason
     assert reason == "not UTF-8: byte 1 of the document, in line 4: invalid start byte"
     (tmp_path / "a.txt").write_bytes(b"good\n\nfine\nbad \xff\n\n" + b"x" * 50 + b"\n\ngood")
@@ -94,15 +88,14 @@ def test_bad_documents_are_named(convert, tmp_path, capsys):
     assert convert(out, *args) == 1
     assert "2 of 4 lines rejected" in capsys.readouterr().err
     assert convert(out, *args, "--max-reject-fraction", "0.5") == 0
-    rejects = [json.loads(line) for line in (out / "train.rejects.jsonl").read_text().splitlines()]
-    assert [(reject["line"], reject["reason"]) for reject in rejects] == [
+    assert [(reject["line"], reject["reason"]) for reject in conftest.rejects(out)] == [
         (3, "not UTF-8: byte 9 of the document, in line 4: invalid start byte"),
         (6, "too long: more bytes than --max-line-bytes or --max-document-bytes allows"),
     ]
     assert documents(out, "train") == ["good", "good"]
 
 
-def test_a_small_corpus_with_a_document_that_is_too_long_gets_a_valid_split(tmp_path, convert):
+def test_a_small_corpus_with_a_document_that_is_too_long_gets_a_valid_split(tmp_path):
     (tmp_path / "a.txt").write_text("the theory of attention\n\nshort\n\nother\n\nlast\n")
     args = ["--input", tmp_path / "a.txt", "--documents", "block", "--max-document-bytes", "10"]
     args += ["--max-reject-fraction", "0.5"]

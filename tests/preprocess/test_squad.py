@@ -9,6 +9,7 @@ from fairseq_poolingformer.tasks.triviaqa.data import TriviaqaSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import squad
 from preprocess.pipeline.records import Record, Reject
+from tests.preprocess.conftest import convert, rejects
 
 
 def question(name, text, *answers, **more):
@@ -33,14 +34,9 @@ ARTICLES = [
 ]
 
 
-def convert(gpt2_folder, folder, *options):
-    words = ["--gpt2-bpe", gpt2_folder, "--output-folder", folder, "--workers", 1, *options]
-    return squad.main([*map(str, words)])
-
-
-def test_answers_are_their_tokens(tmp_path, gpt2_folder, capsys):
+def test_answers_are_their_tokens(tmp_path, capsys):
     (tmp_path / "train.json").write_text(json.dumps({"version": "v2.0", "data": ARTICLES}))
-    assert convert(gpt2_folder, tmp_path / "data", "--data", tmp_path / "train.json", "--valid-share", 0.3) == 0
+    assert convert(squad, tmp_path / "data", "--data", tmp_path / "train.json", "--valid-share", 0.3) == 0
     assert f"20 × {squad.NO_ANSWER}" not in capsys.readouterr().out  # of both splits together
     tokenizer = load_tokenizer(tmp_path / "data")
     titles = {}
@@ -57,10 +53,10 @@ def test_answers_are_their_tokens(tmp_path, gpt2_folder, capsys):
     assert not titles["train"] & titles["valid"], "an article in both splits"
 
 
-def test_answers_of_test_are_not_read(tmp_path, gpt2_folder):
+def test_answers_of_test_are_not_read(tmp_path):
     rows = [{"id": "x", "context": CONTEXT, "question": "what"}]
     (tmp_path / "test.jsonl").write_text(json.dumps(rows[0]) + "\n")
-    assert convert(gpt2_folder, tmp_path / "data", "--test", tmp_path / "test.jsonl") == 0
+    assert convert(squad, tmp_path / "data", "--test", tmp_path / "test.jsonl") == 0
     assert len(TriviaqaSplit.open(tmp_path / "data", "test")) == 1
 
 
@@ -93,16 +89,14 @@ def test_what_is_no_question_says_why(changes, reason):
     assert result.reason.startswith(reason)
 
 
-def test_broken_paragraphs_are_rejected_and_the_others_go_on(tmp_path, gpt2_folder):
+def test_broken_paragraphs_are_rejected_and_the_others_go_on(tmp_path):
     article = {
         "title": "T",
         "paragraphs": [3, {"context": CONTEXT, "qas": ["x", *ARTICLES[0]["paragraphs"][0]["qas"]]}],
     }
     (tmp_path / "train.json").write_text(json.dumps({"data": [article, 7, {"title": "U", "paragraphs": None}]}))
     options = ("--train", tmp_path / "train.json", "--max-reject-fraction", 0.9)
-    assert convert(gpt2_folder, tmp_path / "data", *options) == 0
-    rejects = [
-        json.loads(line)["reason"] for line in (tmp_path / "data" / "train.rejects.jsonl").read_text().splitlines()
-    ]
-    assert [reason.partition(":")[0] for reason in rejects] == ["malformed", "malformed", "wrong type", "malformed"]
+    assert convert(squad, tmp_path / "data", *options) == 0
+    reasons = [reject["reason"].partition(":")[0] for reject in rejects(tmp_path / "data")]
+    assert reasons == ["malformed", "malformed", "wrong type", "malformed"]
     assert len((tmp_path / "data" / "train.id.txt").read_text().splitlines()) == 2

@@ -12,22 +12,22 @@ from fairseq_poolingformer.tasks.shared.answers import triviaqa_words
 from fairseq_poolingformer.tasks.triviaqa.data import TriviaqaSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import triviaqa
+from tests.preprocess import conftest
 from tests.tasks.released_files import TRIVIAQA_DOCUMENTS, TRIVIAQA_QUESTIONS, write_triviaqa
 
 
-def convert(output, gpt2_folder, evidence, *args):
-    options = ("--gpt2-bpe", gpt2_folder, "--output-folder", output, "--evidence-folder", evidence, "--workers", 1)
-    return triviaqa.main([str(arg) for arg in (*options, *args)])
+def convert(output, evidence, *flags):
+    return conftest.convert(triviaqa, output, "--evidence-folder", evidence, *flags)
 
 
 def ids(folder, split="train"):
     return [json.loads(line) for line in (folder / f"{split}.id.txt").read_text(encoding="utf-8").splitlines()]
 
 
-def test_questions_and_documents_come_back(tmp_path, gpt2_folder, capsys):
+def test_questions_and_documents_come_back(tmp_path, capsys):
     source = write_triviaqa(tmp_path)
     folder = tmp_path / "data"
-    assert convert(folder, gpt2_folder, tmp_path / "evidence", "--train", source, "--test", source) == 0
+    assert convert(folder, tmp_path / "evidence", "--train", source, "--test", source) == 0
     tokenizer, split = load_tokenizer(folder), TriviaqaSplit.open(folder, "train")
     pairs = [(name, question, page) for name, question, _, pages in TRIVIAQA_QUESTIONS for page in pages]
     assert ids(folder) == [[name, f"wikipedia/{page}"] for name, _, page in pairs]
@@ -46,11 +46,11 @@ def test_questions_and_documents_come_back(tmp_path, gpt2_folder, capsys):
     assert "without the answer" not in capsys.readouterr().out
 
 
-def test_the_web_sets_keys_name_the_document(tmp_path, gpt2_folder):
+def test_the_web_sets_keys_name_the_document(tmp_path):
     source = write_triviaqa(tmp_path, "Web")
     compressed = source.with_suffix(".json.gz")
     compressed.write_bytes(gzip.compress(source.read_bytes()))
-    assert convert(tmp_path / "data", gpt2_folder, tmp_path / "evidence", "--train", compressed) == 0
+    assert convert(tmp_path / "data", tmp_path / "evidence", "--train", compressed) == 0
     assert ids(tmp_path / "data")[0] == ["tc_1--France.txt", "web/France.txt"]
 
 
@@ -90,10 +90,7 @@ def bad_release(folder):
     (evidence / "empty.txt").write_text(" \n")
     (folder / "evidence-2").mkdir()
     (folder / "evidence-2" / "secret.txt").write_text("Paris")
-    for name, target in {
-        "link": folder / "evidence-2" / "secret.txt",
-    }.items():
-        (evidence / f"{name}.txt").symlink_to(target)
+    (evidence / "link.txt").symlink_to(folder / "evidence-2" / "secret.txt")
     os.mkfifo(evidence / "pipe.txt")
     with open(evidence / "huge.txt", "wb") as huge:
         huge.truncate(2**26 + 1)  # a hole, which takes no disk
@@ -106,13 +103,12 @@ def bad_release(folder):
     return path
 
 
-def test_everything_bad_is_named_and_nothing_good_is_lost(tmp_path, gpt2_folder, capsys):
+def test_everything_bad_is_named_and_nothing_good_is_lost(tmp_path, capsys):
     source = bad_release(tmp_path)
     options = ("--train", source, "--max-reject-fraction", 0.9)
-    assert convert(tmp_path / "data", gpt2_folder, tmp_path / "evidence", *options) == 0
+    assert convert(tmp_path / "data", tmp_path / "evidence", *options) == 0
     assert [name for name, _ in ids(tmp_path / "data")] == ["g1", "g2", "g4"]
-    lines = (tmp_path / "data" / "train.rejects.jsonl").read_text(encoding="utf-8").splitlines()
-    rejects = [json.loads(line) for line in lines]
+    rejects = conftest.rejects(tmp_path / "data")
     assert len(rejects) == len(BAD) + 1
     for reject, (_, reason) in zip(rejects, BAD.values(), strict=False):
         assert reject["file"].startswith(f"{source}, element ")
@@ -163,22 +159,22 @@ def test_texts_without_tokens_are_refused(texts):
         ('{"Domain": "Web"}', "no object with an array under 'Data'"),
     ],
 )
-def test_files_that_are_not_the_release_stop_the_command(tmp_path, gpt2_folder, capsys, text, message):
+def test_files_that_are_not_the_release_stop_the_command(tmp_path, capsys, text, message):
     write_triviaqa(tmp_path)
     path = tmp_path / "wrong.json"
     path.write_text(text, encoding="utf-8")
-    assert convert(tmp_path / "data", gpt2_folder, tmp_path / "evidence", "--train", path) == 1
+    assert convert(tmp_path / "data", tmp_path / "evidence", "--train", path) == 1
     error = capsys.readouterr().err
     assert message in error
     assert str(path) in error
 
 
-def test_the_domain_is_the_files_and_no_questions(tmp_path, gpt2_folder, capsys):
+def test_the_domain_is_the_files_and_no_questions(tmp_path, capsys):
     source = write_triviaqa(tmp_path)
     data = json.loads(source.read_text(encoding="utf-8"))
     data["Data"][0]["Domain"] = "Web"
     source.write_text(json.dumps({"Data": data["Data"], "Domain": data["Domain"]}), encoding="utf-8")
-    assert convert(tmp_path / "data", gpt2_folder, tmp_path / "evidence", "--train", source) == 0
+    assert convert(tmp_path / "data", tmp_path / "evidence", "--train", source) == 0
     assert ids(tmp_path / "data")[0] == ["tc_1", "wikipedia/France.txt"]
     # the report says what training cuts and what prediction cannot give
     out = capsys.readouterr().out
@@ -199,8 +195,9 @@ def test_real_files(tmp_path, shared_data):
         for name in ("wikipedia", "web"):
             splits = {split: root / "qa" / f"{name}-{split}.json" for split in ("train", "dev")}
             output = tmp_path / sample / name
-            options = ("--train", splits["train"], "--valid", splits["dev"], "--max-reject-fraction", 1)
-            assert convert(output, shared_data / "gpt2_bpe", root / "evidence", *options) == 0
+            flags = ("--train", splits["train"], "--valid", splits["dev"], "--max-reject-fraction", 1)
+            flags += ("--evidence-folder", root / "evidence")
+            assert conftest.convert(triviaqa, output, *flags, tokenizer=["--gpt2-bpe", shared_data / "gpt2_bpe"]) == 0
             tokenizer, split = load_tokenizer(output), TriviaqaSplit.open(output, "train")
             right = {
                 question["QuestionId"]: question["Answer"]["NormalizedAliases"]

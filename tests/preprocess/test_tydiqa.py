@@ -8,6 +8,7 @@ import pytest
 from fairseq_poolingformer.tasks.question_answering.data import AnswerType
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import tydiqa
+from tests.preprocess.conftest import convert
 from tests.preprocess.qa_folder import (
     FIXTURES,
     answer_offsets,
@@ -21,10 +22,6 @@ from tests.text.tiny_gpt2 import train_sentencepiece
 
 TRAIN, VALID = FIXTURES / "tydiqa_train.jsonl", FIXTURES / "tydiqa_valid.jsonl"
 NOT_EXACT = "short answer not on token edges"
-
-
-def convert(output, *args):
-    return tydiqa.main([str(arg) for arg in ("--output-folder", output, "--workers", "1", *args)])
 
 
 @pytest.fixture(params=["gpt2", "sentencepiece"])
@@ -73,7 +70,7 @@ def check_examples(folder, split, examples):
 
 
 def test_every_answer_leads_back_to_its_bytes(tmp_path, capsys, tokenizer):
-    assert convert(tmp_path, "--train", TRAIN, "--valid", VALID, *tokenizer) == 0
+    assert convert(tydiqa, tmp_path, "--train", TRAIN, "--valid", VALID, tokenizer=tokenizer) == 0
     exact = check_examples(tmp_path, "train", list(read_json_lines(TRAIN)))
     exact += check_examples(tmp_path, "valid", list(read_json_lines(VALID)))
     not_exact = counted(e["notes"] for split in ("train", "valid") for e in read_split(tmp_path, split))
@@ -97,7 +94,8 @@ def test_an_edge_inside_a_token_is_widened_and_counted(tmp_path, write_lines):
     other = copy.deepcopy(example) | {"example_id": 2}
     other["annotations"][0]["minimal_answer"] = {"plaintext_start_byte": 4, "plaintext_end_byte": 17}
     train = write_lines("train.jsonl", [example, other])
-    assert convert(tmp_path / "out", "--train", train, "--sentencepiece-model", tmp_path / "words.model") == 0
+    model = ["--sentencepiece-model", tmp_path / "words.model"]
+    assert convert(tydiqa, tmp_path / "out", "--train", train, tokenizer=model) == 0
     first, second = read_split(tmp_path / "out", "train")
     assert (first["start"], first["end"]) == ([0, 4, 11], [3, 10, 17])
     assert (first["annotation"], first["notes"]) == ([(1, 0, 1, 2)], NOT_EXACT)
@@ -126,15 +124,14 @@ BAD = [
 ]
 
 
-def test_bad_examples_are_named_and_the_good_ones_go_on(tmp_path, write_lines, gpt2_folder):
+def test_bad_examples_are_named_and_the_good_ones_go_on(tmp_path, write_lines):
     good = list(read_json_lines(TRAIN))
     bad = []
     for number, (apply, _) in enumerate(BAD):
         bad.append(copy.deepcopy(good[0]) | {"example_id": 1000 + number})
         apply(bad[-1])
     train = write_lines("train.jsonl", [good[0], *bad, good[1], good[1]])
-    args = ["--train", train, "--max-reject-fraction", "1", "--gpt2-bpe", gpt2_folder]
-    assert convert(tmp_path / "out", *args) == 0
+    assert convert(tydiqa, tmp_path / "out", "--train", train, "--max-reject-fraction", "1") == 0
     rejects = list(read_json_lines(tmp_path / "out" / "train.rejects.jsonl"))
     for reject, reason in zip(rejects, [*(reason for _, reason in BAD), "example id twice: 22"], strict=True):
         assert reject["reason"].startswith(reason)
@@ -144,11 +141,9 @@ def test_bad_examples_are_named_and_the_good_ones_go_on(tmp_path, write_lines, g
 def test_real_examples(shared_data, tmp_path, tokenizer):
     dev, plain = (shared_data / "tydiqa" / name for name in ("tiny_dev.jsonl.gz", "tiny_dev_no_annotations.jsonl.gz"))
     gold = shared_data / "tydiqa" / "small_gold_annotation.jsonl"
-    if tokenizer[0] == "--gpt2-bpe":
-        tokenizer = ["--gpt2-bpe", shared_data / "gpt2_bpe"]
-    else:
-        tokenizer = ["--sentencepiece-train", "3000"]
-    assert convert(tmp_path, "--train", dev, "--valid", gold, "--test", plain, *tokenizer) == 0
+    larger = {"--gpt2-bpe": shared_data / "gpt2_bpe", "--sentencepiece-train": "3000"}
+    files = ("--train", dev, "--valid", gold, "--test", plain)
+    assert convert(tydiqa, tmp_path, *files, tokenizer=[tokenizer[0], larger[tokenizer[0]]]) == 0
     for split, path, fewest in (("train", dev, 4), ("valid", gold, 6)):
         examples = list(read_json_lines(path))
         exact = check_examples(tmp_path, split, examples)

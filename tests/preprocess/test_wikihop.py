@@ -8,6 +8,7 @@ import numpy as np
 from fairseq_poolingformer.tasks.wikihop.data import WikihopSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import wikihop
+from tests.preprocess.conftest import convert, rejects
 
 GOOD = {
     "id": "WH_train_0",
@@ -27,17 +28,11 @@ def write(path, values):
     return path
 
 
-def convert(tmp_path, gpt2_folder, *args):
-    return wikihop.main(
-        [*map(str, ("--gpt2-bpe", gpt2_folder, "--output-folder", tmp_path / "data", "--workers", 1, *args))]
-    )
-
-
-def test_the_texts_come_back(tmp_path, gpt2_folder, capsys):
+def test_the_texts_come_back(tmp_path, capsys):
     second = changed(id="WH_train_1", query="of ", supports=[], candidates=["the ", " the"], answer=" the")
     train = write(tmp_path / "train.json", [GOOD, second])
     test = write(tmp_path / "test.json", [changed(answer=...)])
-    assert convert(tmp_path, gpt2_folder, "--train", train, "--test", test) == 0
+    assert convert(wikihop, tmp_path / "data", "--train", train, "--test", test) == 0
     folder = tmp_path / "data"
     tokenizer, split = load_tokenizer(folder), WikihopSplit.open(folder, "train")
     for number, example in enumerate((GOOD, second)):
@@ -72,23 +67,21 @@ BAD = {
 }
 
 
-def test_every_bad_element_is_named_and_no_good_one_is_lost(tmp_path, gpt2_folder):
+def test_every_bad_element_is_named_and_no_good_one_is_lost(tmp_path):
     good = [changed(id=f"good_{number}") for number in range(3)]
     values = [GOOD, *good[:2], *(value for value, _ in BAD.values()), good[2]]
     train = write(tmp_path / "train.json", values)
-    assert convert(tmp_path, gpt2_folder, "--train", train, "--max-reject-fraction", 0.9) == 0
+    assert convert(wikihop, tmp_path / "data", "--train", train, "--max-reject-fraction", 0.9) == 0
     assert (tmp_path / "data" / "train.id.txt").read_text().split() == ["WH_train_0", "good_0", "good_1", "good_2"]
-    rejects = [json.loads(line) for line in (tmp_path / "data" / "train.rejects.jsonl").read_text().splitlines()]
-    assert len(rejects) == len(BAD)
-    for number, (reject, (_, reason)) in enumerate(zip(rejects, BAD.values(), strict=True), 4):
+    for number, (reject, (_, reason)) in enumerate(zip(rejects(tmp_path / "data"), BAD.values(), strict=True), 4):
         assert reject["file"] == f"{train}, element {number}"
         assert re.search(reason, reject["reason"]), reject
 
 
-def test_the_released_files_are_read(tmp_path, gpt2_folder, shared_data):
+def test_the_released_files_are_read(tmp_path, shared_data):
     for corpus in ("wikihop", "medhop"):
         files = {split: shared_data / "wikihop" / corpus / f"{split}.json" for split in ("train", "dev")}
         output = tmp_path / corpus
         args = ("--train", files["train"], "--valid", files["dev"], "--overwrite")
-        assert convert(output, gpt2_folder, *args) == 0
+        assert convert(wikihop, output / "data", *args) == 0
         assert len(WikihopSplit.open(output / "data", "valid")) == 5

@@ -17,7 +17,8 @@ from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import wikipedia
 from preprocess.pipeline import parts
 from preprocess.pipeline.splits import hash_of
-from tests.preprocess.conftest import contents
+from tests.preprocess import conftest
+from tests.preprocess.conftest import contents, rejects
 from tests.preprocess.wikitext.pages import page
 
 SMALL = Path(__file__).parent / "fixtures" / "wikipedia" / "small.xml"
@@ -37,16 +38,9 @@ SLOW = "{{a|" * 20_000
 LARGE = "*\n" * 1_000_000
 
 
-@pytest.fixture
-def convert(gpt2_folder):
-    """Runs the command line in this process."""
-
-    def run(output, *args, valid_share=0, max_reject_fraction=0.01, workers=1):
-        argv = ["--gpt2-bpe", gpt2_folder, "--output-folder", output, "--workers", workers, "--write-text"]
-        argv += ["--valid-share", valid_share, "--max-reject-fraction", max_reject_fraction, "--input", *args]
-        return wikipedia.main([str(arg) for arg in argv])
-
-    return run
+def convert(output, *args, valid_share=0, max_reject_fraction=0.01, workers=1):
+    flags = ["--valid-share", valid_share, "--max-reject-fraction", max_reject_fraction, "--workers", workers]
+    return conftest.convert(wikipedia, output, *flags, "--write-text", "--input", *args)
 
 
 def write_dump(path, *pages, namespaces=""):
@@ -55,11 +49,7 @@ def write_dump(path, *pages, namespaces=""):
     return path
 
 
-def rejects(folder, split="train"):
-    return [json.loads(line) for line in (folder / f"{split}.rejects.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def test_a_dump_by_hand(convert, tmp_path):
+def test_a_dump_by_hand(tmp_path):
     assert convert(tmp_path, SMALL, "--min-chars", "40") == 0
     titles = (tmp_path / "train.id.txt").read_text(encoding="utf-8").splitlines()
     assert titles == ["Îlot & marée", "Star Trek: la série", "Deux versions"]
@@ -87,7 +77,7 @@ def load_train(folder, task, arch):
 
 
 @pytest.mark.parametrize(("task", "arch"), [("masked_lm", "roberta_base"), ("language_modeling", "transformer_lm")])
-def test_fairseqs_own_tasks_read_it(convert, tmp_path, task, arch):
+def test_fairseqs_own_tasks_read_it(tmp_path, task, arch):
     assert convert(tmp_path, SMALL, "--min-chars", "40") == 0
     loaded = load_train(tmp_path, task, arch)
     tokenizer = load_tokenizer(tmp_path)
@@ -106,7 +96,7 @@ def test_fairseqs_own_tasks_read_it(convert, tmp_path, task, arch):
         assert mask not in whole
 
 
-def test_a_broken_page_costs_only_itself(convert, tmp_path, capsys):
+def test_a_broken_page_costs_only_itself(tmp_path, capsys):
     good = [page(title, "some text, " * 30) for title in "abc"]
     broken = [
         "<page><title>&lol;</title></page>\n",
@@ -128,7 +118,7 @@ def test_a_broken_page_costs_only_itself(convert, tmp_path, capsys):
     assert (out / "train.id.txt").read_text().split() == ["a", "b", "c"]
 
 
-def test_a_page_that_takes_for_ever_or_all_memory(convert, tmp_path):
+def test_a_page_that_takes_for_ever_or_all_memory(tmp_path):
     good = [page(f"{title}", f"text of {title}, " * 30) for title in "abcd"]
     bounds = ["--max-page-seconds", "3", "--max-page-memory", "256"]
     bad = write_dump(tmp_path / "bad.xml", good[0], page("Slow", SLOW), good[1], page("Large", LARGE), *good[2:])
@@ -144,7 +134,7 @@ def test_a_page_that_takes_for_ever_or_all_memory(convert, tmp_path):
         assert (tmp_path / "bad" / name).read_bytes() == (tmp_path / "good" / name).read_bytes()
 
 
-def test_split_by_title_whatever_the_order_and_the_workers(convert, tmp_path, monkeypatch):
+def test_split_by_title_whatever_the_order_and_the_workers(tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "PART_RECORDS", 7)
     pages = [page(f"Title {number}", f"the text of {number}, " * 20) for number in range(60)]
     dump = write_dump(tmp_path / "a.xml", *pages)
@@ -165,7 +155,7 @@ def is_valid(title, share):
     return hash_of(title.encode()) < share * 2**64
 
 
-def test_a_small_dump_has_a_valid_article(convert, tmp_path, capsys):
+def test_a_small_dump_has_a_valid_article(tmp_path, capsys):
     """The one of the lowest hash among those that are articles, and found before anything is written."""
     titles = [f"Title {number}" for number in range(40)]
     first, second, *_ = sorted(titles, key=lambda title: hash_of(title.encode()))
@@ -180,7 +170,7 @@ def test_a_small_dump_has_a_valid_article(convert, tmp_path, capsys):
     assert f"valid gets one: {second}" in capsys.readouterr().err
 
 
-def test_inputs_that_are_none(convert, tmp_path, capsys):
+def test_inputs_that_are_none(tmp_path, capsys):
     text = tmp_path / "text.xml"
     text.write_text("no dump")
     empty = write_dump(tmp_path / "empty.xml")
@@ -217,7 +207,7 @@ def open_dump(path):
 @pytest.mark.parametrize(
     ("folder", "redirect"), [("wikipedia", rb"<redirect "), ("enwik8", rb"<text[^>]*># ?redirect")]
 )
-def test_real_dumps(convert, shared_data, tmp_path, folder, redirect):
+def test_real_dumps(shared_data, tmp_path, folder, redirect):
     dump = next(path for path in (shared_data / folder).iterdir() if path.suffix in (".bz2", ".gz"))
     assert convert(tmp_path, dump, "--min-chars", "0") == 0
     corpus = json.loads((tmp_path / "corpus.json").read_text())
@@ -236,7 +226,7 @@ def test_real_dumps(convert, shared_data, tmp_path, folder, redirect):
     assert sum(map(len, texts)) > 0.4 * len(raw)
 
 
-def test_options_of_the_text(convert, tmp_path):
+def test_options_of_the_text(tmp_path):
     text = "a &lt;math&gt;x&lt;/math&gt; b {{unknown|c}} {{lang|fr|d}}"
     text += "\n== See also ==\n* e\n== Références ==\nf\n== G ==\nh"
     dump = write_dump(tmp_path / "a.xml", page("T", text))

@@ -14,6 +14,7 @@ from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import labelled_text
 from preprocess.pipeline import parts
 from preprocess.pipeline.report import Made, length_table
+from tests.preprocess import conftest
 
 
 def test_a_table_by_hand(tmp_path):
@@ -102,9 +103,8 @@ def vocabulary(gpt2_folder, tmp_path):
     return folder
 
 
-def convert(corpus, output, vocabulary, *args):
-    flags = ("--gpt2-bpe", vocabulary, "--output-folder", output, "--workers", 1, *args)
-    return corpus.main([str(flag) for flag in flags])
+def convert(output, vocabulary, *flags):
+    return conftest.convert(labelled_text, output, *flags, tokenizer=["--gpt2-bpe", vocabulary])
 
 
 def decoded(folder):
@@ -114,18 +114,18 @@ def decoded(folder):
 
 def test_a_corpus_that_roberta_reads_has_blanks_for_line_breaks(vocabulary, tmp_path, write_lines, capsys):
     lines = write_lines("train.jsonl", [{"text": text, "label": k % 2} for k, text in enumerate(TEXTS)])
-    assert convert(labelled_text, tmp_path / "data", vocabulary, "--train", lines) == 0
+    assert convert(tmp_path / "data", vocabulary, "--train", lines) == 0
     assert decoded(tmp_path / "data") == ["the theory  of the  long document", "attention ", "café the"]
     assert "unknown to the dictionary" not in capsys.readouterr().out
     # the same command again finds the folder finished; the other reading is another corpus
-    assert convert(labelled_text, tmp_path / "data", vocabulary, "--train", lines) == 0
-    assert convert(labelled_text, tmp_path / "data", vocabulary, "--train", lines, "--white-space", "keep") == 1
+    assert convert(tmp_path / "data", vocabulary, "--train", lines) == 0
+    assert convert(tmp_path / "data", vocabulary, "--train", lines, "--white-space", "keep") == 1
     assert "differs in: tokenizer" in capsys.readouterr().err
 
 
 def test_tokens_of_count_0_are_reported(vocabulary, tmp_path, write_lines, capsys):
     lines = write_lines("train.jsonl", [{"text": text, "label": k % 2} for k, text in enumerate(TEXTS)])
-    assert convert(labelled_text, tmp_path / "data", vocabulary, "--train", lines, "--white-space", "keep") == 0
+    assert convert(tmp_path / "data", vocabulary, "--train", lines, "--white-space", "keep") == 0
     assert decoded(tmp_path / "data") == TEXTS
     found = re.search(
         r"train: (\d+) of (\d+) tokens \(.*count 0 for them: (.*); give --white-space blank\n", capsys.readouterr().out
@@ -142,5 +142,5 @@ def test_a_dictionary_without_counts_reports_unknown_tokens_only(vocabulary, tmp
     path = vocabulary / "dict.txt"
     path.write_text(re.sub(r"(?m) \d+$", " 0", path.read_text(encoding="utf-8")), encoding="utf-8")
     lines = write_lines("train.jsonl", [{"text": "the z\n", "label": k} for k in range(2)])  # "z" is not in dict.txt
-    assert convert(labelled_text, tmp_path / "data", vocabulary, "--train", lines) == 0
+    assert convert(tmp_path / "data", vocabulary, "--train", lines) == 0
     assert "count 0 for them: <unk> 2\n" in capsys.readouterr().out

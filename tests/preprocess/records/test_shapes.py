@@ -15,6 +15,7 @@ import pytest
 
 from preprocess import arxiv_pubmed, labelled_text, squad
 from preprocess.pipeline.records import parsed
+from tests.preprocess.conftest import convert
 
 ROWS = [
     {"id": "a", "document": 'The "first" text, é 長; with a comma.', "summary": "One, é."},
@@ -37,31 +38,18 @@ def table(delimiter=",", rows=ROWS, header=True, **dialect):
     return file.getvalue()
 
 
-def file(name, content):
-    """A shape that is one file."""
-
-    def write(folder):
-        data = content() if callable(content) else content
-        (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
-        return ["--train", folder / name]
-
-    return write
-
-
-def files(contents, arguments):
-    """A shape of several files; arguments name those of the folder by a leading slash."""
+def shape(contents, *arguments):
+    """A shape of these files: a leading slash in the arguments names one; ``--train`` the first, if nothing does."""
 
     def write(folder):
         for name, content in contents.items():
+            data = content() if callable(content) else content
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        return [f"{folder}{word}" if word.startswith("/") else word for word in arguments]
+            (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+        words = [f"{folder}{word}" if word.startswith("/") else word for word in arguments]
+        return words if words[:1] in (["--train"], ["--data"]) else ["--train", folder / next(iter(contents)), *words]
 
     return write
-
-
-def with_keys(shape, *options):
-    return lambda folder: [*shape(folder), *options]
 
 
 def zstd():
@@ -103,46 +91,42 @@ def saved_splits(folder):
 
 NESTED = [
     {
-        "id": row["id"],
+        **{"id": row["id"], "out": json.dumps({"summary": row["summary"], "name": "x"})},
         "article": {"sections": [{"text": part} for part in row["document"].split(" ")]},
-        "out": json.dumps({"summary": row["summary"], "name": "x"}),
     }
     for row in ROWS
 ]
-MEETING = [
-    {
-        "turns": [{"who": "x", "content": "The"}, {"who": "y", "content": "text."}],
-        "queries": [{"query": f"Query {n}?", "answer": f"Answer {n}."} for n in range(3)],
-    }
-]
+TURNS = [{"who": "x", "content": "The"}, {"who": "y", "content": "text."}]
+MEETING = [{"turns": TURNS, "queries": [{"query": f"Query {n}?", "answer": f"Answer {n}."} for n in range(3)]}]
 SECTION = {"paragraphs": ["one"], "subsections": [{"paragraphs": ["two", "three"], "subsections": []}]}
 REPORTS = [{"reports": SECTION, "summary": ["s", "t"]}]
 
+SOURCE, TARGET = ("".join(f"{text}\n" for text in side) for side in zip(*EXPECTED, strict=True))
+BY_ID = {row["id"]: {"document": row["document"], "summary": row["summary"]} for row in ROWS}
+
 SHAPES = {
-    "JSON lines": file("train.jsonl", lines()),
-    "JSON lines with a byte order mark and CRLF": file("train.json", "\ufeff" + lines().replace("\n", "\r\n")),
-    "a JSON array": file("train.json", json.dumps(ROWS)),
-    "a JSON array over several lines": file("train.txt", json.dumps(ROWS, indent=2)),
-    "an object with a list under data": file("train.json", json.dumps({"version": "1", "data": ROWS})),
-    "a list under another key": with_keys(file("x.json", json.dumps({"rows": ROWS})), "--records-key", "rows"),
-    "an object of objects by id": file(
-        "x.json", json.dumps({row["id"]: {"document": row["document"], "summary": row["summary"]} for row in ROWS})
+    "JSON lines": shape({"train.jsonl": lines()}),
+    "JSON lines with a byte order mark and CRLF": shape({"train.json": "\ufeff" + lines().replace("\n", "\r\n")}),
+    "a JSON array": shape({"train.json": json.dumps(ROWS)}),
+    "a JSON array over several lines": shape({"train.txt": json.dumps(ROWS, indent=2)}),
+    "an object with a list under data": shape({"train.json": json.dumps({"version": "1", "data": ROWS})}),
+    "a list under another key": shape({"x.json": json.dumps({"rows": ROWS})}, "--records-key", "rows"),
+    "an object of objects by id": shape({"x.json": json.dumps(BY_ID)}),
+    "objects over several lines": shape({"x.json": "\n".join(json.dumps(row, indent=2) for row in ROWS)}),
+    "a folder of one object a file": shape(
+        {f"d/{row['id']}.json": json.dumps(row, indent=1) for row in ROWS}, "--train", "/d/*.json"
     ),
-    "objects over several lines": file("x.json", "\n".join(json.dumps(row, indent=2) for row in ROWS)),
-    "a folder of one object a file": with_keys(
-        files({f"d/{row['id']}.json": json.dumps(row, indent=1) for row in ROWS}, ["--train", "/d/*.json"])
-    ),
-    "CSV": file("train.csv", table()),
-    "CSV with semicolons": file("train.csv", table(";")),
-    "CSV that tells Excel its separator": file("train.csv", "\ufeffsep=|\r\n" + table("|")),
-    "CSV without a header": with_keys(file("x.csv", table(header=False)), "--columns", "id", "document", "summary"),
-    "CSV with other column names": with_keys(
-        file("x.csv", table(rows=[{"k": "", "body": r["document"], "tl.dr": r["summary"]} for r in ROWS])),
+    "CSV": shape({"train.csv": table()}),
+    "CSV with semicolons": shape({"train.csv": table(";")}),
+    "CSV that tells Excel its separator": shape({"train.csv": "\ufeffsep=|\r\n" + table("|")}),
+    "CSV without a header": shape({"x.csv": table(header=False)}, "--columns", "id", "document", "summary"),
+    "CSV with other column names": shape(
+        {"x.csv": table(rows=[{"k": "", "body": document, "tl.dr": summary} for document, summary in EXPECTED])},
         *("--article-key", "body", "--summary-key", "tl.dr"),
     ),
-    "TSV": file("train.tsv", table("\t")),
-    "TSV whose quotation marks are text": with_keys(
-        file("train.tsv", table("\t", quoting=csv.QUOTE_NONE, quotechar=None)), "--no-quotes"
+    "TSV": shape({"train.tsv": table("\t")}),
+    "TSV whose quotation marks are text": shape(
+        {"train.tsv": table("\t", quoting=csv.QUOTE_NONE, quotechar=None)}, "--no-quotes"
     ),
     "Parquet": parquet,
     "Arrow, its file format": lambda folder: arrow_file(folder, "file"),
@@ -150,60 +134,46 @@ SHAPES = {
     "a folder that datasets saved": saved,
     "splits that datasets saved": saved_splits,
     "a folder of Parquet files": lambda folder: ["--data", Path(parquet(folder, "train-0-of-1.parquet")[1]).parent],
-    "line pairs .src and .tgt": files(
-        {"x.src": "".join(f"{d}\n" for d, _ in EXPECTED), "x.tgt": "".join(f"{s}\n" for _, s in EXPECTED)},
-        ["--train", "/x.src"],
+    "line pairs .src and .tgt": shape({"x.src": SOURCE, "x.tgt": TARGET}),
+    "line pairs, the target named": shape({"x.src": SOURCE, "x.tgt": TARGET}, "--train", "/x.tgt"),
+    "line pairs .source and .target, both named, gzip": shape(
+        {"x.source.gz": gzip.compress(SOURCE.replace("\n", "\r\n").encode()), "x.target": TARGET[:-1]},
+        *("--train", "/x.source.gz", "/x.target"),
     ),
-    "line pairs, the target named": files(
-        {"x.src": "".join(f"{d}\n" for d, _ in EXPECTED), "x.tgt": "".join(f"{s}\n" for _, s in EXPECTED)},
-        ["--train", "/x.tgt"],
+    "texts and summaries in two folders": shape(
+        {f"d/News Articles/in/{row['id']}.txt": row["document"] for row in ROWS}
+        | {f"d/Summaries/in/{row['id']}.txt": row["summary"] for row in ROWS},
+        *("--data", "/d"),
     ),
-    "line pairs .source and .target, both named, gzip": files(
-        {
-            "x.source.gz": gzip.compress("".join(f"{d}\r\n" for d, _ in EXPECTED).encode()),
-            "x.target": "\n".join(s for _, s in EXPECTED),
-        },
-        ["--train", "/x.source.gz", "/x.target"],
+    "texts beside summaries": shape(
+        {f"d/train/{row['id']}.txt": row["document"] for row in ROWS}
+        | {f"d/train/{row['id']}.summary.txt": row["summary"] for row in ROWS},
+        *("--data", "/d"),
     ),
-    "texts and summaries in two folders": files(
-        {
-            **{f"d/News Articles/in/{row['id']}.txt": row["document"] for row in ROWS},
-            **{f"d/Summaries/in/{row['id']}.txt": row["summary"] for row in ROWS},
-        },
-        ["--data", "/d"],
+    "gzip": shape({"train.jsonl.gz": gzip.compress(lines().encode())}),
+    "bzip2": shape({"train.jsonl.bz2": bz2.compress(lines().encode())}),
+    "xz": shape({"train.jsonl.xz": lzma.compress(lines().encode())}),
+    "zstd": shape({"train.jsonl.zst": zstd}),
+    "one JSON file with splits": shape(
+        {"all.json": json.dumps({"version": 1, "train": ROWS, "validation": ROWS[:1]}, indent=1)}, "--data", "/all.json"
     ),
-    "texts beside summaries": files(
-        {
-            **{f"d/train/{row['id']}.txt": row["document"] for row in ROWS},
-            **{f"d/train/{row['id']}.summary.txt": row["summary"] for row in ROWS},
-        },
-        ["--data", "/d"],
+    "a folder whose files name splits": shape(
+        {"d/my-train.jsonl": lines(), "d/my-dev.jsonl": lines(), "d/notes.md": "x"}, "--data", "/d"
     ),
-    "gzip": file("train.jsonl.gz", gzip.compress(lines().encode())),
-    "bzip2": file("train.jsonl.bz2", bz2.compress(lines().encode())),
-    "xz": file("train.jsonl.xz", lzma.compress(lines().encode())),
-    "zstd": file("train.jsonl.zst", zstd),
-    "one JSON file with splits": files(
-        {"all.json": json.dumps({"version": 1, "train": ROWS, "validation": ROWS[:1]}, indent=1)},
-        ["--data", "/all.json"],
+    "a folder of folders that name splits": shape(
+        {"d/train/part0": lines(ROWS[:1]), "d/train/part1": lines(ROWS[1:]), "d/val/x": lines()}, "--data", "/d"
     ),
-    "a folder whose files name splits": files(
-        {"d/my-train.jsonl": lines(), "d/my-dev.jsonl": lines(), "d/notes.md": "x"}, ["--data", "/d"]
-    ),
-    "a folder of folders that name splits": files(
-        {"d/train/part0": lines(ROWS[:1]), "d/train/part1": lines(ROWS[1:]), "d/val/x": lines()}, ["--data", "/d"]
-    ),
-    "nested objects and JSON inside a string": with_keys(
-        file("x.jsonl", lines(NESTED)),
+    "nested objects and JSON inside a string": shape(
+        {"x.jsonl": lines(NESTED)},
         *("--article-key", "article.sections.*.text", "--article-separator", " ", "--summary-key", "out.summary"),
     ),
-    "a column that names the split": with_keys(
-        file("x.csv", table(rows=[*({**r, "fold": "train"} for r in ROWS), {**ROWS[0], "fold": "dev"}])),
+    "a column that names the split": shape(
+        {"x.csv": table(rows=[*({**r, "fold": "train"} for r in ROWS), {**ROWS[0], "fold": "dev"}])},
         *("--split-key", "fold"),
     ),
-    "a list of the ids of splits": files(
+    "a list of the ids of splits": shape(
         {"x.jsonl": lines([*ROWS, {**ROWS[0], "id": "z"}]), "ids": "a train\nb train\nc train\nz valid\n"},
-        ["--train", "/x.jsonl", "--splits", "/ids"],
+        *("--train", "/x.jsonl", "--splits", "/ids"),
     ),
 }
 
@@ -230,51 +200,54 @@ class Letters:
     encode = staticmethod(lambda text: np.array(list(map(ord, text))))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_summaries(shape, tmp_path):
-    examples, others = found(arxiv_pubmed, SHAPES[shape](tmp_path))
+@pytest.mark.parametrize("name", SHAPES)
+def test_summaries(name, tmp_path):
+    examples, others = found(arxiv_pubmed, SHAPES[name](tmp_path))
     assert [example.texts for example in examples] == EXPECTED, examples
-    if not any(word in shape for word in ("pairs", "other column")):
+    if not any(word in name for word in ("pairs", "other column")):
         assert [example.id.rpartition("/")[2] for example in examples] == ["a", "b", "c"]
-    assert (others == {"valid"}) == any(word in shape for word in ("split", "in two folders of")), others
+    assert (others == {"valid"}) == any(word in name for word in ("split", "in two folders of")), others
 
 
-END_TO_END = [
-    "CSV",
-    "one JSON file with splits",
-    "Parquet",
-    "splits that datasets saved",
-    "texts and summaries in two folders",
-]
-
-
-@pytest.mark.parametrize("shape", [*END_TO_END, "a list of the ids of splits"])
-def test_the_data_folder_is_that_of_json_lines(shape, tmp_path, gpt2_folder):
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("CSV", "one JSON file with splits", "Parquet", "splits that datasets saved"),
+        *("texts and summaries in two folders", "a list of the ids of splits"),
+    ],
+)
+def test_the_data_folder_is_that_of_json_lines(name, tmp_path):
     """From the command line, with two workers; a report, too."""
 
-    def made(name, arguments):
-        words = ["--gpt2-bpe", gpt2_folder, "--output-folder", tmp_path / name, "--workers", 2, "--report", *arguments]
-        assert arxiv_pubmed.main(list(map(str, words))) == 0
-        return {
-            file.name: file.read_bytes() for file in (tmp_path / name).glob("train.*") if file.name != "train.id.txt"
-        }
+    def files_of(folder, write):
+        (tmp_path / folder).mkdir()
+        flags = ["--workers", 2, "--report", *write(tmp_path / folder)]
+        assert convert(arxiv_pubmed, tmp_path / folder / "data", *flags) == 0
+        files = (tmp_path / folder / "data").glob("train.*")
+        return {file.name: file.read_bytes() for file in files if file.name != "train.id.txt"}
 
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "shape").mkdir()
-    expected = made("first", file("train.jsonl", lines())(tmp_path / "plain"))
-    found = made("second", SHAPES[shape](tmp_path / "shape"))
-    assert found == expected
-    assert len(found) == 6
-    assert "findings" not in (tmp_path / "first" / "report.txt").read_text()
+    expected, data = files_of("plain", SHAPES["JSON lines"]), files_of("shape", SHAPES[name])
+    assert data == expected
+    assert len(data) == 6
+    assert "findings" not in (tmp_path / "plain" / "data" / "report.txt").read_text()
 
 
-def test_queries_about_a_meeting_are_examples(tmp_path):
-    """QMSum's form: the query comes before the transcript."""
-    (tmp_path / "x.jsonl").write_text(lines(MEETING))
-    keys = ["--each", "queries", "--article-key", "query+turns.*.content", "--summary-key", "answer"]
-    examples, _ = found(arxiv_pubmed, ["--train", tmp_path / "x.jsonl", *keys])
-    assert [example.texts for example in examples] == [(f"Query {n}?\nThe\ntext.", f"Answer {n}.") for n in range(3)]
-    assert len({example.id for example in examples}) == 3
+@pytest.mark.parametrize(
+    ("rows", "flags", "texts"),
+    [
+        (  # QMSum's form: the query comes before the transcript
+            MEETING,
+            ["--each", "queries", "--article-key", "query+turns.*.content", "--summary-key", "answer"],
+            [(f"Query {n}?\nThe\ntext.", f"Answer {n}.") for n in range(3)],
+        ),
+        (REPORTS, ["--article-key", "reports.*.paragraphs"], [("one\ntwo\nthree", "s t")]),  # GovReport's
+    ],
+)
+def test_nested_records(tmp_path, rows, flags, texts):
+    (tmp_path / "x.jsonl").write_text(lines(rows))
+    examples, _ = found(arxiv_pubmed, ["--train", tmp_path / "x.jsonl", *flags])
+    assert [example.texts for example in examples] == texts
+    assert len({example.id for example in examples}) == len(texts)
 
 
 def test_queries_about_one_meeting_are_in_one_split(tmp_path):
@@ -288,41 +261,30 @@ def test_queries_about_one_meeting_are_in_one_split(tmp_path):
     assert 3 < len(meetings["valid"]) < 25
 
 
-def test_nested_sections(tmp_path):
-    """GovReport's."""
-    (tmp_path / "x.jsonl").write_text(lines(REPORTS))
-    examples, _ = found(arxiv_pubmed, ["--train", tmp_path / "x.jsonl", "--article-key", "reports.*.paragraphs"])
-    assert [example.texts for example in examples] == [("one\ntwo\nthree", "s t")]
-
-
 LABELLED = [{"text": "one, two", "label": "x"}, {"text": "three", "label": "y"}]
 LABEL_SHAPES = {
-    "JSON lines": file("x.jsonl", lines(LABELLED)),
-    "whole numbers": with_keys(
-        file("x.json", json.dumps([{"text": r["text"], "label": n} for n, r in enumerate(LABELLED)])),
-        "--labels",
-        "0",
-        "1",
+    "JSON lines": shape({"x.jsonl": lines(LABELLED)}),
+    "whole numbers": shape(
+        {"x.json": json.dumps([{**row, "label": number} for number, row in enumerate(LABELLED)])}, "--labels", "0", "1"
     ),
-    "CSV with other names": with_keys(
-        file("x.csv", table(rows=[{"body": r["text"], "class": r["label"]} for r in LABELLED])),
+    "CSV with other names": shape(
+        {"x.csv": table(rows=[{"body": row["text"], "class": row["label"]} for row in LABELLED])},
         *("--text-key", "body", "--label-key", "class"),
     ),
-    "a list with one label": file("x.jsonl", lines([{**row, "label": [row["label"]]} for row in LABELLED])),
-    "a folder for each label": files({"d/x/1.txt": "one, two", "d/y/1.txt": "three"}, ["--data", "/d"]),
-    "several keys, nested": with_keys(
-        file("x.jsonl", lines([{"a": {"t": r["text"]}, "m": {"l": r["label"]}} for r in LABELLED])),
+    "a list with one label": shape({"x.jsonl": lines([{**row, "label": [row["label"]]} for row in LABELLED])}),
+    "a folder for each label": shape({"d/x/1.txt": "one, two", "d/y/1.txt": "three"}, "--data", "/d"),
+    "several keys, nested": shape(
+        {"x.jsonl": lines([{"a": {"t": row["text"]}, "m": {"l": row["label"]}} for row in LABELLED])},
         *("--text-key", "a.t", "--label-key", "m.l"),
     ),
 }
 
 
-@pytest.mark.parametrize("shape", LABEL_SHAPES)
-def test_labels(shape, tmp_path):
-    examples, _ = found(labelled_text, LABEL_SHAPES[shape](tmp_path))
+@pytest.mark.parametrize("name", LABEL_SHAPES)
+def test_labels(name, tmp_path):
+    examples, _ = found(labelled_text, LABEL_SHAPES[name](tmp_path))
     assert [example.texts for example in examples] == [("one, two",), ("three",)], examples
-    labels = [example.label for example in examples]
-    assert labels == (["0", "1"] if shape == "whole numbers" else ["x", "y"])
+    assert [example.label for example in examples] == (["0", "1"] if name == "whole numbers" else ["x", "y"])
 
 
 @pytest.mark.parametrize("content", ["CSV", "JSON"])
@@ -351,10 +313,7 @@ def test_lists_are_several_labels(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (
-            ("1.0", "2.0"),
-            "labels such as 1.0, 2.0 may be classes or amounts; say --problem-type single_label_classific",
-        ),
+        (("1.0", "2.0"), "labels such as 1.0, 2.0 may be classes or amounts; say --problem-type single_label_"),
         (map("t{}".format, range(1001)), "more than 1,000 labels, such as t0, t1, t10, which are texts or amounts"),
     ],
 )
@@ -371,11 +330,7 @@ def test_text_without_labels_is_predicted_only(tmp_path):
 
 
 QAS = [
-    {
-        "id": "q1",
-        "question": "Who?",
-        "answers": [{"text": "Ann", "answer_start": 0}, {"text": "Ann", "answer_start": 8}],
-    },
+    {"id": "q1", "question": "Who?", "answers": [{"text": "Ann", "answer_start": start} for start in (0, 8)]},
     {"id": "q2", "question": "When?", "answers": [], "is_impossible": True},
 ]
 ARTICLES = {"version": "v2.0", "data": [{"title": "T", "paragraphs": [{"context": "Ann saw Ann.", "qas": QAS}]}]}
@@ -429,12 +384,7 @@ def test_names_on_the_hub(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("module", "name", "data", "message"),
     [
-        (
-            "pyarrow",
-            "x.parquet",
-            b"PAR1",
-            "x.parquet: is a Parquet file, which needs the package pyarrow: pip",
-        ),
+        ("pyarrow", "x.parquet", b"PAR1", "x.parquet: is a Parquet file, which needs the package pyarrow: pip"),
         ("pyarrow", "x.arrow", b"ARROW1", "x.arrow: is an Arrow file, which needs the package pyarrow: pip install"),
         ("zstandard", "x.zst", b"\x28\xb5\x2f\xfd", "is a zstd file, which needs the package zstandard: pip install"),
     ],
