@@ -267,7 +267,7 @@ def test_anything_else_is_no_data_folder(odd):
 @pytest.mark.parametrize("kind", [tuple, list, lambda pair: {"a": pair[0], "b": pair[1]}])
 def test_objects_that_a_file_holds_many_times_are_read_once(tmp_path, kind):
     """Two kilobytes that would be 2^64 values; the objects stay shared."""
-    value = "x"
+    value = np.float64(1.5)
     for _ in range(64):
         value = kind([value, value])
     torch.save({"model": {}, "deep": value}, tmp_path / "x.pt")
@@ -277,4 +277,5 @@ def test_objects_that_a_file_holds_many_times_are_read_once(tmp_path, kind):
         first, second = found.values() if isinstance(found, dict) else found
         assert first is second
         found = first
-    assert found == "x"
+    assert found == 1.5
+    assert type(found) is np.float64

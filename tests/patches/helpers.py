@@ -23,7 +23,7 @@ TORCHRUN = ["torch.distributed.run", "--nproc_per_node=2", "--standalone", "-m"]
 PACKAGE = Path(fairseq_poolingformer.__file__).parent
 EXAMPLES = {"train": 24, "valid": 12, "test": 12}
 TRANSLATION = ["--task", "translation", "--source-lang", "src", "--target-lang", "tgt"]
-SHORT = ["--beam", "1", "--max-len-b", "5", "--cpu", "--num-workers", "0"]
+SHORT = ["--beam", "1", "--max-len-b", "5", "--cpu", "--num-workers", "0", "--required-batch-size-multiple", "1"]
 TRAINING = [
     *TRANSLATION,
     *("--arch", "transformer", "--encoder-layers", "1", "--decoder-layers", "1", "--dropout", "0"),
@@ -31,7 +31,7 @@ TRAINING = [
     *("--encoder-ffn-embed-dim", "16", "--decoder-ffn-embed-dim", "16"),
     *("--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
     *("--optimizer", "adam", "--lr", "0.01", "--criterion", "cross_entropy", "--batch-size", "4"),
-    *("--seed", "7", "--cpu", "--no-progress-bar", "--num-workers", "0"),
+    *("--seed", "7", "--cpu", "--no-progress-bar", "--num-workers", "0", "--required-batch-size-multiple", "1"),
 ]
 
 

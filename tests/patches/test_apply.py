@@ -46,6 +46,7 @@ def test_the_list_has_every_patch_and_nothing_else():
 def test_a_training_of_fairseqs_own_is_the_same_bit_for_bit(corpus, tmp_path):
     """Its last batch, of four examples, is no multiple of --required-batch-size-multiple 8: fairseq drops it."""
     flags = ("--train-subset", "test", "--batch-size", 8, "--max-epoch", 3, "--no-epoch-checkpoints")
+    flags += ("--required-batch-size-multiple", 8)
     states = []
     for name, plugin in (("without", ()), ("with", ("--user-dir", PACKAGE))):
         result = run(
