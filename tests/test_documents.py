@@ -34,6 +34,13 @@ def test_named_documents_and_headings_exist():
         assert not anchor or anchor in anchors, (name, anchor)
 
 
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", "docs/README.md"])
+def test_links_lead_to_files(document):
+    """All of which the source distribution has; Sphinx follows the anchors."""
+    links = re.findall(r"\]\((?!https?://|#)([^)#]+)", (ROOT / document).read_text(encoding="utf-8"))
+    assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
+
+
 def test_every_promise_is_known():
     verbs = "says|has|lists|explains|gives|tells|shows"
     promised = {
