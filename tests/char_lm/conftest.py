@@ -54,11 +54,7 @@ def char_lm_checkpoint(tmp_path):
     """Makes a checkpoint of a tiny architecture for blocks of 7 bytes: its path, and its model."""
 
     def make(arch, *flags):
-        arguments = [
-            *("nowhere", "--task", "char_lm", "--criterion", "char_lm", "--tokens-per-sample", "7", "--cpu"),
-            *("--arch", arch, *tiny_char_lm.SMALL, *flags),
-        ]
-        args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+        args = tiny_char_lm.parse(arch, "--tokens-per-sample", "7", *tiny_char_lm.SMALL, *flags)
         path = tmp_path / f"{arch}.pt"
         write_checkpoint(path, vars(args), tiny_char_lm.build(arch, *flags).state_dict())
         return path, load_models([str(path)], "cpu", "fp32")[0][0]

@@ -1,11 +1,13 @@
-"""Rows of one text: every symbol predicted once an epoch, in order, whatever the number of rows and workers."""
+"""Rows of one text: every symbol predicted once an epoch, in order; the memory between two batches."""
 
+import math
 import pickle
 
 import numpy as np
 import pytest
+import torch
 
-from fairseq_poolingformer.char_lm.data import TextBlocks, TextStream
+from fairseq_poolingformer.char_lm.data import CarriedMemory, TextBlocks, TextStream
 from fairseq_poolingformer.text.dictionary import EOS, PAD, bytes_to_ids
 from preprocess.char_lm import make_folder
 
@@ -40,13 +42,8 @@ def test_every_symbol_is_predicted_once_after_the_one_before_it(text, workers, r
         assert [batch["continues"] for batch in read] == [False] + [True] * (len(read) - 1)
         assert [batch["goes_on"] for batch in read] == [True] * (len(read) - 1) + [False]
         for row in range(rows):
-            inputs, targets = (
-                np.concatenate([part[row] for part in parts])
-                for parts in (
-                    [batch["net_input"]["src_tokens"].numpy() for batch in read],
-                    [batch["target"].numpy() for batch in read],
-                )
-            )
+            inputs = np.concatenate([batch["net_input"]["src_tokens"][row].numpy() for batch in read])
+            targets = np.concatenate([batch["target"][row].numpy() for batch in read])
             real = targets != PAD
             assert (inputs[~real] == PAD).all()
             assert not real[np.argmin(real) :].any() or real.all(), "padding is at the end only"
@@ -92,3 +89,36 @@ def test_mistakes_are_explained(text, tmp_path):
     (tmp_path / "train.bin").write_bytes(ids.tobytes()[:-1])
     with pytest.raises(ValueError, match="where its index says"):
         TextStream(tmp_path / "train")
+
+
+def sample(position, rows=1, *, continues=True, goes_on=True):
+    """A batch of blocks of three symbols."""
+    tokens = {"src_tokens": torch.zeros(rows, 3)}
+    return {"position": position, "continues": continues, "goes_on": goes_on, "net_input": tokens}
+
+
+def test_a_memory_is_handed_out_where_it_fits_alone(caplog):
+    memory = CarriedMemory()
+    memory.keep(sample(0, rows=2, continues=False), [torch.ones(2, 5, 4)])
+    assert torch.equal(memory.before(sample(3, rows=2))[0], torch.ones(2, 5, 4))
+    assert not caplog.messages
+    assert memory.before(sample(6, rows=2)) is None
+    assert memory.before(sample(3, rows=1)) is None
+    assert len(caplog.messages) == 2
+    assert memory.before(sample(3, rows=2, continues=False)) is None
+    assert len(caplog.messages) == 2, "an empty memory at the beginning is no surprise"
+
+
+def test_nothing_is_kept_after_the_last_block():
+    memory = CarriedMemory()
+    memory.keep(sample(0, goes_on=False), [torch.ones(1, 5, 4)])
+    assert memory.state_dict()["tensors"] is None
+    memory.keep(sample(0), [torch.ones(1, 5, 4)])
+    memory.keep(sample(3), None)
+    assert memory.before(sample(6)) is None
+
+
+def test_float16_infinities_do_not_stay():
+    memory = CarriedMemory()
+    memory.keep(sample(0, continues=False), [torch.tensor([[[1.0, math.inf, math.nan]]], dtype=torch.float16)])
+    assert memory.before(sample(3))[0].tolist() == [[[1, 0, 0]]]

@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import build_optimizer
@@ -13,7 +12,7 @@ from fairseq.optim.fp16_optimizer import FP16Optimizer
 
 from fairseq_poolingformer.char_lm.adaptive_span import AdaptiveSpans
 from tests.char_lm import naive_char_lm
-from tests.char_lm.tiny_char_lm import build, text
+from tests.char_lm.tiny_char_lm import as_parsed, build, parse, text
 from tests.dropped import assert_dropped, identity
 
 ARCHS = ["transformer_lm_full", "transformer_xl_lm", "longformer_lm", "adaptive_span_lm", "gaa_lm"]
@@ -44,6 +43,9 @@ def dilated(number, head, distance, taps=(3, 5)):
     return distance % step == 0 and distance // step <= left
 
 
+GAA = SPANS | {"activation": F.gelu}
+
+
 @pytest.mark.parametrize(
     ("arch", "flags", "settings"),
     [
@@ -61,32 +63,21 @@ def dilated(number, head, distance, taps=(3, 5)):
         ("adaptive_span_lm", ("--max-span", "12", "--attend-to-self"), SPANS | {"nearest": 0}),
         ("adaptive_span_lm", ("--max-span", "12", "--empty-memory", "none"), SPANS | {"zeros": False}),
         ("adaptive_span_lm", ("--max-span", "12", "--decoder-normalize-before"), SPANS | {"pre_norm": True}),
-        ("gaa_lm", ("--max-span", "12"), SPANS | {"activation": F.gelu}),
-        ("gaa_lm", ("--max-span", "12", "--no-gated-ffn"), SPANS | {"activation": F.gelu}),
-        ("gaa_lm", ("--max-span", "12", "--no-shared-span"), SPANS | {"activation": F.gelu}),
+        ("gaa_lm", ("--max-span", "12"), GAA),
+        ("gaa_lm", ("--max-span", "12", "--no-gated-ffn"), GAA),
+        ("gaa_lm", ("--max-span", "12", "--no-shared-span"), GAA),
+        # masks are exactly 0 and 1, as in every untrained model: there a clamp lets the gradient pass
+        *((f"{arch}_lm", z, own) for arch, own in (("adaptive_span", SPANS), ("gaa", GAA)) for z in (0.0, 0.25, 1.0)),
     ],
 )
-def test_equals_the_papers_equations(arch, flags, settings):
-    assert_equals_the_equations(build(f"{arch}_tiny", *flags), settings)
-
-
-@pytest.mark.parametrize("z", [0.0, 0.25, 1.0])
-@pytest.mark.parametrize(
-    ("arch", "settings"), [("adaptive_span_lm", SPANS), ("gaa_lm", SPANS | {"activation": F.gelu})]
-)
-def test_equals_the_papers_equations_where_masks_are_exactly_0_and_1(arch, settings, z):
-    """As in every untrained model: there a clamp lets the gradient pass."""
-    model = build(f"{arch}_tiny", "--max-span", "12")
-    with torch.no_grad():
-        for parameter in model.decoder.spans.parameters():
-            parameter.zero_()
-        for parameter in model.decoder.spans.z:
-            parameter.fill_(z)
-    assert_equals_the_equations(model, SPANS | settings)
-
-
-def assert_equals_the_equations(model, settings):
-    """Logits and all gradients of a model are those of the naive one."""
+def test_logits_and_gradients_are_those_of_the_papers_equations(arch, flags, settings):
+    model = build(f"{arch}_tiny", *(flags if isinstance(flags, tuple) else ("--max-span", "12")))
+    if isinstance(flags, float):
+        with torch.no_grad():
+            for parameter in model.decoder.spans.parameters():
+                parameter.zero_()
+            for parameter in model.decoder.spans.z:
+                parameter.fill_(flags)
     tokens = text(1, 15)
     naive = {name: p.clone().requires_grad_() for name, p in parameters(model).items()}
     expected = naive_char_lm.logits(naive, tokens[0], heads=4, **settings)
@@ -96,10 +87,9 @@ def assert_equals_the_equations(model, settings):
     direction = torch.randn(expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     wanted = torch.autograd.grad(expected, list(naive.values()), direction, allow_unused=True)
     found = gradients(model, (actual[0] * direction).sum())
+    close = partial(torch.testing.assert_close, atol=10 * tolerance, rtol=tolerance)
     for (name, gradient), reference in zip(found.items(), wanted, strict=True):
-        torch.testing.assert_close(
-            gradient, reference, atol=10 * tolerance, rtol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
-        )
+        close(gradient, reference, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def test_transformer_xl_shares_what_is_shared_in_the_published_code():
@@ -123,19 +113,11 @@ def test_transformer_xl_shares_what_is_shared_in_the_published_code():
 NO_DROPOUT = ("--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0")
 
 
-@pytest.mark.parametrize(
-    ("place", "flag"),
-    [
-        ("embedding", "--dropout"),
-        ("attended", "--dropout"),
-        ("fed forward", "--dropout"),
-        ("features", "--dropout"),
-        ("hidden", "--activation-dropout"),
-    ],
-)
+@pytest.mark.parametrize("place", ["embedding", "attended", "fed forward", "features", "hidden"])
 @torch.no_grad()
-def test_elements_are_dropped_in_training(place, flag):
+def test_elements_are_dropped_in_training(place):
     """Where Dai et al.'s code drops them; the layers' residual connections hand on zeros here."""
+    flag = "--activation-dropout" if place == "hidden" else "--dropout"
     model = build("transformer_xl_lm_tiny", *NO_DROPOUT, flag, "0.25", "--position-dropout", "0")
     layer, tokens, seen = model.decoder.layers[-1], text(3, 30), {}
 
@@ -227,11 +209,8 @@ def test_relative_positions_are_dropped_alike_in_all_layers(dropped):
 )
 def test_initial_values(arch, embedding, matrix, gains, biases):
     """Standard deviations, at width 64; after scaling by √512 Transformer-XL's embeddings have 0.45."""
-    args = options.parse_args_and_arch(
-        options.get_training_parser(), ["text", "--task", "char_lm", "--arch", f"{arch}_tiny", "--cpu"]
-    )
     torch.manual_seed(0)
-    decoder = tasks.setup_task(args).build_model(args).decoder
+    decoder = as_parsed(f"{arch}_tiny").decoder
     about = partial(pytest.approx, rel=0.05)
     assert decoder.embed_tokens.weight.std().item() == about(embedding)
     for layer in decoder.layers:
@@ -258,68 +237,68 @@ def test_the_future_has_no_gradient(arch):
     assert (gradient[15:21, 0] != 0).any(-1).all()
 
 
+def in_blocks(model, tokens, sizes):
+    """Logits of blocks, each after the memory of those before it; the last memory."""
+    memory, logits = None, []
+    for block in tokens.split(sizes, dim=1):
+        part, extra = model(block, memory=memory)
+        memory = extra["memory"]
+        logits.append(part)
+    return torch.cat(logits, 1), memory
+
+
 @pytest.mark.parametrize("arch", WITH_MEMORY)
 @pytest.mark.parametrize("grad", [True, False])
 def test_blocks_with_memory_are_one_long_text(arch, grad):
-    model, tokens = build(f"{arch}_tiny", *WITH_MEMORY[arch]), text(2, 61)
+    model, tokens, sizes = build(f"{arch}_tiny", *WITH_MEMORY[arch]), text(2, 61), [17, 9, 1, 1, 16, 17]
     whole, _ = model(tokens)
     with torch.set_grad_enabled(grad):
-        memory, parts, alone = None, [], []
-        for block in tokens.split([17, 9, 1, 1, 16, 17], dim=1):
-            logits, extra = model(block, memory=memory)
-            memory = extra["memory"]
-            parts.append(logits)
-            alone.append(model(block)[0])
-    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-10, rtol=0)
-    assert (torch.cat(alone, 1)[:, 17:] - whole[:, 17:]).abs().amax(-1).min() > 1e-3
+        logits, memory = in_blocks(model, tokens, sizes)
+        alone = torch.cat([model(block)[0] for block in tokens.split(sizes, dim=1)], 1)
+    torch.testing.assert_close(logits, whole, atol=1e-10, rtol=0)
+    assert (alone[:, 17:] - whole[:, 17:]).abs().amax(-1).min() > 1e-3
     assert all(x.size(0) == 2 and not x.requires_grad for x in memory)
     assert max(x.size(1) for x in memory) <= model.memory_length
 
 
-def test_a_model_without_memory_keeps_none():
-    for arch in ("transformer_lm_full", "longformer_lm"):
-        model = build(f"{arch}_tiny")
-        assert model.memory_length == 0
-        assert model(text(2, 20))[1] == {"memory": None}
-    with pytest.raises(ValueError, match="another model's"):
-        model(text(1, 4), memory=[torch.zeros(1, 3, 16)])
-
-
-@pytest.mark.parametrize("arch", ["longformer_lm", "transformer_xl_lm"])
-def test_a_memory_can_be_given_later(arch):
-    """Windows see the same with a memory as far as they reach."""
+@pytest.mark.parametrize(("arch", "reach"), [("longformer_lm", 32), ("transformer_xl_lm", None)])
+def test_a_memory_can_be_given_later(arch, reach):
+    """Windows see the same with a memory as far as they reach: 16 taps, two positions apart."""
     model, tokens = build(f"{arch}_tiny", "--memory-length", "0"), text(2, 61)
-    reach = {"longformer_lm": 32, "transformer_xl_lm": None}[arch]  # 16 taps, two positions apart
     assert model.reach == reach
     whole, _ = model(tokens)
     model.set_memory_length(reach or 100)
-    memory, parts = None, []
     with torch.no_grad():
-        for block in tokens.split(10, dim=1):
-            logits, extra = model(block, memory=memory)
-            memory = extra["memory"]
-            parts.append(logits)
-    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-10, rtol=0)
-    with pytest.raises(ValueError, match="must be 0 or more"):
-        model.set_memory_length(-1)
-    spans = build("gaa_lm_tiny", "--max-span", "24")
-    assert spans.reach == 24
-    with pytest.raises(ValueError, match="say how long its memory is"):
-        spans.set_memory_length(10)
+        torch.testing.assert_close(in_blocks(model, tokens, 10)[0], whole, atol=1e-10, rtol=0)
+    assert build("gaa_lm_tiny", "--max-span", "24").reach == 24
+
+
+@pytest.mark.parametrize("arch", ["transformer_lm_full", "longformer_lm"])
+def test_a_model_without_memory_keeps_none(arch):
+    model = build(f"{arch}_tiny")
+    assert model.memory_length == 0
+    assert model(text(2, 20))[1] == {"memory": None}
+
+
+def as_transformer_xl(arch, same_length, farthest):
+    return lambda: build(f"{arch}_tiny").evaluate_as_transformer_xl(same_length=same_length, farthest=farthest)
 
 
 @pytest.mark.parametrize(
-    ("arch", "arguments", "word"),
+    ("call", "message"),
     [
-        ("longformer_lm", {"same_length": True, "farthest": None}, "without windows"),
-        ("adaptive_span_lm", {"same_length": False, "farthest": 3}, "without windows"),
-        ("transformer_lm_full", {"same_length": True, "farthest": None}, "--memory-length of 2 or more, got 0"),
-        ("transformer_xl_lm", {"same_length": False, "farthest": 0}, "--clamp-distances must be 1 or more"),
+        (as_transformer_xl("longformer_lm", True, None), "without windows"),
+        (as_transformer_xl("adaptive_span_lm", False, 3), "without windows"),
+        (as_transformer_xl("transformer_lm_full", True, None), "--memory-length of 2 or more, got 0"),
+        (as_transformer_xl("transformer_xl_lm", False, 0), "--clamp-distances must be 1 or more"),
+        (lambda: build("longformer_lm_tiny")(text(1, 4), memory=[torch.zeros(1, 3, 16)]), "another model's"),
+        (lambda: build("transformer_xl_lm_tiny").set_memory_length(-1), "must be 0 or more"),
+        (lambda: build("gaa_lm_tiny", "--max-span", "24").set_memory_length(10), "say how long its memory is"),
     ],
 )
-def test_transformer_xls_evaluation_is_for_models_like_it(arch, arguments, word):
-    with pytest.raises(ValueError, match=word):
-        build(f"{arch}_tiny").evaluate_as_transformer_xl(**arguments)
+def test_calls_that_cannot_work_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -422,13 +401,10 @@ def fairseq_optimizer(name, parameters):
     """As its trainer has it; ``fp16`` is adam on float32 copies of the parameters."""
     flags = ["--fp16", "--fp16-init-scale", "4"] if name == "fp16" else []
     flags += ["--optimizer", "adam" if name == "fp16" else name, "--lr", "0.05"]
-    arguments = ["text", "--task", "char_lm", "--arch", "transformer_lm_full_tiny", "--cpu", *flags]
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
-    return (
-        FP16Optimizer.build_optimizer(cfg, parameters)
-        if cfg.common.fp16
-        else build_optimizer(cfg.optimizer, parameters)
-    )
+    cfg = convert_namespace_to_omegaconf(parse("transformer_lm_full_tiny", *flags))
+    if cfg.common.fp16:
+        return FP16Optimizer.build_optimizer(cfg, parameters)
+    return build_optimizer(cfg.optimizer, parameters)
 
 
 @pytest.mark.parametrize("mode_changes", [True, False])
@@ -448,9 +424,8 @@ def test_what_is_kept_without_gradients_is_not_of_an_older_update(optimizer, mod
             model.eval()
         with torch.no_grad():
             kept, _ = model(tokens)
-        torch.testing.assert_close(
-            kept, model(tokens)[0].detach(), rtol=0, atol=1e-3 if kept.dtype == torch.half else 0
-        )
+        tolerance = 1e-3 if kept.dtype == torch.half else 0
+        torch.testing.assert_close(kept, model(tokens)[0].detach(), rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -484,20 +459,15 @@ def test_checkpointed_activations_change_no_gradient(arch):
 @pytest.mark.parametrize(
     ("arch", "millions"),
     [
-        ("transformer_xl_lm", 41),
-        ("longformer_lm_small", 41),
-        ("longformer_lm_large", 102),
-        ("adaptive_span_lm", 39),
-        ("gaa_lm", 51),
-        ("adaptive_span_lm_large", 209),
-        ("transformer_xl_lm_large", 277),
+        *(("transformer_xl_lm", 41), ("longformer_lm_small", 41), ("longformer_lm_large", 102)),
+        *(("adaptive_span_lm", 39), ("gaa_lm", 51), ("adaptive_span_lm_large", 209), ("transformer_xl_lm_large", 277)),
     ],
 )
 def test_papers_sizes(arch, millions):
     """Parameters as the papers' tables give them, within two in a hundred."""
     assert arch in ARCH_MODEL_REGISTRY
     with torch.device("meta"):
-        model = build_paper(arch)
+        model = as_parsed(arch)
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(millions * 1e6, rel=0.03)
 
 
@@ -505,9 +475,8 @@ def test_papers_sizes(arch, millions):
 def test_longformers_windows(size, layers):
     """Tables 4 and 12: 32 to 512 with a mean of 230, 512 to 8,192 in the last stage; two heads dilated by 2 to 4."""
     with torch.device("meta"):
-        first, last = (
-            build_paper(f"longformer_lm_{size}", "--window-scale", scale).decoder.windows for scale in ("1", "16")
-        )
+        models = [as_parsed(f"longformer_lm_{size}", "--window-scale", scale) for scale in ("1", "16")]
+    first, last = (model.decoder.windows for model in models)
     taps = [window.left for window in first]
     assert (len(taps), taps[0], taps[-1]) == (layers, 32, 512)
     assert taps == sorted(taps)
@@ -516,13 +485,6 @@ def test_longformers_windows(size, layers):
     sixth = layers // 6
     steps = [1] * 3 * sixth + [2] * sixth + [3] * sixth + [4] * sixth
     assert [window.head_dilations(8) for window in first] == [(1,) * 6 + (step,) * 2 for step in steps]
-
-
-def build_paper(arch, *flags):
-    args = options.parse_args_and_arch(
-        options.get_training_parser(), ["text", "--task", "char_lm", "--arch", arch, "--cpu", *flags]
-    )
-    return tasks.setup_task(args).build_model(args)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,22 @@ from tests.models.tiny_bart import USER_DIR
 SMALL = ("--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "24", "--decoder-attention-heads", "4")
 
 
+def parse(arch: str, *flags: str):
+    """The options of a training."""
+    arguments = ["text", "--user-dir", USER_DIR, "--task", "char_lm", "--criterion", "char_lm", "--arch", arch, "--cpu"]
+    return options.parse_args_and_arch(options.get_training_parser(), [*arguments, *flags])
+
+
+def as_parsed(arch: str, *flags: str):
+    """The model of these options."""
+    args = parse(arch, *flags)
+    return tasks.setup_task(args).build_model(args)
+
+
 def build(arch: str, *flags: str, seed: int = 0):
-    """A model in float64 and eval mode, with parameters so large that every one of them matters."""
-    parser = options.get_training_parser()
-    arguments = ["text", "--user-dir", USER_DIR, "--task", "char_lm", "--arch", arch, "--cpu", *SMALL, *flags]
-    args = options.parse_args_and_arch(parser, arguments)
+    """A small model in float64 and eval mode, with parameters so large that every one of them matters."""
     torch.manual_seed(seed)
-    model = tasks.setup_task(args).build_model(args).double().eval()
+    model = as_parsed(arch, *SMALL, *flags).double().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith(("_proj.weight", "_bias", "tion.bias")) or ".fc" in name or ".gate" in name:

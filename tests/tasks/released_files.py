@@ -29,16 +29,12 @@ def write_triviaqa(folder: Path, domain: str = "Wikipedia", questions=TRIVIAQA_Q
     data = [
         {
             "Answer": {
-                "Aliases": aliases,
-                "NormalizedAliases": [alias.lower() for alias in aliases],
-                "Value": aliases[0],
-                "Type": "WikipediaEntity",
+                **{"Aliases": aliases, "NormalizedAliases": [alias.lower() for alias in aliases]},
+                **{"Value": aliases[0], "Type": "WikipediaEntity"},
             },
             **({"EntityPages": []} if domain == "Web" else {}),
             name: [{"Filename": page, "Title": page[:-4]} for page in pages],
-            "Question": question,
-            "QuestionId": question_id,
-            "QuestionSource": "http://www.triviacountry.com/",
+            **{"Question": question, "QuestionId": question_id, "QuestionSource": "http://www.triviacountry.com/"},
         }
         for question_id, question, aliases, pages in questions
     ]
@@ -62,14 +58,10 @@ HOTPOTQA_QUESTIONS = [
         "context": [
             ["Adam Collis", ["Adam Collis is a filmmaker.", " He attended Duke University."]],
             ["Ed Wood", ["Edward Wood was an American filmmaker.", " He also acted."]],
-            [
-                "Scott Derrickson",
-                ["Scott Derrickson is an American.", " He lives in Los Angeles.", " He writes."],
-            ],
+            ["Scott Derrickson", ["Scott Derrickson is an American.", " He lives in Los Angeles.", " He writes."]],
             ["Tyler Bates", ["Tyler Bates is a musician."]],
         ],
-        "type": "comparison",
-        "level": "hard",
+        **{"type": "comparison", "level": "hard"},
     },
     {
         "_id": "5a8c7595554299585d9e36b6",
@@ -79,13 +71,9 @@ HOTPOTQA_QUESTIONS = [
         "context": [
             ["Kiss and Tell (film)", ["Kiss and Tell stars Shirley Temple as Corliss Archer.", " It was a success."]],
             ["Janet Waldo", ["Janet Waldo was an actress."]],
-            [
-                "Shirley Temple",
-                ["Shirley Temple was a singer.", " She was also Chief of Protocol of the USA."],
-            ],
+            ["Shirley Temple", ["Shirley Temple was a singer.", " She was also Chief of Protocol of the USA."]],
         ],
-        "type": "bridge",
-        "level": "hard",
+        **{"type": "bridge", "level": "hard"},
     },
     {
         "_id": "5a85ea095542994775f606a8",
@@ -97,8 +85,7 @@ HOTPOTQA_QUESTIONS = [
             ["Alaska", ["Alaska is cold.", " It is large."]],
             ["888 7th Avenue", ["888 7th Avenue is an office building."]],
         ],
-        "type": "comparison",
-        "level": "hard",
+        **{"type": "comparison", "level": "hard"},
     },
 ]
 

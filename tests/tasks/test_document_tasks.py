@@ -16,13 +16,7 @@ from tests.tasks.folders import random_wikihop, write, write_wikihop
 
 SMALL = ("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-attention-heads", "4")
 CHUNKED_ROBERTA = (
-    "poolingformer_roberta_tiny",
-    "--pooled-layers",
-    "none",
-    "--window-size",
-    "40",
-    "--max-positions",
-    "40",
+    *("poolingformer_roberta_tiny", "--pooled-layers", "none", "--window-size", "40", "--max-positions", "40"),
 )
 ENCODERS = [
     ("longformer_roberta_tiny", "--max-positions", "80", "--window-size", "8"),
@@ -45,6 +39,12 @@ def make(folder, task, arch, *flags):
     task = tasks.setup_task(args)
     torch.manual_seed(0)
     return args, task, task.build_model(args)
+
+
+def labelled(folder, split, labels):
+    """A data folder with a document of the first of these labels."""
+    arrays = {"document": [[5, 6]], "label": [[0]]}
+    return write(folder, "document_classification", split, arrays, {"id": ["d"]}, labels=labels)
 
 
 @pytest.fixture(scope="module")
@@ -90,19 +90,18 @@ def test_prediction_reads_whole_examples_of_the_training_split_too(wikihop):
 
 def test_a_checkpoint_keeps_its_labels(tmp_path):
     """A folder with the same number of labels, of which two are exchanged, would be predicted wrong in silence."""
-    folders = {}
-    for name, labels in (("same", ["a", "b c"]), ("other", ["b c", "a"])):
-        arrays = {"document": [[5, 6]], "label": [[0]]}
-        path = tmp_path / name
-        folders[name] = write(path, "document_classification", "valid", arrays, {"id": ["d"]}, labels=labels)
-    args, task, model = make(folders["same"], "document_classification", *ENCODERS[0])
+    same, other = (
+        labelled(tmp_path / "same", "valid", ["a", "b c"]),
+        labelled(tmp_path / "other", "valid", ["b c", "a"]),
+    )
+    args, task, model = make(same, "document_classification", *ENCODERS[0])
     write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
     checkpoint = torch.load(tmp_path / "model.pt", weights_only=False)
     torch.save(checkpoint | {"task_state": task.state_dict()}, tmp_path / "model.pt")
     models, _, _ = load_model_ensemble_and_task([str(tmp_path / "model.pt")])
     assert len(models) == 1
     with pytest.raises(ValueError, match=r"labels are a, b c, but those of .*other are b c, a; .* --labels a 'b c'"):
-        load_model_ensemble_and_task([str(tmp_path / "model.pt")], arg_overrides={"data": str(folders["other"])})
+        load_model_ensemble_and_task([str(tmp_path / "model.pt")], arg_overrides={"data": str(other)})
 
 
 def test_a_roberta_gets_new_rows_for_the_marks_alone(wikihop, tmp_path, caplog):
@@ -146,9 +145,7 @@ def test_longformers_weights_load_without_its_global_projections(wikihop, caplog
 def test_a_head_makes_way_for_the_next_tasks(wikihop, tmp_path):
     folder, _ = wikihop
     _, _, trained = make(folder, "wikihop", *ENCODERS[0])
-    arrays = {"document": [[5, 6]], "label": [[0]]}
-    other = write(tmp_path, "document_classification", "train", arrays, {"id": ["d"]}, labels=["a", "b"])
-    _, _, model = make(other, "document_classification", *ENCODERS[0])
+    _, _, model = make(labelled(tmp_path, "train", ["a", "b"]), "document_classification", *ENCODERS[0])
     model.load_state_dict(trained.state_dict(), strict=True)
     name = "encoder.sentence_encoder.embed_tokens.weight"
     assert torch.equal(model.state_dict()[name], trained.state_dict()[name])
@@ -164,14 +161,11 @@ def test_contradictions_are_refused(wikihop, tmp_path, capsys):
         make(folder, "wikihop", "poolingformer_bart_tiny")
     args, _, model = make(folder, "wikihop", *ENCODERS[0])
     write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
-    arrays = {"document": [[5, 6]], "label": [[0]]}
-    other = write(tmp_path / "data", "document_classification", "valid", arrays, {"id": ["d"]}, labels=["a", "b"])
+    other = labelled(tmp_path / "data", "valid", ["a", "b"])
     flags = ["--path", str(tmp_path / "model.pt"), "--output", str(tmp_path / "p.json"), "--device", "cpu"]
     assert predict.main([str(other), *flags]) == 1
-    assert (
-        "model.pt: a checkpoint of --task wikihop; give one of --task document_classification"
-        in capsys.readouterr().err
-    )
+    message = "model.pt: a checkpoint of --task wikihop; give one of --task document_classification"
+    assert message in capsys.readouterr().err
     assert predict.main([str(folder), *flags, "--max-positions", "81"]) == 1
     assert "--max-positions 81, but the model takes 80 tokens" in capsys.readouterr().err
 
@@ -180,16 +174,13 @@ def read_epochs(folder, epochs, workers, *flags):
     """The batches of each of these epochs, as a training that begins with the first one reads them."""
     _, task, _ = make(folder, "wikihop", *ENCODERS[0], *flags)
     task.load_dataset("train")
-    batches = task.get_batch_iterator(
-        task.dataset("train"), max_sentences=2, seed=1, num_workers=workers, epoch=epochs[0]
-    )
-    return [
-        [
-            (batch["id"].tolist(), batch["net_input"]["src_tokens"].tolist(), batch["target"]["answer"].tolist())
-            for batch in batches.next_epoch_itr()
-        ]
-        for _ in epochs
-    ]
+    settings = {"max_sentences": 2, "seed": 1, "num_workers": workers, "epoch": epochs[0]}
+    batches = task.get_batch_iterator(task.dataset("train"), **settings)
+
+    def lists(batch):
+        return batch["id"].tolist(), batch["net_input"]["src_tokens"].tolist(), batch["target"]["answer"].tolist()
+
+    return [list(map(lists, batches.next_epoch_itr())) for _ in epochs]
 
 
 def test_wikihops_order_is_that_of_the_epoch_whatever_was_read_before(wikihop):

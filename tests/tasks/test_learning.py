@@ -24,9 +24,7 @@ from tests.tasks.test_document_tasks import ENCODERS, make
 from tests.text.tiny_gpt2 import TEXT, write_vocabulary
 
 LONG = [(name, "--max-positions", "320", "--window-size", "8") for name, *_ in ENCODERS[:2]]
-SHORT_SEGMENTS = (
-    *("poolingformer_roberta_tiny", "--pooled-layers", "none", "--window-size", "80", "--max-positions", "80"),
-)
+SHORT_SEGMENTS = (ENCODERS[1][0], "--pooled-layers", "none", "--window-size", "80", "--max-positions", "80")
 
 
 def preprocess(module, folder: Path, train: Path, *flags: object) -> Path:
@@ -42,14 +40,9 @@ def write_lines(path: Path, rows: list) -> Path:
 
 def wikihop(folder: Path) -> tuple[Path, Path]:
     examples = [example for example in random_wikihop(8, seed=3) if example["answer"]][:4]
-    gold = [
-        {
-            "id": f"WH_{k}",
-            "candidates": [f"{k}.{n}" for n in range(len(x["candidates"]))],
-            "answer": f"{k}.{x['answer'][0]}",
-        }
-        for k, x in enumerate(examples)
-    ]
+    names = [[f"{k}.{n}" for n in range(len(example["candidates"]))] for k, example in enumerate(examples)]
+    answers = [candidates[example["answer"][0]] for candidates, example in zip(names, examples, strict=True)]
+    gold = [{"id": f"WH_{k}", "candidates": names[k], "answer": answers[k]} for k in range(len(examples))]
     (folder / "gold.json").write_text(json.dumps(gold))
     return write_wikihop(folder / "data", {"train": examples, "valid": examples}), folder / "gold.json"
 
@@ -78,10 +71,7 @@ def records(labels: list) -> Callable[[Path], tuple[Path, Path]]:
     def make_folder(folder: Path) -> tuple[Path, Path]:
         rng = np.random.default_rng(0)
         texts = [" ".join(rng.choice(sorted(set(TEXT.split())), 4)) for _ in labels]
-        rows = [
-            {"id": f"d{k}", "text": text, "label": label}
-            for k, (text, label) in enumerate(zip(texts, labels, strict=True))
-        ]
+        rows = [{"id": f"d{k}", "text": texts[k], "label": label} for k, label in enumerate(labels)]
         gold = write_lines(folder / "rows.jsonl", rows)
         return preprocess(labelled_text, folder, gold), gold
 
@@ -119,38 +109,21 @@ class Case:
 
 
 SPANS = {"flags": ("--max-question-length", "24")}
-MENTIONS = {
-    "flags": (
-        *("--head-hidden", "32", "--head-dropout", "0", "--max-span-width", "3", "--span-ratio", "4"),
-        *("--mention-loss-weight", "1"),
-    ),
-    "lr": 2e-3,
-    "updates": 100,
-}
+HEAD = ("--head-hidden", "32", "--head-dropout", "0", "--max-span-width", "3", "--span-ratio", "4")
+MENTIONS = {"flags": (*HEAD, "--mention-loss-weight", "1"), "lr": 2e-3}
 CASES = {
     "wikihop": Case("wikihop", wikihop, "accuracy", ENCODERS[2], flags=("--keep-order",)),
     "wikihop in segments": Case("wikihop", wikihop, "accuracy", ENCODERS[3], flags=("--keep-order",)),
     "one label": Case("document_classification", one_label, "accuracy", ENCODERS[3]),
     "labels": Case("document_classification", records([["a", "b"], [], ["c"], ["a", "c"]]), "macro_f1", ENCODERS[1]),
     "amounts": Case(
-        "document_classification",
-        records([0.5, -1.25, 2, 1e-3]),
-        "pearson",
-        ENCODERS[1],
+        *("document_classification", records([0.5, -1.25, 2, 1e-3]), "pearson", ENCODERS[1]),
         lr=4e-3,
         updates=40,
         least=95,
     ),
-    "triviaqa": Case(
-        "triviaqa", lambda folder: (triviaqa_folder(folder), folder / "raw" / "qa" / "set.json"), "f1", LONG[1], **SPANS
-    ),
-    "hotpotqa": Case(
-        "hotpotqa",
-        lambda folder: (hotpotqa_folder(folder), folder / "hotpot.json"),
-        "joint_f1",
-        SHORT_SEGMENTS,
-        **SPANS,
-    ),
+    "triviaqa": Case("triviaqa", triviaqa, "f1", LONG[1], **SPANS),
+    "hotpotqa": Case("hotpotqa", hotpotqa, "joint_f1", SHORT_SEGMENTS, **SPANS),
     "coreference": Case("coreference", conll, "conll_f1", ENCODERS[1], **MENTIONS),
 }
 

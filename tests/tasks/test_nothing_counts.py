@@ -11,7 +11,6 @@ from fairseq.trainer import Trainer
 from tests.models.tiny_bart import USER_DIR
 from tests.tasks.folders import random_wikihop, words, write, write_wikihop
 from tests.tasks.question_answering import folders as questions
-from tests.tasks.question_answering.task import build_task
 
 RNG = np.random.default_rng(0)
 
@@ -71,6 +70,6 @@ def test_a_split_without_anything_that_counts_is_named(make, kind, known, tmp_pa
 
 def test_questions_without_an_answer_count_where_no_answer_is_one(tmp_path):
     examples = [questions.Example([5], list(range(4, 40)), [(0, 8)], [(0, -1, -1, -1)])]
-    _, task = build_task(questions.write_folder(tmp_path, {"valid": examples}))
+    _, task = questions.build_task(questions.write_folder(tmp_path, {"valid": examples}))
     task.load_dataset("valid")
     assert task.dataset("valid").num_counted() == len(task.dataset("valid")) > 1

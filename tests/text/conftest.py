@@ -2,14 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.text.tiny_gpt2 import write_vocabulary
+from tests import lab
 
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "gpt2_bpe"
 
 
 @pytest.fixture(scope="session")
-def tiny_gpt2_folder(tmp_path_factory):
-    return write_vocabulary(tmp_path_factory.mktemp("gpt2"))
+def tiny_gpt2_folder():
+    return lab.gpt2()
 
 
 @pytest.fixture(scope="session", params=["tiny", "real"])

@@ -61,11 +61,6 @@ def test_a_name_may_be_as_long_as_the_disk_allows(tmp_path):
         assert (tmp_path / name).read_text() == "long\n"
 
 
-def _save(path):
-    with atomic_write(path) as unfinished:
-        torch.save({"w": torch.zeros(10_000)}, unfinished)
-
-
 def test_a_full_disk_is_an_error_with_the_name_of_the_file(tmp_path):
     """A limit of a file's size stands for it."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -73,8 +68,9 @@ def test_a_full_disk_is_an_error_with_the_name_of_the_file(tmp_path):
     try:
         with pytest.raises(OSError, match=re.escape(f"File too large: '{tmp_path / 'x'}'")):
             write_lines(tmp_path / "x", ["word"] * 10_000)
-        with pytest.raises(OSError, match=rf"could not be written .*{re.escape(str(tmp_path / 'y'))}'$"):
-            _save(tmp_path / "y")
+        message = rf"could not be written .*{re.escape(str(tmp_path / 'y'))}'$"
+        with pytest.raises(OSError, match=message), atomic_write(tmp_path / "y") as unfinished:
+            torch.save({"w": torch.zeros(10_000)}, unfinished)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert os.listdir(tmp_path) == []

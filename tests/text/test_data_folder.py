@@ -12,33 +12,25 @@ from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder, tokenizer_config
 from fairseq_poolingformer.text.sequences import SequencesWriter
 
+QUESTIONS = QuestionAnsweringSplit.layout
+
 
 def write_array(folder, split, array=""):
     with SequencesWriter(folder.array_path(split, array), np.uint16) as writer:
         writer.append(np.array([5, 6, 2]))
 
 
-def write_tokenizer(path, *dictionaries):
-    (path / "tokenizer").mkdir(parents=True)
-    (path / "tokenizer" / "config.json").write_text("{}")
-    for name in dictionaries:
-        (path / name).write_text("")
-    return path
-
-
 def test_fairseqs_names(tmp_path):
     pairs, documents = DataFolder(tmp_path, PAIRS), DataFolder(tmp_path, DOCUMENTS)
-    assert [pairs.array_path("train", array).name for array in PAIRS.ids] == [
-        "train.source-target.source",
-        "train.source-target.target",
-    ]
+    names = [pairs.array_path("train", array).name for array in PAIRS.ids]
+    assert names == ["train.source-target.source", "train.source-target.target"]
     assert [path.name for path in pairs.dictionary_paths()] == ["dict.source.txt", "dict.target.txt"]
     assert documents.array_path("valid").name == "valid"
     assert documents.dictionary_paths() == [tmp_path / "dict.txt"]
 
 
 def test_sequences_come_back(tmp_path):
-    folder = DataFolder(tmp_path, QuestionAnsweringSplit.layout)
+    folder = DataFolder(tmp_path, QUESTIONS)
     write_array(folder, "train", "question")
     assert folder.sequences("train", "question")[0].tolist() == [5, 6, 2]
     assert folder.splits("question") == ["train"]
@@ -49,16 +41,8 @@ def test_sequences_come_back(tmp_path):
     [
         (PAIRS, lambda f: f.dictionary(), r"dict\.source\.txt: not found; give .* arxiv_pubmed"),
         (BYTES, lambda f: f.corpus(), r"corpus\.json: not found; .* Run the same command again; it continues"),
-        (
-            QuestionAnsweringSplit.layout,
-            lambda f: f.text("test", "id"),
-            r"test\.id\.txt: not found; .* natural_questions or tydiqa",
-        ),
-        (
-            QuestionAnsweringSplit.layout,
-            lambda f: f.array("train", "question"),
-            r"train\.question\.idx: not found; give a data folder made",
-        ),
+        (QUESTIONS, lambda f: f.text("test", "id"), r"test\.id\.txt: not found; .* natural_questions or tydiqa"),
+        (QUESTIONS, lambda f: f.array("train", "question"), r"question\.idx: not found; give a data folder made"),
         (DOCUMENTS, lambda f: f.text("test", "id"), r"id\.txt: .*no split 'test' \(there: half, train\)\. .*wikipedia"),
         (DOCUMENTS, lambda f: f.text("train", "id"), r"train\.id\.txt: not found; Make it with .* wikipedia"),
         (BYTES, lambda f: DataFolder(f.path / "no", BYTES).corpus(), r"no: no such folder$"),
@@ -86,7 +70,9 @@ def test_a_damaged_corpus_json_is_named(content, tmp_path):
 
 
 def test_pipes_devices_and_folders_are_not_waited_for(tmp_path):
-    folder = DataFolder(write_tokenizer(tmp_path), DOCUMENTS_WITH_TEXT)
+    folder = DataFolder(tmp_path, DOCUMENTS_WITH_TEXT)
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "config.json").write_text("{}")
     os.mkfifo(tmp_path / "dict.txt")
     os.symlink("/dev/zero", tmp_path / "corpus.json")
     (tmp_path / "train.idx").mkdir()

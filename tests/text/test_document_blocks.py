@@ -77,14 +77,16 @@ def test_blocks_equal_a_loop_and_hold_every_token_once(pack):
         assert tokens == list(everything)
 
 
-def test_no_documents_no_blocks():
-    for pack in (False, True):
-        assert len(cut_into_blocks(np.zeros(1, np.int64), max_tokens=10, min_tokens=5, pack=pack)) == 0
-        assert len(cut_into_blocks(bounds(0), max_tokens=10, min_tokens=5, pack=pack)) == 0
+@pytest.mark.parametrize("pack", [False, True])
+def test_no_documents_no_blocks(pack):
+    for empty in (np.zeros(1, np.int64), bounds(0)):
+        assert len(cut_into_blocks(empty, max_tokens=10, min_tokens=5, pack=pack)) == 0
 
 
-def test_numbers_that_cannot_be():
-    with pytest.raises(ValueError, match="max_tokens must be at least 3"):
-        cut_into_blocks(bounds(5), max_tokens=2, min_tokens=0)
-    with pytest.raises(ValueError, match="min_tokens must be between 0 and half of max_tokens 10, got 6"):
-        cut_into_blocks(bounds(5), max_tokens=10, min_tokens=6)
+@pytest.mark.parametrize(
+    ("max_tokens", "min_tokens", "message"),
+    [(2, 0, "max_tokens must be at least 3"), (10, 6, "min_tokens must be between 0 and half of max_tokens 10, got 6")],
+)
+def test_numbers_that_cannot_be(max_tokens, min_tokens, message):
+    with pytest.raises(ValueError, match=message):
+        cut_into_blocks(bounds(5), max_tokens=max_tokens, min_tokens=min_tokens)

@@ -68,15 +68,12 @@ def test_defaults_are_for_keys_that_are_missing():
 
 def test_an_object_is_named_by_its_place_and_long_values_are_cut():
     assert as_object({"a": 1}, "the line") == {"a": 1}
+    assert read_object('{"a": "é"}\n'.encode()) == {"a": "é"}
+    assert read_object(b"\xef\xbb\xbf{}") == {}
     with pytest.raises(ValueError, match=r"^the line must be a JSON object, is \[1\]$"):
         as_object([1], "the line")
     with pytest.raises(ValueError, match=r"^'key' must be a list, is 'x{56}\.\.\.$"):
         list_of({"key": "x" * 100}, "key")
-
-
-def test_an_object_is_read_with_or_without_a_byte_order_mark():
-    assert read_object('{"a": "é"}\n'.encode()) == {"a": "é"}
-    assert read_object(b"\xef\xbb\xbf{}") == {}
 
 
 @pytest.mark.parametrize(

@@ -41,21 +41,18 @@ def test_arrays_are_mapped_under_their_names(tmp_path):
     split = Pairs.open(tmp_path, "valid")
     assert len(split) == 2
     assert [split.question[0].tolist(), split.answer[0].tolist()] == [[5, 6], [1]]
-
-
-def test_arrays_of_other_numbers_of_examples_do_not_belong_together(tmp_path):
-    write(tmp_path, question=[[5, 6], [7]], answer=[[1], [2], [3]])
-    with pytest.raises(ValueError, match=r"valid\.answer: 3 examples where .*valid\.question has 2; preprocess again"):
-        Pairs.open(tmp_path, "valid")
-
-
-def test_the_first_wrong_example_is_named(tmp_path):
-    write(tmp_path, question=[[5, 6], [7], [8], [9]], answer=[[1], [2], [3, 3], [4, 4]])
-    with pytest.raises(ValueError, match=r"valid\.answer, example 2: its answer is longer than its question"):
-        Pairs.open(tmp_path, "valid")
-
-
-def test_a_split_that_is_not_there(tmp_path):
-    write(tmp_path, question=[[5]], answer=[[1]])
     with pytest.raises(FileNotFoundError):
         Pairs.open(tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "message"),
+    [
+        ([[5, 6], [7]], [[1], [2], [3]], r"answer: 3 examples where .*valid\.question has 2; preprocess again"),
+        ([[5, 6], [7], [8], [9]], [[1], [2], [3, 3], [4, 4]], "answer, example 2: its answer is longer than its ques"),
+    ],
+)
+def test_arrays_that_do_not_belong_together_are_refused(tmp_path, question, answer, message):
+    write(tmp_path, question=question, answer=answer)
+    with pytest.raises(ValueError, match=rf"valid\.{message}"):
+        Pairs.open(tmp_path, "valid")

@@ -120,24 +120,18 @@ def test_sentencepiece_tokens_hold_all_of_the_text(sentencepiece_tokenizer, text
 
 
 CASES = [
-    ("  the\tcat\n\nsat", "cat", "cat"),
-    ("Bis 1998\xa0km weit", "km", "km"),
-    ("a ½ liter", "½", "½"),
-    ("the eﬁ ﬁx", "ﬁx", "ﬁx"),
-    ("x \U0001f468\u200d\U0001f469 y", "\U0001f468", "\U0001f468"),
-    ("ประเทศ ไทย มี", "ไทย", "ไทย"),
-    ("東京　大学", "大学", "大学"),
-    ("e\u0301te\u0301 ete", "e\u0301te\u0301", "e\u0301te\u0301"),
-    ("(الوثيقة)", "الوثيقة", "الوثيقة"),
+    *(("  the\tcat\n\nsat", "cat"), ("Bis 1998\xa0km weit", "km"), ("a ½ liter", "½"), ("the eﬁ ﬁx", "ﬁx")),
+    *(("x \U0001f468\u200d\U0001f469 y", "\U0001f468"), ("ประเทศ ไทย มี", "ไทย"), ("東京　大学", "大学")),
+    *(("e\u0301te\u0301 ete", "e\u0301te\u0301"), ("(الوثيقة)", "الوثيقة")),
 ]
 
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "gpt2"])
-@pytest.mark.parametrize(("text", "answer", "found"), CASES)
-def test_an_answer_comes_back(kind, sentencepiece_tokenizer, gpt2, text, answer, found):
+@pytest.mark.parametrize(("text", "answer"), CASES)
+def test_an_answer_comes_back(kind, sentencepiece_tokenizer, gpt2, text, answer):
     tokenizer = sentencepiece_tokenizer if kind == "sentencepiece" else gpt2[0]
     data, starts, ends = check(tokenizer, text)
     start = data.index(answer.encode())
     end = start + len(answer.encode())
     inside = np.flatnonzero((ends > start) & (starts < end) & (ends > starts))
-    assert data[starts[inside[0]] : ends[inside[-1]]].decode() == found
+    assert data[starts[inside[0]] : ends[inside[-1]]].decode() == answer

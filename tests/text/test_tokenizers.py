@@ -58,10 +58,6 @@ def test_saved_folder_rebuilds_it(model, tmp_path):
 def test_faults_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"config.json: not found"):
         load_tokenizer(tmp_path)
-    (tmp_path / "tokenizer").mkdir()
-    (tmp_path / "tokenizer" / "config.json").write_text('{"kind": "words"}')
-    with pytest.raises(ValueError, match="unknown kind 'words'"):
-        load_tokenizer(tmp_path)
     (tmp_path / "bad.model").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match=r"bad.model: not a sentencepiece model"):
         SentencePieceTokenizer(tmp_path / "bad.model")

@@ -1,18 +1,23 @@
 """Runs the official scorer of CoNLL-2012, where somebody has it, on documents with random chains.
 
-It is Perl: github.com/conll/reference-coreference-scorers.
+``python -m tests.tasks.coreference.official_coreference SCORER`` makes fixtures/official_coreference.json. SCORER is
+scorer.pl of github.com/conll/reference-coreference-scorers, version 8.01; it needs Perl.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.coreference.data import write_document
 
+FIXTURE = Path(__file__).parent / "fixtures" / "official_coreference.json"
 METRICS = {"muc": "muc", "bcub": "b_cubed", "ceafe": "ceaf_e"}
 NUMBER = r"([-0-9.e]+)"
 LINE = re.compile(rf"Recall: \({NUMBER} / {NUMBER}\).*Precision: \({NUMBER} / {NUMBER}\)")
@@ -81,3 +86,20 @@ def official_counts(scorer: Path, folder: Path, cases: Sequence[Case]) -> list[d
                 found[number][name] = [float(value) for value in counts.groups()]
                 number = None
     return found
+
+
+def main(scorer: Path) -> None:
+    """Write random entities with the official counts of each document, every third one with repeated mentions."""
+    rng = random.Random(8)
+    cases = [random_case(rng, repeated=number % 3 == 0) for number in range(60)]
+    found = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for key, response in cases:  # one by one: of all together, the scorer takes ten repeated mentions at most
+            (counts,) = official_counts(scorer, Path(scratch), [(key, response)])
+            found.append({"key": key, "response": response, "counts": counts})
+    content = {"made_by": "tests/tasks/coreference/official_coreference.py, with version 8.01", "documents": found}
+    FIXTURE.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,16 +1,18 @@
-"""Data folders of questions and documents, written with fairseq's own builder."""
+"""Data folders of questions and documents, written with fairseq's own builder; the task that reads them."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary
+from fairseq import options, tasks
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+
+from tests.models.tiny_bart import USER_DIR
+from tests.tasks.folders import write
 
 
 @dataclass
@@ -27,18 +29,12 @@ class Example:
     without_text: tuple[int, ...] = ()
 
 
-def write_folder(
-    folder: Path, splits: dict[str, list[Example]], num_words: int = 40, kind: str = "natural_questions"
-) -> Path:
+def write_folder(folder: Path, splits: dict[str, list[Example]], kind: str = "natural_questions") -> Path:
     """A data folder: token k of a document has the offsets 10 k to 10 k + 7, paragraph p is candidate 3 p + 1."""
-    folder.mkdir(parents=True, exist_ok=True)
-    dictionary = Dictionary()
-    for number in range(num_words):
-        dictionary.add_symbol(f"w{number}")
-    dictionary.save(str(folder / "dict.txt"))
-    unit = "token" if kind == "natural_questions" else "byte"
-    (folder / "corpus.json").write_text(json.dumps({"kind": kind, "unit": unit}), encoding="utf-8")
+    language, unit = ("", "token") if kind == "natural_questions" else ("\tenglish", "byte")
     for split, examples in splits.items():
+        ids = [f"{100 + number}{language}" for number in range(len(examples))]
+        write(folder, kind, split, {}, {"id": ids}, unit=unit)
         columns = {name: [] for name in ("question", "document", "start", "end", "paragraph", "annotation")}
         for example in examples:
             starts = [10 * k for k in range(len(example.document))]
@@ -56,9 +52,6 @@ def write_folder(
             for sequence in sequences:
                 builder.add_item(torch.tensor(sequence, dtype=torch.int64))
             builder.finalize(prefix + ".idx")
-        language = "" if kind == "natural_questions" else "\tenglish"
-        lines = [f"{100 + number}{language}\n" for number in range(len(examples))]
-        (folder / f"{split}.id.txt").write_text("".join(lines), encoding="utf-8")
     return folder
 
 
@@ -86,3 +79,14 @@ def _random_annotation(rng: np.random.Generator, paragraphs: list[tuple[int, int
     first, end = paragraphs[row]
     a, b = sorted(rng.choice(np.arange(first, end + 1), 2, replace=False).tolist())
     return kind, row, a, b
+
+
+def build_task(folder, *flags, arch="poolingformer_roberta_tiny"):
+    """Return ``(args, task)``."""
+    arguments = [
+        *(str(folder), "--user-dir", USER_DIR, "--task", "question_answering", "--arch", arch, "--cpu"),
+        *("--criterion", "question_answering", "--max-positions", "24", "--doc-stride", "8"),
+        *("--max-question-length", "6", "--seed", "3", *flags),
+    ]
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    return args, tasks.setup_task(args)

@@ -21,50 +21,43 @@ from fairseq_poolingformer.tasks.question_answering.official import (
     write_predictions,
 )
 
-NULL = {"start_byte": -1, "end_byte": -1, "start_token": -1, "end_token": -1}
+
+def span(*numbers):
+    """Bytes and tokens, or tokens alone."""
+    keys = ("start_byte", "end_byte", "start_token", "end_token")
+    return dict(zip(keys[-len(numbers) :], numbers, strict=True))
+
+
+def annotation(long_answer, candidate, *short_answers, yes_no="NONE"):
+    """An annotation of Natural Questions."""
+    long_answer = {**long_answer, "candidate_index": candidate}
+    return {"long_answer": long_answer, "short_answers": list(short_answers), "yes_no_answer": yes_no}
+
+
+def tydiqa_annotation(candidate, start, end, yes_no):
+    minimal = {"plaintext_start_byte": start, "plaintext_end_byte": end}
+    return {"passage_answer": {"candidate_index": candidate}, "minimal_answer": minimal, "yes_no_answer": yes_no}
+
+
 NATURAL_QUESTIONS = {
-    "example_id": 5,
-    "document_html": "<p>Größe</p>",
+    **{"example_id": 5, "document_html": "<p>Größe</p>"},
     "annotations": [
-        {
-            "long_answer": {"start_byte": 0, "end_byte": 14, "start_token": 0, "end_token": 3, "candidate_index": 0},
-            "short_answers": [{"start_byte": 3, "end_byte": 10, "start_token": 1, "end_token": 2}],
-            "yes_no_answer": "NONE",
-        },
-        {"long_answer": {**NULL, "candidate_index": -1}, "short_answers": [], "yes_no_answer": "Yes"},
+        annotation(span(0, 14, 0, 3), 0, span(3, 10, 1, 2)),
+        annotation(span(-1, -1, -1, -1), -1, yes_no="Yes"),
     ],
 }
 SIMPLIFIED = {
-    "example_id": 6,
-    "document_text": "<P> Größe </P>",
-    "annotations": [
-        {
-            "long_answer": {"start_token": 0, "end_token": 3, "candidate_index": 0},
-            "short_answers": [{"start_token": 1, "end_token": 2}],
-            "yes_no_answer": "NONE",
-        }
-    ],
+    **{"example_id": 6, "document_text": "<P> Größe </P>"},
+    "annotations": [annotation(span(0, 3), 0, span(1, 2))],
 }
 TYDIQA = {
-    "example_id": 7,
-    "language": "thai",
-    "annotations": [
-        {
-            "passage_answer": {"candidate_index": 2},
-            "minimal_answer": {"plaintext_start_byte": 814, "plaintext_end_byte": 852},
-            "yes_no_answer": "NONE",
-        },
-        {
-            "passage_answer": {"candidate_index": -1},
-            "minimal_answer": {"plaintext_start_byte": -1, "plaintext_end_byte": -1},
-            "yes_no_answer": "NO",
-        },
-    ],
+    **{"example_id": 7, "language": "thai"},
+    "annotations": [tydiqa_annotation(2, 814, 852, "NONE"), tydiqa_annotation(-1, -1, -1, "NO")],
 }
 
 
 def _write(path: Path, *records: dict) -> Path:
-    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    lines = _lines(*records)
     path.write_bytes(gzip.compress(lines) if path.suffix == ".gz" else lines)
     return path
 
@@ -88,44 +81,6 @@ def test_tydiqa(tmp_path):
     assert read_gold([path]) == ("tydiqa", {7: GoldExample(7, annotations, "thai")})
 
 
-def _changed(record: dict, **changes: object) -> dict:
-    """The record with keys changed in its first annotation."""
-    return {**record, "annotations": [{**record["annotations"][0], **changes}]}
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ([], "no examples"),
-        ([TYDIQA, TYDIQA], "line 2: example 7 comes a second time"),
-        ([{"example_id": 1}], "no 'annotations': is this gold data?"),
-        ([{"example_id": 1, "annotations": [{}]}], "an annotation must have 'long_answer'"),
-        ([_changed(TYDIQA, yes_no_answer="MAYBE")], "'yes_no_answer' must be YES, NO or NONE, is 'MAYBE'"),
-        ([_changed(SIMPLIFIED, long_answer={"start_token": 3, "end_token": 2})], "long_answer: start 3 is after end 2"),
-    ],
-)
-def test_errors_say_where(tmp_path, lines, message):
-    path = _write(tmp_path / "gold.jsonl", *lines)
-    with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared below
-        read_gold([path])
-    assert str(path) in str(error.value)
-    assert message in str(error.value)
-
-
-def test_damaged_files_are_named(tmp_path):
-    path = tmp_path / "gold.jsonl"
-    path.write_bytes(json.dumps(TYDIQA).encode() + b"\n\n{\n")
-    with pytest.raises(ValueError, match="line 3: broken JSON"):
-        read_gold([path])
-    path.write_bytes(b'{"language": "\xff"}\n')
-    with pytest.raises(ValueError, match="line 1: not UTF-8"):
-        read_gold([path])
-    path = _write(tmp_path / "gold.jsonl.gz", TYDIQA)
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match="damaged gzip file after line"):
-        read_gold([path])
-
-
 def test_predictions_that_contradict_themselves():
     with pytest.raises(ValueError, match="must be none"):
         NaturalQuestionsPrediction(1, short_answers=(Span(1, 2),), yes_no_answer="YES")
@@ -146,30 +101,20 @@ PREDICTED_TYDIQA = [
 # the example of nq_eval.py's description
 OFFICIAL_NATURAL_QUESTIONS = {
     "example_id": -2226525965842375672,
-    "long_answer": {"start_byte": 62657, "end_byte": 64776, "start_token": 391, "end_token": 604},
-    "long_answer_score": 13.5,
-    "short_answers": [{"start_byte": 64206, "end_byte": 64280, "start_token": 555, "end_token": 560}],
-    "short_answers_score": 26.4,
+    **{"long_answer": span(62657, 64776, 391, 604), "long_answer_score": 13.5},
+    **{"short_answers": [span(64206, 64280, 555, 560)], "short_answers_score": 26.4},
     "yes_no_answer": "NONE",
 }
 OFFICIAL_TYDIQA = {
-    "example_id": -2226525965842375672,
-    "passage_answer_index": 2,
-    "passage_answer_score": 13.5,
-    "minimal_answer": {"start_byte_offset": 64206, "end_byte_offset": 64280},
-    "minimal_answer_score": 26.4,
-    "yes_no_answer": "NONE",
-    "language": "korean",
+    **{"example_id": -2226525965842375672, "passage_answer_index": 2, "passage_answer_score": 13.5},
+    **{"minimal_answer": {"start_byte_offset": 64206, "end_byte_offset": 64280}, "minimal_answer_score": 26.4},
+    **{"yes_no_answer": "NONE", "language": "korean"},
 }
 
 
 @pytest.mark.parametrize(
     ("kind", "predictions"),
-    [
-        ("natural_questions", PREDICTED_NATURAL_QUESTIONS),
-        ("tydiqa", PREDICTED_TYDIQA),
-        ("tydiqa", PREDICTED_TYDIQA[:1]),
-    ],
+    [("natural_questions", PREDICTED_NATURAL_QUESTIONS), *(("tydiqa", PREDICTED_TYDIQA[:end]) for end in (1, 2))],
 )
 @pytest.mark.parametrize("name", ["predictions.json", "predictions.json.gz"])
 def test_what_is_written_is_read(tmp_path, kind, predictions, name):
@@ -191,33 +136,61 @@ def test_what_the_official_readers_take_is_taken(tmp_path):
     assert (found.minimal_answer_score, found.passage_answer_score) == (26.4, float("-inf"))
 
 
+def _changed(record: dict, **changes: object) -> dict:
+    """The record with keys changed in its first annotation."""
+    return {**record, "annotations": [{**record["annotations"][0], **changes}]}
+
+
+def _lines(*records: dict) -> bytes:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+
+
 def _line(**changes: object) -> str:
     record = {**OFFICIAL_TYDIQA, **changes}
     return json.dumps({key: value for key, value in record.items() if value != "left out"})
 
 
 def _object(**changes: object) -> str:
-    second = {key: value for key, value in {**OFFICIAL_NATURAL_QUESTIONS, **changes}.items() if value != "left out"}
-    return json.dumps({"predictions": [{**OFFICIAL_NATURAL_QUESTIONS, "example_id": 1}, second]}, indent=1)
+    records = [{**OFFICIAL_NATURAL_QUESTIONS, "example_id": 1}, {**OFFICIAL_NATURAL_QUESTIONS, **changes}]
+    return json.dumps({"predictions": records}, indent=1)
+
+
+REVERSED = {"start_byte_offset": 5, "end_byte_offset": 4}
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("name", "content", "message"),
     [
-        ('{"predictions": []}', "no predictions"),
-        ('{"predictions": [\n{"example_id": 1},\n{"exam', "line 3: not JSON"),
-        (_line() + "\n" + _line(), "line 2: example -2226525965842375672 has a prediction already (line 1)"),
-        (_line(passage_answer_score="left out"), "'passage_answer_score' must be a number, is missing"),
-        ('{"predictions": ' + "[" * 100_000, "predictions.json: objects or lists are nested too deeply"),
-        (_line(yes_no_answer="yes"), "yes_no_answer is YES, so minimal_answer must be none"),
-        (_line(minimal_answer={"start_byte_offset": 5, "end_byte_offset": 4}), "start 5 is after end 4"),
-        (_object(long_answer={"start_token": 4, "end_token": 4}), "prediction 2: long_answer: start and end are equal"),
+        ("gold", b"", "no examples"),
+        ("gold", _lines(TYDIQA, TYDIQA), "line 2: example 7 comes a second time"),
+        ("gold", _lines({"example_id": 1}), "no 'annotations': is this gold data?"),
+        ("gold", _lines({"example_id": 1, "annotations": [{}]}), "an annotation must have 'long_answer'"),
+        (
+            "gold",
+            _lines(_changed(TYDIQA, yes_no_answer="MAYBE")),
+            "'yes_no_answer' must be YES, NO or NONE, is 'MAYBE'",
+        ),
+        ("gold", _lines(_changed(SIMPLIFIED, long_answer=span(3, 2))), "long_answer: start 3 is after end 2"),
+        ("gold", _lines(TYDIQA) + b"\n{\n", "line 3: broken JSON"),
+        ("gold", b'{"language": "\xff"}\n', "line 1: not UTF-8"),
+        ("gold.gz", gzip.compress(_lines(TYDIQA))[:-9], "damaged gzip file after line"),
+        ("predictions", '{"predictions": []}', "no predictions"),
+        ("predictions", '{"predictions": [\n{"example_id": 1},\n{"exam', "line 3: not JSON"),
+        (
+            *("predictions", _line() + "\n" + _line()),
+            "line 2: example -2226525965842375672 has a prediction already (line 1)",
+        ),
+        ("predictions", _line(passage_answer_score="left out"), "'passage_answer_score' must be a number, is missing"),
+        ("predictions", '{"predictions": ' + "[" * 100_000, "predictions: objects or lists are nested too deeply"),
+        ("predictions", _line(yes_no_answer="yes"), "yes_no_answer is YES, so minimal_answer must be none"),
+        ("predictions", _line(minimal_answer=REVERSED), "start 5 is after end 4"),
+        ("predictions", _object(long_answer=span(4, 4)), "prediction 2: long_answer: start and end are equal"),
     ],
 )
-def test_errors_of_predictions_say_where(tmp_path, text, message):
-    path = tmp_path / "predictions.json"
-    path.write_text(text, encoding="utf-8")
+def test_errors_say_where(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared below
-        read_predictions(path)
+        read_predictions(path) if name == "predictions" else read_gold([path])
     assert str(path) in str(error.value)
     assert message in str(error.value)

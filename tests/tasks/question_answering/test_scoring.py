@@ -59,12 +59,8 @@ def figures(kind: str, gold_path: Path, predictions_path: Path) -> dict:
     found = {
         name: official_metrics(languages[name], "passage", "minimal") for name in TYDIQA_LANGUAGES if name in languages
     }
-    found["average"] = official_averages(
-        *(
-            average_over_languages({name: getattr(languages[name], field) for name in languages})
-            for field in ("long", "short")
-        )
-    )
+    reports = ({name: getattr(languages[name], field) for name in languages} for field in ("long", "short"))
+    found["average"] = official_averages(*map(average_over_languages, reports))
     return found | {"all": official_metrics(pair_report(score_tydiqa(gold, predictions)), "passage", "minimal")}
 
 
@@ -97,9 +93,8 @@ NOTHING = NaturalQuestionsAnnotation(NO_SPAN, (), "NONE")
 def test_natural_questions_refuses_other_examples():
     gold = {key: GoldExample(key, (NOTHING,) * 5) for key in range(5)}
     predictions = {key: NaturalQuestionsPrediction(key) for key in range(4, 10)}
-    with pytest.raises(
-        ValueError, match=r"not of the same examples: 4 have no prediction, 5 predictions are not of the gold data"
-    ):
+    message = "not of the same examples: 4 have no prediction, 5 predictions are not of the gold data"
+    with pytest.raises(ValueError, match=message):
         score_natural_questions(gold, predictions)
 
 
@@ -153,9 +148,8 @@ def test_best_points_are_the_naive_twins(kind, seed, examples):
         found = figures(kind, *write_set(Path(folder), gold, predictions))
     found = found if kind == "natural_questions" else found["all"]
     for name, outcomes in getattr(naive_scores, kind)(gold, predictions).items():
-        f1, precision, recall, threshold = (
-            found[f"{name}-best-threshold{key}"] for key in ("-f1", "-precision", "-recall", "")
-        )
+        keys = ("-f1", "-precision", "-recall", "")
+        f1, precision, recall, threshold = (found[f"{name}-best-threshold{key}"] for key in keys)
         assert f1 == pytest.approx(naive_scores.best_point(outcomes)[0])
         # thresholds of equal F1 may be told apart by rounding alone
         at_ours = naive_scores.point_at(outcomes, threshold) if f1 else (0.0, 0.0, 0.0)

@@ -11,8 +11,7 @@ from fairseq.logging import metrics
 
 from fairseq_poolingformer.tasks.question_answering.data import Label
 from fairseq_poolingformer.tasks.question_answering.task import QuestionAnsweringCriterion
-from tests.tasks.question_answering.folders import random_examples, write_folder
-from tests.tasks.question_answering.task import build_task
+from tests.tasks.question_answering.folders import build_task, random_examples, write_folder
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fairseq_poolingformer.tasks.summarization.task  # noqa: F401  (registers)
-from fairseq_poolingformer.tasks.summarization.task import (
-    LongSummarizationConfig,
-    LongSummarizationTask,
-)
+from fairseq_poolingformer.tasks.summarization.task import LongSummarizationConfig, LongSummarizationTask
 from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
 
 BOS, PAD, EOS = 0, 1, 2
@@ -134,10 +131,8 @@ def test_references_are_scored_whole_and_none_is_left_out(folder):
     task, model = build(folder, *SIZES, "--max-target-positions", "5")
     task.load_dataset("test")
     assert max(len(example["target"]) for example in task.dataset("test")) == 10
-    batches = task.get_batch_iterator(
-        task.dataset("test"), max_sentences=3, max_positions=task.max_positions(), num_workers=0
-    ).next_epoch_itr(shuffle=False)
-    batches = list(batches)
+    limits = {"max_sentences": 3, "max_positions": task.max_positions(), "num_workers": 0}
+    batches = list(task.get_batch_iterator(task.dataset("test"), **limits).next_epoch_itr(shuffle=False))
     assert sorted(n for batch in batches for n in batch["id"].tolist()) == list(range(8))
     criterion = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.1)
     tokens = [task.valid_step(batch, model, criterion)[1] for batch in batches]
@@ -165,12 +160,9 @@ def test_documents_given_directly_may_have_their_bos(folder):
     assert task.build_dataset_for_inference([long], [31])[0]["source"].tolist() == [BOS, 5, 5, 5, 5, EOS]
 
 
-def test_a_folder_of_another_kind_says_which_is_needed(tmp_path):
+def test_a_folder_of_another_kind_and_a_model_without_a_decoder_are_refused(folder, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"dict\.source\.txt: not found; give a data folder made with .* arxiv"):
         LongSummarizationTask.setup_task(LongSummarizationConfig(data=str(tmp_path)))
-
-
-def test_a_model_without_a_decoder_is_refused(folder):
     with pytest.raises(ValueError, match=r"--task long_summarization needs an encoder with a decoder .*Roberta has no"):
         build(folder, arch="poolingformer_roberta_tiny")
 
@@ -180,9 +172,8 @@ def test_generation_begins_with_bos_and_equals_full_decoding(folder):
     task, model = build(folder, *SIZES, "--window-size", "4")
     task.load_dataset("test")
     sample = batch_of(task, "test")
-    generator = SequenceGenerator(
-        [model], task.tgt_dict, beam_size=1, max_len_b=12, search_strategy=search.BeamSearch(task.tgt_dict)
-    )
+    beams = {"beam_size": 1, "max_len_b": 12, "search_strategy": search.BeamSearch(task.tgt_dict)}
+    generator = SequenceGenerator([model], task.tgt_dict, **beams)
     hypotheses = task.inference_step(generator, [model], sample)
     for row, hypothesis in enumerate(hypotheses):
         tokens = hypothesis[0]["tokens"].tolist()
@@ -226,10 +217,8 @@ def test_beam_sizes_may_follow_one_another(folder):
 
     def generate(beam):
         options = type("Options", (Namespace5,), {"beam": beam, "nbest": 1})
-        return [
-            h[0]["tokens"].tolist()
-            for h in task.inference_step(task.build_generator([model], options), [model], sample)
-        ]
+        hypotheses = task.inference_step(task.build_generator([model], options), [model], sample)
+        return [found[0]["tokens"].tolist() for found in hypotheses]
 
     first = {beam: generate(beam) for beam in (1, 5, 2)}
     assert first == {beam: generate(beam) for beam in (1, 5, 2)}

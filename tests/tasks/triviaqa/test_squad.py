@@ -26,15 +26,9 @@ def test_v2_and_its_thresholds():
     chances = {"a": 0.1, "c": 0.15, "d": 0.2, "b": 0.3}
     half = 2 / 3
     assert squad.score_v2(gold, predictions) == {
-        "exact": 50.0,
-        "f1": pytest.approx(100 * (2 + half) / 4),
-        "total": 4,
-        "HasAns_exact": 50.0,
-        "HasAns_f1": pytest.approx(100 * (1 + half) / 2),
-        "HasAns_total": 2,
-        "NoAns_exact": 50.0,
-        "NoAns_f1": 50.0,
-        "NoAns_total": 2,
+        **{"exact": 50.0, "f1": pytest.approx(100 * (2 + half) / 4), "total": 4},
+        **{"HasAns_exact": 50.0, "HasAns_f1": pytest.approx(100 * (1 + half) / 2), "HasAns_total": 2},
+        **{"NoAns_exact": 50.0, "NoAns_f1": 50.0, "NoAns_total": 2},
     }
     found = squad.score_v2(gold, predictions, chances, threshold=0.1)
     assert (found["exact"], found["HasAns_exact"], found["NoAns_exact"]) == (75.0, 50.0, 100.0)
@@ -58,16 +52,8 @@ def files(tmp_path):
 def test_the_command_says_how_many_questions_have_no_prediction(files, capsys, tmp_path):
     gold, predictions = files(gold=released({"a": ["cat"], "b": ["dog"]}), predictions={"a": "The cat"})
     assert score.main(["--task", "squad", predictions, "--gold", gold, "--json", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out.split() == [
-        "exact_match",
-        "50.00",
-        "f1",
-        "50.00",
-        "examples",
-        "2",
-        "without_prediction",
-        "1",
-    ]
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed == "exact_match 50.00 f1 50.00 examples 2 without_prediction 1"
     expected = {"kind": "squad", "exact_match": 50.0, "f1": 50.0, "examples": 2, "without_prediction": 1}
     assert json.loads((tmp_path / "out").read_text()) == expected
 
@@ -76,12 +62,8 @@ def test_the_command_with_thresholds(files, capsys):
     gold, predictions, chances = files(
         gold=released({"a": ["cat"], "b": []}), predictions={"a": "cat", "b": "x"}, na={"a": 0.25, "b": 0.6}
     )
-    assert (
-        score.main(
-            ["--task", "squad", predictions, "--gold", gold, "--na-prob-file", chances, "--na-prob-thresh", "0.5"]
-        )
-        == 0
-    )
+    command = ["--task", "squad", predictions, "--gold", gold, "--na-prob-file", chances]
+    assert score.main([*command, "--na-prob-thresh", "0.5"]) == 0
     out = capsys.readouterr().out.split("\n")
     assert any(line.split() == ["exact", "100.00"] for line in out)
     assert any(line.split() == ["best_exact_thresh", "0.2500"] for line in out)
@@ -99,12 +81,7 @@ def test_a_threshold_is_a_finite_number(files, capsys, threshold):
     ("gold", "predictions", "more", "message"),
     [
         (released({"a": ["x"], "b": []}), {"a": "x"}, {}, "1 of 2 ids have no prediction, such as 'b'"),
-        (
-            released({"a": ["x"]}),
-            {"b": "x"},
-            {},
-            "no question of the gold data has a prediction; are they of another split",
-        ),
+        (released({"a": ["x"]}), {"b": "x"}, {}, "no question of the gold data has a prediction; are they of another"),
         (released({"a": ["x"]}), {"a": "x"}, {"a": 0.5}, "--na-prob-file: all questions of"),
         (released({"a": []}), {"a": "x"}, {"a": "high"}, "'a' must be a number, is 'high'"),
         ({"data": [{"paragraphs": [{"qas": [{"id": 3}]}]}]}, {"a": "x"}, {}, "question ?: 'id' must be a string"),
