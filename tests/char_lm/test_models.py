@@ -382,6 +382,7 @@ def train(model, distance, updates=160):
     return loss.item(), extra["spans"]
 
 
+@pytest.mark.full
 def test_spans_shrink_but_for_the_head_that_needs_one():
     flags = ("--max-span", "40", "--span-ramp", "4", "--span-loss", "0.001", "--decoder-embed-dim", "32")
     flags += ("--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0")
@@ -408,7 +409,9 @@ def fairseq_optimizer(name, parameters):
 
 
 @pytest.mark.parametrize("mode_changes", [True, False])
-@pytest.mark.parametrize("optimizer", ["adam", "fused_adamw", "adagrad", "fp16"])
+@pytest.mark.parametrize(
+    "optimizer", ["adam", "fp16", *(pytest.param(name, marks=pytest.mark.full) for name in ("fused_adamw", "adagrad"))]
+)
 def test_what_is_kept_without_gradients_is_not_of_an_older_update(optimizer, mode_changes):
     """Validation before and after an update, with sinusoidal positions."""
     model, tokens = build("transformer_lm_full_tiny", "--dropout", "0", "--activation-dropout", "0"), text(2, 20)
@@ -456,6 +459,7 @@ def test_checkpointed_activations_change_no_gradient(arch):
         torch.testing.assert_close(found[1][name], gradient, msg=lambda m, n=name: f"{n}: {m}")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arch", "millions"),
     [
@@ -471,6 +475,7 @@ def test_papers_sizes(arch, millions):
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(millions * 1e6, rel=0.03)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("size", "layers"), [("small", 12), ("large", 30)])
 def test_longformers_windows(size, layers):
     """Tables 4 and 12: 32 to 512 with a mean of 230, 512 to 8,192 in the last stage; two heads dilated by 2 to 4."""

@@ -18,6 +18,7 @@ from fairseq_poolingformer.text.dictionary import EOS, FIRST_BYTE, NUM_SYMBOLS
 from fairseq_poolingformer.weights import files
 from preprocess.char_lm import make_folder
 
+pytestmark = pytest.mark.full
 LAYERS, WIDTH, HEADS, FFN = 2, 8, 2, 12
 HEAD_WIDTH = WIDTH // HEADS
 SPAN, RAMP = 20, 6

@@ -228,6 +228,7 @@ def test_models_with_memory_carry_it_unless_told_not_to(folder):
         with_model(folder, "--forgetful", "--require-memory")
 
 
+@pytest.mark.full
 def test_amp_would_read_a_batch_twice(folder):
     with pytest.raises(ValueError, match="--amp-batch-retries 0"):
         with_model(folder, "--amp")

@@ -33,24 +33,20 @@ def test_release_format():
     assert parsed(release()) == Example("a1", ("one sentence .\ntwo . three .", "first . second <b> ."))
 
 
+THREE = ["one  sentence .", "\n two .", "three ."]
+
+
 @pytest.mark.parametrize(
-    "sections", [[["one  sentence ."], ["\n two .", "three ."]], [["one sentence ."], [], ["two .", "three ."]]]
+    ("article", "sections", "text"),
+    [
+        (THREE, [THREE[:1], THREE[1:]], "one sentence .\ntwo . three ."),  # the very strings of the article
+        (THREE, [["one sentence ."], [], ["two .", "three ."]], "one sentence .\ntwo . three ."),  # other whitespace
+        (["one .", "", "", " ", "two ."], [["one .", ""], ["", " "], ["two ."]], "one .\ntwo ."),
+        *((THREE, sections, "one sentence . two . three .") for sections in (None, [["other ."]], [[]], "one")),
+    ],
 )
-def test_sections_of_the_same_sentences_give_breaks(sections):
-    """The very strings of the article, and strings that differ from them in whitespace."""
-    line = release(article_text=["one  sentence .", "\n two .", "three ."], sections=sections)
-    assert parsed(line).texts[0] == "one sentence .\ntwo . three ."
-
-
-def test_empty_sentences_and_sections_move_no_break():
-    sections = [["one .", ""], ["", " "], ["two ."]]
-    line = release(article_text=["one .", "", "", " ", "two ."], sections=sections)
-    assert parsed(line).texts[0] == "one .\ntwo ."
-
-
-@pytest.mark.parametrize("sections", [None, [["other ."]], [[]], "one"])
-def test_sections_that_do_not_fit_give_no_breaks(sections):
-    assert parsed(release(sections=sections)).texts[0] == "one sentence . two . three ."
+def test_sections_of_the_same_sentences_give_breaks(article, sections, text):
+    assert parsed(release(article_text=article, sections=sections)).texts[0] == text
 
 
 @pytest.mark.parametrize("article", ["article", "document", "text"])

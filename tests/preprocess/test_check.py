@@ -32,6 +32,7 @@ def read_all(folder):
             folder.text(split, text)
 
 
+@pytest.mark.full
 def test_every_flipped_byte_is_noticed(folder, capsys):
     read_all(folder)
     assert main(["check", str(folder.path)]) == 0

@@ -80,6 +80,7 @@ def test_prose_is_sentences_of_docstrings(tmp_path):
     assert prose == [["Do the things that must be done.", "Say what the caller wants to hear."]]
 
 
+@pytest.mark.full
 def test_the_standard_library_s_prose_is_split_by_module(monkeypatch):
     find = facts.find_modules
     monkeypatch.setattr(facts, "find_modules", lambda root: list(find(root))[::6])

@@ -71,17 +71,9 @@ def test_a_document_without_tokens_is_refused():
 
 
 def test_any_lines_of_json(tmp_path, write_lines, capsys):
-    train = write_lines(
-        "train.jsonl",
-        [
-            {"text": "the theory", "label": "b c"},
-            {"text": "document", "label": True, "id": "x"},
-            {"text": "other", "label": 1, "id": 7},
-            {"text": " ", "label": 1},
-            {"text": "no label"},
-            {"label": 1},
-        ],
-    )
+    good = [{"text": "the theory", "label": "b c"}, {"text": "document", "label": True, "id": "x"}]
+    good.append({"text": "other", "label": 1, "id": 7})
+    train = write_lines("train.jsonl", [*good, {"text": " ", "label": 1}, {"text": "no label"}, {"label": 1}])
     valid = write_lines("valid.jsonl", [{"text": "the", "label": 1}, {"text": "of", "label": "unknown"}])
     flags = ("--train", train, "--valid", valid, "--test", valid, "--max-reject-fraction", 0.6)
     assert convert(labelled_text, tmp_path / "data", *flags) == 0
@@ -93,12 +85,9 @@ def test_any_lines_of_json(tmp_path, write_lines, capsys):
     assert examples(tmp_path / "data", "valid") == {"valid.jsonl:1": ("the", "1")}
     assert [label for _, label in examples(tmp_path / "data", "test").values()] == [None, None]
     assert "unknown label: 'unknown' is not one of 1, b c, true" in (tmp_path / "data/valid.rejects.jsonl").read_text()
-    one = write_lines("one.jsonl", [{"text": "the", "label": 1}])
-    assert convert(labelled_text, tmp_path / "one", "--train", one) == 1
-    assert "needs two labels or more, has 1: 1" in capsys.readouterr().err
-    empty = write_lines("empty.jsonl", [])
-    assert convert(labelled_text, tmp_path / "none", "--train", empty) == 1
-    assert "needs two labels or more, has none; are its files empty?" in capsys.readouterr().err
+    for rows, message in (([{"text": "the", "label": 1}], "1: 1"), ([], "none; are its files empty?")):
+        assert convert(labelled_text, tmp_path / "one", "--train", write_lines("one.jsonl", rows)) == 1
+        assert f"needs two labels or more, has {message}" in capsys.readouterr().err
     other = write_lines("other.jsonl", [{"review": "the", "stars": 1}])
     for keys, message in (
         ([], "no text: the line lacks text; its keys are review, stars (name one with --text-key)"),

@@ -168,6 +168,14 @@ def change(path, value):
     return apply
 
 
+def changed(good, changes):
+    """Copies of an example, each with one of the changes."""
+    examples = [copy.deepcopy(good) | {"example_id": 1000 + number} for number in range(len(changes))]
+    for example, (apply, _) in zip(examples, changes, strict=True):
+        apply(example)
+    return examples
+
+
 DEL = object()
 LONG, SHORT = ("annotations", 0, "long_answer"), ("annotations", 0, "short_answers")
 BAD = [
@@ -191,13 +199,10 @@ BAD = [
 
 def test_bad_examples_are_named_and_the_good_ones_go_on(convert, tmp_path, write_lines):
     good = list(read_json_lines(TRAIN))
-    bad = []
-    for number, (apply, _) in enumerate(BAD):
-        bad.append(copy.deepcopy(good[0]) | {"example_id": 1000 + number})
-        apply(bad[-1])
+    bad = changed(good[0], BAD)
     train = write_lines("train.jsonl", [good[0], *bad, b"[1]", b'{"a', good[1], good[0], good[2]])
     assert convert(tmp_path / "out", "--train", train, "--max-reject-fraction", "1") == 0
-    rejects = list(read_json_lines(tmp_path / "out" / "train.rejects.jsonl"))
+    rejects = conftest.rejects(tmp_path / "out")
     reasons = [*(reason for _, reason in BAD), "wrong type", "broken JSON", "example id twice: 11"]
     for reject, reason in zip(rejects, reasons, strict=True):
         assert reject["reason"].startswith(reason)

@@ -35,23 +35,19 @@ WORDS = [
     "x" * 9,
     "ﷺ",
 ]
-
 SPARE = [90, 91, 92]
 SHORT, LONG = 1, 4
 
 
 @pytest.fixture(scope="module", params=["gpt2", "sentencepiece"])
-def tokenizer(request, gpt2_folder):
-    tokenizer = _tokenizer(request.param, gpt2_folder)
+def tokenizer(request, gpt2_folder, tmp_path_factory):
+    if request.param == "gpt2":
+        tokenizer = GPT2Tokenizer.from_files(gpt2_folder)
+    else:
+        path = tmp_path_factory.mktemp("spm") / "any.model"
+        tokenizer = SentencePieceTokenizer(train_sentencepiece(path, [" ".join(WORDS)] * 9, 320, byte_fallback=True))
     tokenizer.spare_symbols = lambda: SPARE
     return tokenizer
-
-
-def _tokenizer(kind, gpt2_folder):
-    if kind == "gpt2":
-        return GPT2Tokenizer.from_files(gpt2_folder)
-    lines = [" ".join(WORDS)] * 9
-    return SentencePieceTokenizer(train_sentencepiece(gpt2_folder / "any.model", lines, 320, byte_fallback=True))
 
 
 @st.composite
@@ -72,15 +68,9 @@ def test_answers_and_paragraphs_are_their_words(tokenizer, document, markers):
     words = np.array([k for k, token in enumerate(tokens) if token is not None], np.int64)
     text = " ".join(tokens[k] for k in words)
     with_text = [k for k in words.tolist() if tokens[k].strip()]
-    example = QuestionExample(
-        "1",
-        ("the long", text),
-        tuple(paragraphs),
-        (AnnotatedAnswer(AnswerType.SHORT, row, start, end), AnnotatedAnswer(AnswerType.NULL)),
-        (),
-        words,
-        (0,) * len(paragraphs) if markers else None,
-    )
+    annotations = (AnnotatedAnswer(AnswerType.SHORT, row, start, end), AnnotatedAnswer(AnswerType.NULL))
+    kinds = (0,) * len(paragraphs) if markers else None
+    example = QuestionExample("1", ("the long", text), tuple(paragraphs), annotations, (), words, kinds)
     encoded = questions.encode(tokenizer, example)
     if not with_text:
         assert encoded.reason == "empty document"
@@ -166,8 +156,5 @@ def test_the_table_by_hand(tmp_path):
         "finnish 1 2 94 94 3 1 1 0 0.0 100.0 0.0 0.0 0.0",
         "thai 2 2 53 91 5 0 2 0 50.0 0.0 0.0 0.0 50.0",
     ]
-    assert lines[4:] == [
-        "valid: 2 × odd",
-        "valid: 1 × strange",
-        "valid: 1 × short answer of more than 30 tokens",
-    ]
+    notes = ["valid: 2 × odd", "valid: 1 × strange", "valid: 1 × short answer of more than 30 tokens"]
+    assert lines[4:] == notes

@@ -17,21 +17,14 @@ def question(name, text, *answers, **more):
 
 
 CONTEXT = "the théory of attention attends to it"
-ARTICLES = [
-    {
-        "title": f"T{number}",
-        "paragraphs": [
-            {
-                "context": CONTEXT,
-                "qas": [
-                    question(f"{number}a", "what attends", ("attention", 14), ("the théory", 0)),
-                    question(f"{number}b", "what else", ("attends", 24), is_impossible=True),  # only plausible
-                ],
-            }
-        ],
-    }
+QUESTIONS = [
+    [
+        question(f"{number}a", "what attends", ("attention", 14), ("the théory", 0)),
+        question(f"{number}b", "what else", ("attends", 24), is_impossible=True),  # only plausible
+    ]
     for number in range(20)
 ]
+ARTICLES = [{"title": f"T{n}", "paragraphs": [{"context": CONTEXT, "qas": qas}]} for n, qas in enumerate(QUESTIONS)]
 
 
 def test_answers_are_their_tokens(tmp_path, capsys):
@@ -54,8 +47,8 @@ def test_answers_are_their_tokens(tmp_path, capsys):
 
 
 def test_answers_of_test_are_not_read(tmp_path):
-    rows = [{"id": "x", "context": CONTEXT, "question": "what"}]
-    (tmp_path / "test.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    row = {"id": "x", "context": CONTEXT, "question": "what"}
+    (tmp_path / "test.jsonl").write_text(json.dumps(row) + "\n")
     assert convert(squad, tmp_path / "data", "--test", tmp_path / "test.jsonl") == 0
     assert len(TriviaqaSplit.open(tmp_path / "data", "test")) == 1
 
@@ -90,10 +83,7 @@ def test_what_is_no_question_says_why(changes, reason):
 
 
 def test_broken_paragraphs_are_rejected_and_the_others_go_on(tmp_path):
-    article = {
-        "title": "T",
-        "paragraphs": [3, {"context": CONTEXT, "qas": ["x", *ARTICLES[0]["paragraphs"][0]["qas"]]}],
-    }
+    article = {"title": "T", "paragraphs": [3, {"context": CONTEXT, "qas": ["x", *QUESTIONS[0]]}]}
     (tmp_path / "train.json").write_text(json.dumps({"data": [article, 7, {"title": "U", "paragraphs": None}]}))
     options = ("--train", tmp_path / "train.json", "--max-reject-fraction", 0.9)
     assert convert(squad, tmp_path / "data", *options) == 0

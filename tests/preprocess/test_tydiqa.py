@@ -8,7 +8,7 @@ import pytest
 from fairseq_poolingformer.tasks.question_answering.data import AnswerType
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import tydiqa
-from tests.preprocess.conftest import convert
+from tests.preprocess.conftest import convert, rejects
 from tests.preprocess.qa_folder import (
     FIXTURES,
     answer_offsets,
@@ -17,7 +17,7 @@ from tests.preprocess.qa_folder import (
     read_json_lines,
     read_split,
 )
-from tests.preprocess.test_natural_questions import DEL, change
+from tests.preprocess.test_natural_questions import DEL, change, changed
 from tests.text.tiny_gpt2 import train_sentencepiece
 
 TRAIN, VALID = FIXTURES / "tydiqa_train.jsonl", FIXTURES / "tydiqa_valid.jsonl"
@@ -102,21 +102,15 @@ def test_an_edge_inside_a_token_is_widened_and_counted(tmp_path, write_lines):
     assert (second["annotation"], second["notes"]) == ([(1, 0, 1, 3)], "")
 
 
-MINIMAL = ("annotations", 0, "minimal_answer")
+MINIMAL, CANDIDATES = ("annotations", 0, "minimal_answer"), "passage_answer_candidates"
 BAD = [
     (change(["document_plaintext"], "\n \t"), "empty document"),
     (change(["document_plaintext"], "x" * 500 + "\ud800"), "not Unicode: half a character at 500"),
     (change(["language"], DEL), "malformed: 'language'"),
-    (change(["passage_answer_candidates", 1, "plaintext_end_byte"], 10**6), "candidate out of range: number 1"),
-    (change(["passage_answer_candidates", 1, "plaintext_start_byte"], 50), "candidates overlap"),
-    (
-        change(["passage_answer_candidates", 1, "plaintext_start_byte"], 10**6),
-        "malformed: passage_answer_candidates[1]",
-    ),
-    (
-        change(["passage_answer_candidates", 0], {"plaintext_start_byte": -1, "plaintext_end_byte": -1}),
-        "long answer in no",
-    ),
+    (change([CANDIDATES, 1, "plaintext_end_byte"], 10**6), "candidate out of range: number 1"),
+    (change([CANDIDATES, 1, "plaintext_start_byte"], 50), "candidates overlap"),
+    (change([CANDIDATES, 1, "plaintext_start_byte"], 10**6), "malformed: passage_answer_candidates[1]"),
+    (change([CANDIDATES, 0], {"plaintext_start_byte": -1, "plaintext_end_byte": -1}), "long answer in no"),
     (change(["annotations", 0, "passage_answer", "candidate_index"], 2), "candidate out of range: candidate_index 2"),
     (change(["annotations", 0, "passage_answer", "candidate_index"], -1), "answer without a long answer"),
     (change([*MINIMAL, "plaintext_start_byte"], -1), "malformed: annotations[0].minimal_answer"),
@@ -126,14 +120,12 @@ BAD = [
 
 def test_bad_examples_are_named_and_the_good_ones_go_on(tmp_path, write_lines):
     good = list(read_json_lines(TRAIN))
-    bad = []
-    for number, (apply, _) in enumerate(BAD):
-        bad.append(copy.deepcopy(good[0]) | {"example_id": 1000 + number})
-        apply(bad[-1])
+    bad = changed(good[0], BAD)
     train = write_lines("train.jsonl", [good[0], *bad, good[1], good[1]])
     assert convert(tydiqa, tmp_path / "out", "--train", train, "--max-reject-fraction", "1") == 0
-    rejects = list(read_json_lines(tmp_path / "out" / "train.rejects.jsonl"))
-    for reject, reason in zip(rejects, [*(reason for _, reason in BAD), "example id twice: 22"], strict=True):
+    for reject, reason in zip(
+        rejects(tmp_path / "out"), [*(reason for _, reason in BAD), "example id twice: 22"], strict=True
+    ):
         assert reject["reason"].startswith(reason)
     assert check_examples(tmp_path / "out", "train", good[:2]) == 2
 

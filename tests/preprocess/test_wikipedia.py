@@ -22,18 +22,10 @@ from tests.preprocess.conftest import contents, rejects
 from tests.preprocess.wikitext.pages import page
 
 SMALL = Path(__file__).parent / "fixtures" / "wikipedia" / "small.xml"
-ISLAND = """\
-Îlot & marée
-L'îlot (ilo) est une petite terre marine , dit-on.
-Géographie
-Marée
-haute : 5 m
-basse
-et lente
-voir les horaires ou
-Liens
-[[brut]] et 3 < 5, 水は流れる。 Catégorie:Mer
-"""
+ISLAND = [
+    *("Îlot & marée", "L'îlot (ilo) est une petite terre marine , dit-on.", "Géographie", "Marée", "haute : 5 m"),
+    *("basse", "et lente", "voir les horaires ou", "Liens", "[[brut]] et 3 < 5, 水は流れる。 Catégorie:Mer"),
+]
 SLOW = "{{a|" * 20_000
 LARGE = "*\n" * 1_000_000
 
@@ -55,7 +47,7 @@ def test_a_dump_by_hand(tmp_path):
     assert titles == ["Îlot & marée", "Star Trek: la série", "Deux versions"]
     texts = (tmp_path / "train.text.txt").read_text(encoding="utf-8").split("\n\n")
     assert texts == [
-        ISLAND.strip(),
+        "\n".join(ISLAND),
         "Star Trek: la série\nUne série de 1966, au titre à deux points, suivie d'autres.",
         "Deux versions\nLa version récente, que tout le monde peut bien lire.",
         "",
@@ -98,11 +90,8 @@ def test_fairseqs_own_tasks_read_it(tmp_path, task, arch):
 
 def test_a_broken_page_costs_only_itself(tmp_path, capsys):
     good = [page(title, "some text, " * 30) for title in "abc"]
-    broken = [
-        "<page><title>&lol;</title></page>\n",
-        page("huge", "x" * 5000),
-        "<page><title>cut</title><revision><text>en",
-    ]
+    broken = ["<page><title>&lol;</title></page>\n", page("huge", "x" * 5000)]
+    broken.append("<page><title>cut</title><revision><text>en")
     bomb = '<!DOCTYPE m [<!ENTITY lol "lol"><!ENTITY lol2 "&lol;&lol;">]>\n'
     dump = write_dump(tmp_path / "a.xml", good[0], broken[0], good[1], broken[1], good[2])
     dump.write_text(bomb + dump.read_text().replace("</mediawiki>", broken[2]))
@@ -118,6 +107,7 @@ def test_a_broken_page_costs_only_itself(tmp_path, capsys):
     assert (out / "train.id.txt").read_text().split() == ["a", "b", "c"]
 
 
+@pytest.mark.full
 def test_a_page_that_takes_for_ever_or_all_memory(tmp_path):
     good = [page(f"{title}", f"text of {title}, " * 30) for title in "abcd"]
     bounds = ["--max-page-seconds", "3", "--max-page-memory", "256"]
@@ -171,28 +161,20 @@ def test_a_small_dump_has_a_valid_article(tmp_path, capsys):
 
 
 def test_inputs_that_are_none(tmp_path, capsys):
-    text = tmp_path / "text.xml"
-    text.write_text("no dump")
-    empty = write_dump(tmp_path / "empty.xml")
-    cut = tmp_path / "cut.xml.bz2"
-    cut.write_bytes(bz2.compress(SMALL.read_bytes())[:-20])
-    damaged = tmp_path / "damaged.xml.bz2"
-    damaged.write_bytes(b"BZh9" + b"x" * 100)
-    only_one = write_dump(tmp_path / "one.xml", page("a", "b" * 300))
+    contents = {"text.xml": b"no dump", "cut.xml.bz2": bz2.compress(SMALL.read_bytes())[:-20]}
+    for name, content in (contents | {"damaged.xml.bz2": b"BZh9" + b"x" * 100}).items():
+        (tmp_path / name).write_bytes(content)
+    empty, only_one = write_dump(tmp_path / "empty.xml"), write_dump(tmp_path / "one.xml", page("a", "b" * 300))
+    no_example = "train: no good example"
     cases = [
-        ([text], {}, "text.xml: no MediaWiki dump"),
-        ([empty], {}, "train: no good example"),
-        ([empty], {"valid_share": 0.1}, "train: no good example"),
-        (
-            [only_one],
-            {"valid_share": 1e-9},
-            "train: no good example. There are no records in its files, or none of them for it",
-        ),
+        ([tmp_path / "text.xml"], {}, "text.xml: no MediaWiki dump"),
+        ([empty], {}, no_example),
+        ([empty], {"valid_share": 0.1}, no_example),
+        ([only_one], {"valid_share": 1e-9}, f"{no_example}. There are no records in its files, or none of them for it"),
         ([SMALL], {"valid_share": 1}, "--valid-share 1: must be 0 or more and less than 1"),
         ([SMALL, "--max-page-memory", "1"], {}, "--max-page-memory 1: must be 256 or more"),
         ([SMALL, "--max-page-seconds", "0"], {}, "--max-page-seconds 0: must be more than 0"),
-        ([cut], {}, "damaged bzip2 file"),
-        ([damaged], {}, "damaged bzip2 file"),
+        *(([tmp_path / f"{name}.xml.bz2"], {}, "damaged bzip2 file") for name in ("cut", "damaged")),
         ([tmp_path / "none*.xml"], {}, "no such file"),
     ]
     for args, changed, message in cases:

@@ -163,7 +163,12 @@ def figures(task: str, data: Path, checkpoint: Path, gold: Path) -> dict[str, fl
     return json.loads(scores.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", CASES)
+MORE = ("wikihop", "one label", "amounts")  # of tasks that the quick run has another case of
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.full] if name in MORE else []) for name in CASES]
+)
 def test_a_task_is_learned_by_heart_predicted_and_scored(name, tmp_path):
     case = CASES[name]
     data, gold = case.make_folder(tmp_path)

@@ -42,6 +42,7 @@ def installed(tmp_path, value, code):
     return subprocess.run([sys.executable, "-c", paths + code], capture_output=True, text=True, cwd=ROOT)
 
 
+@pytest.mark.full
 def test_an_installed_package_adds_its_task(tmp_path):
     code = (
         "from fairseq_poolingformer.tasks import registry; print(registry.corpora()['key_lines'].name); "
@@ -52,6 +53,7 @@ def test_an_installed_package_adds_its_task(tmp_path):
     assert result.stdout.split() == ["key_sentence", "True"], result.stderr
 
 
+@pytest.mark.full
 def test_a_package_that_imports_fairseq_first_adds_its_task(tmp_path):
     """Its ``__init__`` runs while this project looks for the tasks of installed packages."""
     code = "import fairseq.tasks, key_sentence; print('key_sentence' in fairseq.tasks.TASK_REGISTRY)"

@@ -33,6 +33,7 @@ def test_figures_that_the_official_scripts_gave(tmp_path, kind):
         assert figures(kind, *write_set(tmp_path, one["gold"], one["predictions"])) == one["figures"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", MAKERS)
 def test_equals_the_official_scripts_to_the_last_bit(tmp_path, kind, pytestconfig):
     folder = pytestconfig.getoption("--official-qa-scripts", default=None)

@@ -15,9 +15,8 @@ import pytest
 from fairseq_poolingformer.text.data_folder import check_folder
 from preprocess import arxiv_pubmed
 from preprocess.pipeline import data_folder, parts
-from tests.preprocess.conftest import contents
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.lab import ROOT
+from tests.preprocess.conftest import contents, rejects
 
 # As the command line, but in many parts and slowly.
 SLOW = """
@@ -63,21 +62,15 @@ def test_every_bad_line_is_named_and_the_good_ones_go_on(command, release, tmp_p
     assert "--max-reject-fraction 0.01" in errors
     assert f"{train}, line 2: broken JSON" in errors
     assert not (out / "corpus.json").exists()
-    rejects = [json.loads(line) for line in (out / "train.rejects.jsonl").read_text().splitlines()]
-    assert {reject["line"]: reject["reason"].split(":")[0] for reject in rejects} == {
-        2: "broken JSON",
-        3: "empty article",
-        5: "empty summary",
-        6: "not UTF-8",
-        8: "wrong type",
-        9: "too long",
-    }
-    assert {reject["file"] for reject in rejects} == {str(train)}
+    bad = rejects(out)
+    reasons = ["broken JSON", "empty article", "empty summary", "not UTF-8", "wrong type", "too long"]
+    expected = dict(zip((2, 3, 5, 6, 8, 9), reasons, strict=True))
+    assert {reject["line"]: reject["reason"].split(":")[0] for reject in bad} == expected
+    assert {reject["file"] for reject in bad} == {str(train)}
 
     assert command(out, *args, "--max-reject-fraction", "0.7") == 0
-    reused, parts_of_train = map(
-        int, re.search(r"train: (\d+) of (\d+) parts were finished already", capsys.readouterr().err).groups()
-    )
+    again = re.search(r"train: (\d+) of (\d+) parts were finished already", capsys.readouterr().err)
+    reused, parts_of_train = map(int, again.groups())
     assert reused == parts_of_train > 1
     assert (out / "train.id.txt").read_text().splitlines() == ["toy.0001", "large", "train.txt:10", "toy.0002"]
     summaries = (out / "train.summary.txt").read_text(encoding="utf-8").split("\n")

@@ -7,32 +7,29 @@ import re
 import pytest
 
 from preprocess import arxiv_pubmed, labelled_text
+from tests.preprocess.conftest import convert
 
 WORDS = ["the", "theory", "of", "attention", "another", "document", "what", "it", "attends", "to", "more"]
 
 
 def rows(count, seed):
     rng = random.Random(seed)
-    return [
-        {
-            "id": f"{seed}-{number}",
-            "document": " ".join(rng.choices(WORDS, k=30)) + f" {seed} {number}.",
-            "summary": " ".join(rng.choices(WORDS, k=6)) + f" {seed} {number}.",
-        }
-        for number in range(count)
-    ]
+
+    def text(number, words):
+        return " ".join(rng.choices(WORDS, k=words)) + f" {seed} {number}."
+
+    return [{"id": f"{seed}-{n}", "document": text(n, 30), "summary": text(n, 6)} for n in range(count)]
 
 
 @pytest.fixture
-def report(tmp_path, gpt2_folder, capsys):
+def report(tmp_path, write_lines, capsys):
     """Runs a command with --report on splits; returns its exit status and the text."""
 
     def run(splits, *options, command=arxiv_pubmed):
-        words = ["--gpt2-bpe", gpt2_folder, "--output-folder", tmp_path / "data", "--workers", 1, "--report"]
+        files = []
         for split, records in splits.items():
-            (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
-            words += [f"--{split}", tmp_path / f"{split}.jsonl"]
-        status = command.main([*map(str, [*words, *options])])
+            files += [f"--{split}", write_lines(f"{split}.jsonl", records)]
+        status = convert(command, tmp_path / "data", "--report", *files, *options)
         text = (tmp_path / "data" / "report.txt").read_text()
         assert text.partition("\n\n")[0] in "".join(capsys.readouterr())
         return status, text
@@ -101,18 +98,17 @@ def test_labels(report):
         return [{"text": row["document"], "label": label(n)} for n, row in enumerate(split)]
 
     train, valid = clean().values()
-    even = {"train": labelled(train, lambda n: "ab"[n % 2]), "valid": labelled(valid, lambda n: "ab"[n % 2])}
-    _, text = report(even, command=labelled_text)
-    assert kinds(text) == []
-    one = {"train": labelled(train, lambda n: "ab"[n == 3]), "valid": labelled(valid, lambda n: "abc"[n % 3])}
-    _, text = report(one, "--labels", "a", "b", "c", "--overwrite", command=labelled_text)
-    assert kinds(text) == ["labels that train lacks"]
-    several = {"train": labelled(train, lambda n: ["a", "b"][: n % 3]), "valid": labelled(valid, lambda n: ["a"])}
-    _, text = report(several, "--overwrite", command=labelled_text)
-    assert kinds(text) == []
-    amounts = {"train": labelled(train, lambda n: n / 7), "valid": labelled(valid, lambda n: n / 3)}
-    _, text = report(amounts, "--overwrite", command=labelled_text)
-    assert kinds(text) == []
+    ab, abc = (lambda n: "ab"[n % 2]), (lambda n: "abc"[n % 3])
+    flags = ("--labels", "a", "b", "c")
+    for of_train, of_valid, options, found in (
+        (ab, ab, (), []),
+        (lambda n: "ab"[n == 3], abc, flags, ["labels that train lacks"]),
+        (lambda n: ["a", "b"][: n % 3], lambda n: ["a"], (), []),
+        (lambda n: n / 7, lambda n: n / 3, (), []),
+    ):
+        splits = {"train": labelled(train, of_train), "valid": labelled(valid, of_valid)}
+        _, text = report(splits, *options, "--overwrite", command=labelled_text)
+        assert kinds(text) == found
 
 
 def test_the_report_says_why_a_folder_cannot_be_made(report, tmp_path):

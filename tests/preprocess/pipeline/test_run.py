@@ -9,7 +9,7 @@ from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess.arxiv_pubmed import parse
 from preprocess.pipeline import parts
 from preprocess.pipeline.records import read_lines
-from tests.preprocess.conftest import contents
+from tests.preprocess.conftest import contents, rejects
 
 
 def read_side(folder, split, side):
@@ -89,8 +89,7 @@ def test_limit_takes_the_first_good_examples_of_train(command, release, tmp_path
         args = ["--train", train, "--valid", release / "val.txt", "--max-reject-fraction", "0.5"]
         assert command(out, *args, "--limit", "3", "--workers", workers) == 0
         assert (out / "train.id.txt").read_text().split() == [example["article_id"] for example in good[:3]]
-        rejects = [json.loads(line) for line in (out / "train.rejects.jsonl").read_text().splitlines()]
-        assert [reject["line"] for reject in rejects] == [1]
+        assert [reject["line"] for reject in rejects(out)] == [1]
         assert len(read_side(out, "valid", "source")) == 2
 
 
@@ -101,13 +100,9 @@ def test_limits_of_valid_and_test_choose_at_random(command, release, tmp_path, m
     args = ["--train", release / "train.txt", "--valid", valid, "--test", release / "val.txt"]
     args += ["--limit-valid", "20", "--max-reject-fraction", "0.1"]
     chosen = {}
-    for name, part, options in (
-        ("one", 3, []),
-        ("two", 7, ["--workers", "2"]),
-        ("few", 7, ["--limit-test", "1"]),
-        ("all", 7, ["--limit-valid", "50"]),
-    ):
-        monkeypatch.setattr(parts, "PART_RECORDS", part)
+    runs = {"one": [], "two": ["--workers", "2"], "few": ["--limit-test", "1"], "all": ["--limit-valid", "50"]}
+    for name, options in runs.items():
+        monkeypatch.setattr(parts, "PART_RECORDS", 3 if name == "one" else 7)
         assert command(tmp_path / name, *args, *options) == 0
         chosen[name] = [int(n) for n in (tmp_path / name / "valid.id.txt").read_text().split()]
         assert chosen[name] == sorted(set(chosen[name]))

@@ -43,6 +43,7 @@ def damaged(data, rng):
     return bytes(byte ^ (1 << rng.randrange(8)) if rng.random() < 0.01 else byte for byte in data)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", BASES)
 def test_damage_is_explained(shape, tmp_path):
     check_damage(shape, tmp_path, seed=0, rounds=20)

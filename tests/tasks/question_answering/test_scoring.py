@@ -76,6 +76,7 @@ def test_figures_that_the_official_scripts_gave(tmp_path, kind):
             assert found[key] == pytest.approx(official[key], rel=1e-12)  # the order of sums may differ by version
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", MAKERS)
 def test_equals_the_official_scripts_to_the_last_bit(tmp_path, kind, pytestconfig):
     folder = pytestconfig.getoption("--official-qa-scripts", default=None)

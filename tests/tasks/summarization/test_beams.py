@@ -99,6 +99,7 @@ def test_all_hypotheses_are_equal_under_the_same_conditions(models, documents, l
     assert len(lengths) > 4 if least == 1 else lengths == {LIMIT + 1}
 
 
+@pytest.mark.full
 @torch.no_grad()
 def test_the_best_hypothesis_is_equal_with_a_length_penalty_too(models, documents):
     """The others differ where one step ends more than are wanted: fairseq keeps the first, transformers the best."""
@@ -112,6 +113,7 @@ def test_the_best_hypothesis_is_equal_with_a_length_penalty_too(models, document
     assert equal < len(documents)
 
 
+@pytest.mark.full
 @torch.no_grad()
 def test_forced_tokens_are_free_in_transformers_and_scored_in_fairseq(models, documents):
     """The sums of a hypothesis differ by the log-probabilities of the first <s> and of the </s> at the limit."""

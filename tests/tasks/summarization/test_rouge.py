@@ -128,6 +128,7 @@ def rouge155(hypotheses, references, folder):
     return run_perl(home / "ROUGE-1.5.5.pl", *options, cwd=folder)
 
 
+@pytest.mark.full
 def test_equal_without_stemming_example_by_example_and_on_average(pairs, tmp_path):
     ours = rouge_scores(*pairs, stemmer=False)
     output = rouge155(*pairs, tmp_path)
@@ -145,6 +146,7 @@ def test_equal_without_stemming_example_by_example_and_on_average(pairs, tmp_pat
         )
 
 
+@pytest.mark.full
 @pytest.mark.skipif(files2rouge_obstacle() is not None, reason="files2rouge is not installed")
 def test_files2rouge_is_the_same_script(pairs):
     """It ends a sentence after every " ."."""

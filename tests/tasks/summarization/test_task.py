@@ -186,7 +186,7 @@ def test_generation_begins_with_bos_and_equals_full_decoding(folder):
         torch.testing.assert_close(chosen, hypothesis[0]["positional_scores"], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 8])
+@pytest.mark.parametrize("batch_size", [3, *(pytest.param(size, marks=pytest.mark.full) for size in (1, 8))])
 def test_beams_share_one_source_and_batches_change_nothing(folder, batch_size):
     """Beam 5 over batches of any size gives what beam 5 gives one document at a time."""
     task, model = build(folder, *SIZES, "--window-size", "4", seed=3)
@@ -209,6 +209,7 @@ def test_beams_share_one_source_and_batches_change_nothing(folder, batch_size):
     assert all(len(hypotheses) == 5 for hypotheses in together.values())
 
 
+@pytest.mark.full
 def test_beam_sizes_may_follow_one_another(folder):
     """fairseq leaves the beam size of the last generation in the model."""
     task, model = build(folder, *SIZES, "--window-size", "4", seed=3)

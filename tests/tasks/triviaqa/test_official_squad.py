@@ -10,6 +10,7 @@ import pytest
 
 from fairseq_poolingformer.tasks.triviaqa import squad
 
+pytestmark = pytest.mark.full
 SETS = 300  # of 1 to 20 predictions each
 WORDS = [
     *("the", "a", "An", "THE", "cat", "cats", "sat", "on", "mat", "running", "runs", "U.S.", "don't", "x-ray", "2,500"),
