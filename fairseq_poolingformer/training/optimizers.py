@@ -45,6 +45,18 @@ class SingleParameters(torch.optim.Optimizer):
         """Update one parameter, with its group's settings."""
         raise NotImplementedError
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take a state whose tensors have the parameters' shapes; a fused kernel would write beyond smaller ones."""
+        super().load_state_dict(state_dict)
+        for parameter, state in self.state.items():
+            for value in state.values():
+                if isinstance(value, Tensor) and value.dim() and value.shape != parameter.shape:
+                    raise UsageError(
+                        f"the checkpoint's optimizer has a state of {tuple(value.shape)} for a parameter of "
+                        f"{tuple(parameter.shape)}: the model was trained in another size, such as another "
+                        "--max-source-positions; give that, or begin a training with --finetune-from-model"
+                    )
+
 
 def first_lr(lr: float | Collection[float]) -> float:
     """The learning rate that ``--lr`` begins with; fairseq gives one a epoch, or a number."""

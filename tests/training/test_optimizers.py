@@ -8,7 +8,15 @@ from fairseq.optim import FP16Optimizer
 from fairseq.optim.adam import Adam
 from fairseq.trainer import Trainer
 
-from fairseq_poolingformer.training.optimizers import HEAD, POOLED, FairseqFusedAdamW, FusedAdamW, parse_betas
+from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.training.optimizers import (
+    HEAD,
+    POOLED,
+    ClippedAdagrad,
+    FairseqFusedAdamW,
+    FusedAdamW,
+    parse_betas,
+)
 from tests.patches.helpers import train
 from tests.patches.test_resuming_half_precision import HALF
 
@@ -51,6 +59,16 @@ def test_twenty_updates_equal_those_of_fairseqs_adam(dtype):
     theirs = updated(Adam(parameters, **arguments), parameters, gradients)
     for mine, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, expected)
+
+
+@pytest.mark.parametrize("make", [FusedAdamW, lambda params: ClippedAdagrad(params, lr=0.01, clip_norm=0.03)])
+def test_a_state_of_another_size_is_refused(make):
+    """torch's fused kernel would write beyond it."""
+    small, large = (torch.ones(rows, 4, requires_grad=True) for rows in (3, 5))
+    optimizer = make([small])
+    updated(optimizer, [small], [[torch.ones(3, 4)]])
+    with pytest.raises(UsageError, match=r"a state of \(3, 4\) for a parameter of \(5, 4\): .* --finetune-from-model"):
+        make([large]).load_state_dict(optimizer.state_dict())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
