@@ -167,13 +167,13 @@ class CausalDecoder(FairseqDecoder):
         next_memory = []
         for layer, past, view in zip(self.layers, pasts, views, strict=True):
             if self.checkpoint_activations and torch.is_grad_enabled():
-                x, kept = checkpoint(layer, x, past, positions, view, use_reentrant=False)
+                x, kept_memory = checkpoint(layer, x, past, positions, view, use_reentrant=False)
             else:
-                x, kept = layer(x, past, positions, view)
-            next_memory.append(kept)
+                x, kept_memory = layer(x, past, positions, view)
+            next_memory.append(kept_memory)
         x = x if self.layer_norm is None else self.layer_norm(x)
-        remembers = all(kept is not None for kept in next_memory)
-        extra = {"memory": [kept.transpose(0, 1) for kept in next_memory] if remembers else None}
+        remembers = all(kept_memory is not None for kept_memory in next_memory)
+        extra = {"memory": [kept_memory.transpose(0, 1) for kept_memory in next_memory] if remembers else None}
         if self.spans is not None:
             extra |= self._span_report(views)
         return self.dropout(x).transpose(0, 1), extra

@@ -92,11 +92,11 @@ def number_of(record: dict[str, Any], key: str) -> float:
     return number
 
 
-def example_id_of(record: dict[str, Any], key: str = "example_id") -> int | str:
+def example_id_of(record: dict[str, Any]) -> int | str:
     """Return the example's id; both corpora have integers, and a string stays a string."""
-    value = record.get(key)
+    value = record.get("example_id")
     if not isinstance(value, (int, str)) or isinstance(value, bool):
-        raise ValueError(_wrong(record, key, "an integer or a string"))
+        raise ValueError(_wrong(record, "example_id", "an integer or a string"))
     return value
 
 

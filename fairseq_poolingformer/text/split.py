@@ -24,17 +24,17 @@ class Split:
     def open(cls: type[SomeSplit], folder: Path, split: str) -> SomeSplit:
         """Map a split of a data folder."""
         data = DataFolder(Path(folder), cls.layout)
-        found = cls(**{field.name: data.sequences(split, field.name) for field in fields(cls)})
-        first = found._first()
+        arrays = cls(**{field.name: data.sequences(split, field.name) for field in fields(cls)})
+        first = arrays._first()
         for field in fields(cls):
-            sequences = getattr(found, field.name)
-            if len(sequences) != len(found):
+            sequences = getattr(arrays, field.name)
+            if len(sequences) != len(arrays):
                 raise ValueError(
-                    f"{sequences.prefix}: {len(sequences)} examples where {first.prefix} has {len(found)}; "
+                    f"{sequences.prefix}: {len(sequences)} examples where {first.prefix} has {len(arrays)}; "
                     "preprocess again"
                 )
-        found.check()
-        return found
+        arrays.check()
+        return arrays
 
     @classmethod
     def lines(cls, folder: Path, split: str, text: str = "id") -> list[str]:

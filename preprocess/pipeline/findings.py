@@ -113,24 +113,24 @@ class Finding:
     remedy: str  # what to do
 
 
-def findings(corpus, found: dict[str, SplitLook]) -> list[Finding]:
+def findings(corpus, looks: dict[str, SplitLook]) -> list[Finding]:
     """Likely faults of a corpus."""
-    lines = [*_shared(found)]
-    for split, seen in found.items():
-        lines += [*_of_rejects(split, seen), *_duplicates(split, seen)]
-        if len(seen.inputs):
-            lines += _texts(split, seen, bool(corpus.layout.outputs))
-    if "train" in found:
-        lines += _unknown_labels(found)
+    lines = [*_shared(looks)]
+    for split, look in looks.items():
+        lines += [*_of_rejects(split, look), *_duplicates(split, look)]
+        if len(look.inputs):
+            lines += _texts(split, look, bool(corpus.layout.outputs))
+    if "train" in looks:
+        lines += _unknown_labels(looks)
     return lines
 
 
-def as_text(name: str, found: Sequence[Finding]) -> list[str]:
+def as_text(name: str, items: Sequence[Finding]) -> list[str]:
     """The findings as lines."""
-    if not found:
+    if not items:
         return [f"{name}: nothing suspicious was found"]
-    head = f"{name}: {len(found)} finding{'s' * (len(found) > 1)}"
-    lines = (line for one in found for line in (f"- {one.kind}: {one.text}", f"  To do: {one.remedy}."))
+    head = f"{name}: {len(items)} finding{'s' * (len(items) > 1)}"
+    lines = (line for finding in items for line in (f"- {finding.kind}: {finding.text}", f"  To do: {finding.remedy}."))
     return [head, *map(printable, lines)]
 
 
@@ -148,10 +148,10 @@ def _of(count: int, total: int, what: str = "documents") -> str:
     return f"{count:,} of {total:,} {what} ({100 * count / max(total, 1):.1f} %)"
 
 
-def _shared(found: dict[str, SplitLook]) -> Iterator[Finding]:
-    for first, second, places in overlaps({split: seen.inputs for split, seen in found.items()}):
+def _shared(looks: dict[str, SplitLook]) -> Iterator[Finding]:
+    for first, second, places in overlaps({split: look.inputs for split, look in looks.items()}):
         names = _numbers(places)
-        share = _of(len(places), len(found[second].inputs), f"documents of {second}")
+        share = _of(len(places), len(looks[second].inputs), f"documents of {second}")
         yield Finding(
             "documents in several splits",
             f"{share} are in {first}, too, such as {names}",
@@ -159,8 +159,8 @@ def _shared(found: dict[str, SplitLook]) -> Iterator[Finding]:
         )
 
 
-def _duplicates(split: str, seen: SplitLook) -> Iterator[Finding]:
-    digests = np.asarray(seen.inputs)
+def _duplicates(split: str, look: SplitLook) -> Iterator[Finding]:
+    digests = np.asarray(look.inputs)
     _, first, group = np.unique(digests, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[group] != np.arange(len(digests)))
     if len(again):
@@ -171,29 +171,29 @@ def _duplicates(split: str, seen: SplitLook) -> Iterator[Finding]:
         )
 
 
-def _texts(split: str, seen: SplitLook, has_outputs: bool) -> Iterator[Finding]:
-    total = len(seen.inputs)
+def _texts(split: str, look: SplitLook, has_outputs: bool) -> Iterator[Finding]:
+    total = len(look.inputs)
 
     def finding(kind: str, mark: str, text: str, remedy: str) -> Finding:
-        names = ", ".join(seen.marked[mark])
-        return Finding(kind, f"{split}: {_of(seen.counts[mark], total)} {text}, such as {names}", remedy)
+        names = ", ".join(look.marked[mark])
+        return Finding(kind, f"{split}: {_of(look.counts[mark], total)} {text}, such as {names}", remedy)
 
-    if seen.counts["one word"] > _MOST * total:
+    if look.counts["one word"] > _MOST * total:
         yield finding(
             "wrong column", "one word", "are a single word, as ids and links are", "name the key or column of the text"
         )
     if not has_outputs:
         return
-    if seen.counts["output of one word"] > _MOST * total:
+    if look.counts["output of one word"] > _MOST * total:
         yield finding(
             "wrong column",
             "output of one word",
             "have a single word as summary, as ids, links and labels are",
             "name the key or column of the summary",
         )
-    if seen.counts["identical"]:
+    if look.counts["identical"]:
         yield finding("identical summaries", "identical", "have themselves as summary", "remove them")
-    medians = np.median(np.asarray(seen.sizes)), np.median(np.asarray(seen.output_sizes))
+    medians = np.median(np.asarray(look.sizes)), np.median(np.asarray(look.output_sizes))
     if medians[0] < medians[1]:
         yield Finding(
             "wrong column",
@@ -201,9 +201,9 @@ def _texts(split: str, seen: SplitLook, has_outputs: bool) -> Iterator[Finding]:
             f"{medians[1]:,.0f}",
             "exchange the keys or columns, if they are the wrong way round",
         )
-    values, counts = np.unique(np.asarray(seen.outputs), return_counts=True)
+    values, counts = np.unique(np.asarray(look.outputs), return_counts=True)
     if total > 2 and counts.max() > max(2, 0.01 * total):
-        number = int(np.flatnonzero(np.asarray(seen.outputs) == values[counts.argmax()])[0])
+        number = int(np.flatnonzero(np.asarray(look.outputs) == values[counts.argmax()])[0])
         yield Finding(
             "the same summary",
             f"{split}: {_of(int(counts.max()), total)} have one and the same summary, first number {number + 1:,}",
@@ -211,18 +211,18 @@ def _texts(split: str, seen: SplitLook, has_outputs: bool) -> Iterator[Finding]:
         )
 
 
-def _unknown_labels(found: dict[str, SplitLook]) -> Iterator[Finding]:
-    known = found["train"].labels
-    for split, seen in found.items():
-        if unknown := sorted(seen.labels.keys() - known.keys()):
+def _unknown_labels(looks: dict[str, SplitLook]) -> Iterator[Finding]:
+    known = looks["train"].labels
+    for split, look in looks.items():
+        if unknown := sorted(look.labels.keys() - known.keys()):
             names = ", ".join(unknown[:SHOWN])
             yield Finding("labels that train lacks", f"{split}: {names}", "give train examples of them")
 
 
-def _of_rejects(split: str, seen: SplitLook) -> Iterator[Finding]:
-    total = seen.rejected.total() + len(seen.inputs)
+def _of_rejects(split: str, look: SplitLook) -> Iterator[Finding]:
+    total = look.rejected.total() + len(look.inputs)
     if not total:
         yield Finding("no records", f"{split}: there are no records in it", "name files that have some")
-    for kind, count in seen.rejected.most_common():
-        text = f"{split}: {_of(count, total, 'records')} are unusable, first {seen.rejects[kind]}"
+    for kind, count in look.rejected.most_common():
+        text = f"{split}: {_of(count, total, 'records')} are unusable, first {look.rejects[kind]}"
         yield Finding("rejected records", text, _OF_REJECTS)

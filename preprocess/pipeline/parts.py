@@ -66,12 +66,12 @@ class Part:
     def load_whole(self) -> dict | None:
         """Content of a part that another run has finished; None also where a loss of power has torn its files."""
         try:
-            found = self.load()
-            if found is None or all(
+            content = self.load()
+            if content is None or all(
                 hashlib.sha256(self.array(name).read_bytes()).hexdigest() == digest
-                for name, digest in found["arrays"].items()
+                for name, digest in content["arrays"].items()
             ):
-                return found
+                return content
             fault = "an array has other bytes"
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             fault = str(error)

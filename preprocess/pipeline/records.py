@@ -214,12 +214,12 @@ def expand(patterns: Sequence[str]) -> list[Path]:
     """
     files: dict[Path, Path] = {}
     for pattern in patterns:
-        found = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern, recursive=True))
-        found = [path for path in found if Path(path).is_file()]
-        if not found:
+        names = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern, recursive=True))
+        names = [path for path in names if Path(path).is_file()]
+        if not names:
             is_folder = Path(pattern).is_dir()
             raise InputError(f"{pattern}: {'is a folder; name its files' if is_folder else 'no such file'}")
-        for path in map(Path, found):
+        for path in map(Path, names):
             files.setdefault(path.absolute(), path)
     return list(files.values())
 
@@ -234,11 +234,11 @@ def read_files(
 
 
 def records_of(
-    found: Iterable[tuple[int, bytes | str | None]], file: str, disk: BinaryIO, numbered: str = ""
+    lines: Iterable[tuple[int, bytes | str | None]], file: str, disk: BinaryIO, numbered: str = ""
 ) -> Iterator[Record]:
     """Make records of lines and data, or why there is none, for :func:`read_files`; the disk's position is progress."""
     position = 0
-    for number, (line, data) in enumerate(found, 1):
+    for number, (line, data) in enumerate(lines, 1):
         name = f"{file}, {numbered} {number}" if numbered else file
         progress, position = disk.tell() - position, disk.tell()
         if isinstance(data, str):

@@ -135,17 +135,18 @@ def unseen_tokens(folder: DataFolder, splits: Iterable[str]) -> list[tuple[str, 
 
 
 def _unseen(folder: DataFolder, split: str, is_unseen: np.ndarray) -> Iterator[tuple[str, str]]:
-    found = sum(count_symbols(folder.sequences(split, name), len(is_unseen)) for name in folder.layout.ids)
-    unseen = np.where(is_unseen, found, 0)
+    counts = sum(count_symbols(folder.sequences(split, name), len(is_unseen)) for name in folder.layout.ids)
+    unseen = np.where(is_unseen, counts, 0)
     if unseen.any():
         texts = load_tokenizer(folder.path).symbol_texts()
         common = [index for index in np.argsort(-unseen, kind="stable")[:_SHOWN].tolist() if unseen[index]]
         names = ("<unk>" if index == UNK else repr(texts[index].decode("utf-8", "replace")) for index in common)
         shown = ", ".join(f"{name} {unseen[index]:,}" for name, index in zip(names, common, strict=True))
-        share = 100 * unseen.sum() / found.sum()
+        total = counts.sum()
+        share = 100 * unseen.sum() / total
         is_white = any(texts[index] in (b"\n", b"\t") for index in common if index != UNK)
         yield (
-            f"{split}: {unseen.sum():,} of {found.sum():,} tokens ({share:.2f} %) are unknown to the dictionary, which "
+            f"{split}: {unseen.sum():,} of {total:,} tokens ({share:.2f} %) are unknown to the dictionary, which "
             f"has count 0 for them: {shown}",
             "give --white-space blank" if is_white else "",
         )

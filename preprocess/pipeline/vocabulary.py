@@ -143,15 +143,15 @@ def sample(records: Iterator[Record], max_bytes: int) -> list[Record]:
 
     Every record has a priority, a digest of its position. The records of highest priority that fit are kept, in order.
     """
-    kept: list[tuple[int, int, Record]] = []
+    heap: list[tuple[int, int, Record]] = []
     size = 0
     for position, record in enumerate(records):
         priority = int.from_bytes(hashlib.blake2b(str(position).encode(), digest_size=8).digest(), "big")
-        heapq.heappush(kept, (priority, position, record))
+        heapq.heappush(heap, (priority, position, record))
         size += len(record.data or b"")
-        while size > max_bytes and len(kept) > 1:
-            size -= len(heapq.heappop(kept)[2].data or b"")
-    return [record for _, _, record in sorted(kept, key=lambda entry: entry[1])]
+        while size > max_bytes and len(heap) > 1:
+            size -= len(heapq.heappop(heap)[2].data or b"")
+    return [record for _, _, record in sorted(heap, key=lambda entry: entry[1])]
 
 
 def _sentences(example: Example) -> Iterator[str]:

@@ -36,10 +36,10 @@ _POWERS = {"3": "thousand", "6": "million", "9": "billion", "12": "trillion"}
 
 def positional(values: Parameters) -> list[str]:
     """The parameters 1, 2, … up to the first that is missing."""
-    found: list[str] = []
-    while (value := values.get(str(len(found) + 1))) is not None:
-        found.append(value)
-    return found
+    texts: list[str] = []
+    while (value := values.get(str(len(texts) + 1))) is not None:
+        texts.append(value)
+    return texts
 
 
 def fixed(text: str) -> Renderer:
@@ -78,9 +78,9 @@ def sounds(brackets: str) -> Renderer:
     """{{IPAc-en|lang|ˈ|h|iː|l|i|ə|s}} → /ˈhiːliəs/; words such as ``lang`` say how Wikipedia introduces the sounds."""
 
     def render(values: Parameters) -> str:
-        found = [value for value in map(str.strip, positional(values)) if not _NO_SOUND.fullmatch(value)]
-        text = f"{brackets[0]}{''.join(found).replace('_', ' ')}{brackets[1]}"
-        return text.translate(_BRACKETS) if found else ""
+        parts = [value for value in map(str.strip, positional(values)) if not _NO_SOUND.fullmatch(value)]
+        text = f"{brackets[0]}{''.join(parts).replace('_', ' ')}{brackets[1]}"
+        return text.translate(_BRACKETS) if parts else ""
 
     return render
 
@@ -100,8 +100,8 @@ def as_of(values: Parameters) -> str:
     """{{as of|2011|3|lc=y}} → as of March 2011"""
     if values.get("alt"):
         return values["alt"]
-    first = "since" if "since" in values else "as of"
-    return f"{first if 'lc' in values else first.capitalize()} {date(values)}"
+    phrase = "since" if "since" in values else "as of"
+    return f"{phrase if 'lc' in values else phrase.capitalize()} {date(values)}"
 
 
 def date(values: Parameters) -> str:

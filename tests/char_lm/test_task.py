@@ -98,8 +98,7 @@ def test_without_carrying_each_block_has_an_empty_memory(folder):
 
 
 def test_train_and_valid_have_memories_of_their_own_and_an_epoch_begins_with_none(folder):
-    model = build()
-    task, criterion = setup(folder)
+    model, (task, criterion) = build(), setup(folder)
     train, valid = batches(task, "train"), batches(task, "valid", rows=2)
 
     def losses(read, training):
@@ -116,8 +115,7 @@ def test_train_and_valid_have_memories_of_their_own_and_an_epoch_begins_with_non
 
 
 def test_gradients_end_where_the_block_begins(folder):
-    model = build()
-    task, criterion = setup(folder)
+    model, (task, criterion) = build(), setup(folder)
     read = batches(task, "train")
     for batch in read[:2]:
         criterion(model, batch)
@@ -127,8 +125,7 @@ def test_gradients_end_where_the_block_begins(folder):
 
 
 def test_memory_that_does_not_precede_a_block_is_not_used(folder, caplog):
-    model = build()
-    task, criterion = setup(folder)
+    model, (task, criterion) = build(), setup(folder)
     read = batches(task, "train")
     criterion(model, read[0])
     with caplog.at_level(logging.WARNING):
@@ -144,8 +141,7 @@ def test_memory_that_does_not_precede_a_block_is_not_used(folder, caplog):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_saved_memory_goes_on(folder, workers, monkeypatch):
-    model = build()
-    task, criterion = setup(folder)
+    model, (task, criterion) = build(), setup(folder)
     read = batches(task, "train")
     for batch in read[:3]:
         criterion(model, batch)

@@ -63,3 +63,8 @@ def contents(folder):
 def rejects(folder, split="train"):
     """The rejected records of a split, as preprocessing lists them."""
     return [json.loads(line) for line in (folder / f"{split}.rejects.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def page(title, text, ns="<ns>0</ns>"):
+    """A page of a dump."""
+    return f"<page><title>{title}</title>{ns}<revision><text>{text}</text></revision></page>\n"

@@ -16,9 +16,7 @@ BRIDGE = HOTPOTQA_QUESTIONS[1]
 
 
 def changed(base=BRIDGE, **fields):
-    record = copy.deepcopy(base) | {
-        key.removeprefix("the") if key == "the_id" else key: value for key, value in fields.items()
-    }
+    record = copy.deepcopy(base) | {key.removeprefix("the"): value for key, value in fields.items()}
     return {key: value for key, value in record.items() if value is not ...}
 
 
@@ -59,9 +57,8 @@ def test_paragraphs_facts_and_answers_come_back(tmp_path):
     assert [answers(tmp_path / "data", split, number) for number in range(3)] == [[], ["Chief of Protocol"], []]
     test = HotpotqaSplit.open(tmp_path / "data", "test")
     assert not test.answer_type.sizes.any()
-    assert not any(
-        mark for number in range(3) for texts in pieces(tmp_path / "data", test, number) for _, mark in texts
-    )
+    texts = [text for number in range(3) for paragraph in pieces(tmp_path / "data", test, number) for text in paragraph]
+    assert not any(mark for _, mark in texts)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +87,8 @@ def test_facts_without_a_place_are_counted_and_the_others_kept(tmp_path, capsys)
     facts = [["Shirley Temple", 1], ["Shirley Temple", 9], ["Janet Waldo", -1], ["Nobody", 0], ["Shirley Temple", 1]]
     source = write_hotpotqa(tmp_path / "hotpot.json", [changed(supporting_facts=facts)])
     assert convert(hotpotqa, tmp_path / "data", "--train", source) == 0
-    marks = [
-        [mark for _, mark in texts]
-        for texts in pieces(tmp_path / "data", HotpotqaSplit.open(tmp_path / "data", "train"), 0)
-    ]
-    assert marks == [[0, 0, 0], [1, 0], [1, 0, 1]]
+    paragraphs = pieces(tmp_path / "data", HotpotqaSplit.open(tmp_path / "data", "train"), 0)
+    assert [[mark for _, mark in texts] for texts in paragraphs] == [[0, 0, 0], [1, 0], [1, 0, 1]]
     output = capsys.readouterr().out
     assert "train: 2 × supporting fact whose number no sentence has" in output
     assert "train: 1 × supporting fact whose title no paragraph has" in output
@@ -163,9 +157,8 @@ def test_the_second_stage_keeps_the_best_paragraphs(tmp_path, capsys, scores, op
     titles = json.loads((tmp_path / "data" / "train.titles.txt").read_text(encoding="utf-8"))
     assert titles == [BRIDGE["context"][number][0] for number in kept]
     split = HotpotqaSplit.open(tmp_path / "data", "train")
-    assert [texts[0] for texts in pieces(tmp_path / "data", split, 0)] == [
-        (title, int(title != "Janet Waldo")) for title in titles
-    ]
+    marked = [(title, int(title != "Janet Waldo")) for title in titles]
+    assert [texts[0] for texts in pieces(tmp_path / "data", split, 0)] == marked
     dropped = "train: 1 × relevant paragraph that the first stage dropped" in capsys.readouterr().out
     assert dropped == (len({0, 2} & set(kept)) < 2)
 

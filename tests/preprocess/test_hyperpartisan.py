@@ -114,15 +114,22 @@ def test_bad_articles_are_named(tmp_path, capsys):
     assert convert(hyperpartisan, tmp_path / "data", *flags, "--max-reject-fraction", 0.5) == 0
     bad = [(reject["file"].rpartition(", ")[2], reject["reason"]) for reject in rejects(tmp_path / "data")]
     assert bad == [("article 4", "no ground truth: article '99'"), ("article 6", "empty id")]
-    articles.write_text(text[: text.rindex("more")])
-    assert convert(hyperpartisan, tmp_path / "cut", *flags) == 1
-    assert "articles.xml: not XML, or cut (no element found: line 38" in capsys.readouterr().err
-    articles.write_text(text.replace("another document <a", "<b", 1))
-    assert convert(hyperpartisan, tmp_path / "cut", *flags) == 1
-    assert "articles.xml: not XML, or cut (mismatched tag: line " in capsys.readouterr().err
-    truth.write_text("<articles><article id='1' hyperpartisan='maybe'/></articles>")
-    assert convert(hyperpartisan, tmp_path / "cut", *flags) == 1
-    assert "needs an id of its own and hyperpartisan=true or false" in capsys.readouterr().err
+    for path, content, message in (
+        (articles, text[: text.rindex("more")], "articles.xml: not XML, or cut (no element found: line 38"),
+        (
+            articles,
+            text.replace("another document <a", "<b", 1),
+            "articles.xml: not XML, or cut (mismatched tag: line ",
+        ),
+        (
+            truth,
+            "<articles><article id='1' hyperpartisan='maybe'/></articles>",
+            "needs an id of its own and hyperpartis",
+        ),
+    ):
+        path.write_text(content)
+        assert convert(hyperpartisan, tmp_path / "cut", *flags) == 1
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

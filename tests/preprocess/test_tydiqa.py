@@ -9,14 +9,7 @@ from fairseq_poolingformer.tasks.question_answering.data import AnswerType
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import tydiqa
 from tests.preprocess.conftest import convert, rejects
-from tests.preprocess.qa_folder import (
-    FIXTURES,
-    answer_offsets,
-    check_paragraphs,
-    counted,
-    read_json_lines,
-    read_split,
-)
+from tests.preprocess.qa_folder import FIXTURES, answer_offsets, check_paragraphs, counted, read_json_lines, read_split
 from tests.preprocess.test_natural_questions import DEL, change, changed
 from tests.text.tiny_gpt2 import train_sentencepiece
 

@@ -18,8 +18,7 @@ from preprocess import wikipedia
 from preprocess.pipeline import parts
 from preprocess.pipeline.splits import hash_of
 from tests.preprocess import conftest
-from tests.preprocess.conftest import contents, rejects
-from tests.preprocess.wikitext.pages import page
+from tests.preprocess.conftest import contents, page, rejects
 
 SMALL = Path(__file__).parent / "fixtures" / "wikipedia" / "small.xml"
 ISLAND = [

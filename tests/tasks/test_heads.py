@@ -43,11 +43,8 @@ def test_wikihop_is_the_joined_logit_and_cross_entropy_by_hand(join):
     for example, (count, answer) in enumerate(zip(COUNTS, answers, strict=True)):
         logits = []
         for number in range(count):
-            found = [
-                (again[row, example + 1 + number] * head.score.weight[0]).sum() + head.score.bias[0]
-                for row in range(6)
-                if EXAMPLE[row] == example
-            ]
+            rows = [row for row in range(6) if EXAMPLE[row] == example]
+            found = [head.score.weight[0] @ again[row, example + 1 + number] + head.score.bias[0] for row in rows]
             logits.append(sum(found) / (len(found) if join == "mean" else 1))
         assert torch.allclose(output[example, :count], torch.stack(logits))
         assert output[example, count:].eq(-math.inf).all()

@@ -59,10 +59,8 @@ def load(folder, kind):
 )
 def test_a_split_without_anything_that_counts_is_named(make, kind, known, tmp_path):
     trainer = SimpleNamespace(task=load(make(tmp_path / "none", []), kind))
-    count = 0 if known is None else 1
-    with pytest.raises(
-        ValueError, match=f"--valid-subset valid: none of its {count} examples has what the task counts"
-    ):
+    message = f"--valid-subset valid: none of its {int(known is not None)} examples has what the task counts"
+    with pytest.raises(ValueError, match=message):
         Trainer.get_valid_iterator(trainer, "valid")
     if known is not None:
         assert load(make(tmp_path / "known", known), kind).dataset("valid").num_counted() == 1

@@ -236,14 +236,14 @@ def read_gold(path: Path) -> dict[str, Label]:
         return read_ground_truth(path)
     if path.suffix in (".csv", ".tsv", ".parquet"):
         raise ValueError(f'{path}: not lines of JSON with "id" and "label"; make one of each row')
-    found: dict[str, Label] = {}
+    labels: dict[str, Label] = {}
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 with placed(path, f"line {number}"):
                     fields = read_object(line)
                     name, label = id_of(fields, str(path), number), label_of(fields)
-                    if name in found:
+                    if name in labels:
                         raise BadLine(f"id {name} is there twice")
-                found[name] = label
-    return found
+                labels[name] = label
+    return labels

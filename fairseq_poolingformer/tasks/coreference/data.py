@@ -61,22 +61,22 @@ def split_documents(lines: Iterable[str]) -> Iterator[RawDocument]:
     A document that lacks its end goes up to the next beginning; lines that lie in no document, blank ones and comments
     apart, become one of their own. :func:`parse_document` refuses both.
     """
-    found: list[str] = []
+    lines_read: list[str] = []
     first = 0
     for number, line in enumerate(lines, 1):
         line = line.rstrip("\r\n")
         begins = _BEGIN.match(line) is not None
-        if found and begins:
-            yield RawDocument(found, first)
-            found = []
-        if found or begins or (line.strip() and not line.startswith("#")):
-            first = first if found else number
-            found.append(line)
-        if found and _END.match(line):
-            yield RawDocument(found, first)
-            found = []
-    if found:
-        yield RawDocument(found, first)
+        if lines_read and begins:
+            yield RawDocument(lines_read, first)
+            lines_read = []
+        if lines_read or begins or (line.strip() and not line.startswith("#")):
+            first = first if lines_read else number
+            lines_read.append(line)
+        if lines_read and _END.match(line):
+            yield RawDocument(lines_read, first)
+            lines_read = []
+    if lines_read:
+        yield RawDocument(lines_read, first)
 
 
 def parse_document(raw: RawDocument, columns: int = RELEASED_COLUMNS, annotated: bool = True) -> ConllDocument:

@@ -48,11 +48,11 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
         raise ValueError(
             f"{predictions}: {total.repeated} mentions occur twice; the official scorer takes {MAX_REPEATED} at most"
         )
-    found: dict[str, float | int] = {"conll_f1": 100 * total.conll_f1}
+    metrics: dict[str, float | int] = {"conll_f1": 100 * total.conll_f1}
     for name in ("muc", "b_cubed", "ceaf_e", "mentions"):
         counts = getattr(total, name)
-        found |= {f"{name}_{figure}": 100 * getattr(counts, figure) for figure in ("f1", "recall", "precision")}
-    return found | {"examples": len(key), "without_prediction": missing}
+        metrics |= {f"{name}_{figure}": 100 * getattr(counts, figure) for figure in ("f1", "recall", "precision")}
+    return metrics | {"examples": len(key), "without_prediction": missing}
 
 
 def read_files(paths: Sequence[Path]) -> dict[str, ConllDocument]:

@@ -227,13 +227,13 @@ def read_predictions(path: Path) -> Predictions:
 def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:
     """Compute the official figures of a prediction file."""
     right = [question for path in gold for question in read_gold(path)]
-    found = read_predictions(predictions)
-    answered = [question for question in right if question[0] in found[0]]
+    predicted = read_predictions(predictions)
+    answered = [question for question in right if question[0] in predicted[0]]
     if not answered:
         raise ValueError(f"{predictions}: no question of the gold data has an answer; are they of another split?")
     counts = {"without_prediction": len(right) - len(answered)}
     right = answered if predicted_only else right
-    return {name: 100 * value for name, value in figures(right, found).items()} | {"examples": len(right)} | counts
+    return {name: 100 * value for name, value in figures(right, predicted).items()} | {"examples": len(right)} | counts
 
 
 def figures(gold: Gold, predictions: Predictions) -> dict[str, float]:
@@ -258,8 +258,8 @@ def figures(gold: Gold, predictions: Predictions) -> dict[str, float]:
                 answer_found = Overlap()
             put(number, "", answer_exact, answer_found)
         if facts is not None:
-            given, right = set(facts), set(right_facts)
-            facts_exact, facts_found = given == right, Overlap.of(len(given & right), len(given), len(right))
+            named, right = set(facts), set(right_facts)
+            facts_exact, facts_found = named == right, Overlap.of(len(named & right), len(named), len(right))
             put(number, "sp_", facts_exact, facts_found)
         if answer is not None and facts is not None:
             precision = answer_found.precision * facts_found.precision

@@ -106,10 +106,10 @@ class MaskedLMDataset(SizedDataset):
         text = self.documents.read(self.blocks.first_token[index], self.blocks.end_token[index])
         tokens = np.concatenate([[self.dictionary.bos()], text, [self.dictionary.eos()]]).astype(np.int64)
         rng = np.random.default_rng([self.seed, self.epoch, index])
-        seen, is_target = self.masking.apply(tokens, rng)
+        inputs, is_target = self.masking.apply(tokens, rng)
         return {
             "id": index,
-            "tokens": torch.from_numpy(seen),
+            "tokens": torch.from_numpy(inputs),
             "target": torch.from_numpy(np.where(is_target, tokens, self.dictionary.pad())),
             "num_characters": int(self.masking.symbols.num_characters[tokens[is_target]].sum()),
         }

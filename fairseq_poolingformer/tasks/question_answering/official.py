@@ -348,17 +348,17 @@ def read_predictions(path: str | Path) -> tuple[str, dict[int | str, Prediction]
         content = read_json_file(path) if lines else {"predictions": []}
         with placed(path):
             values = [(f"prediction {n}", value) for n, value in enumerate(list_of(content, "predictions"), 1)]
-    found: dict[int | str, Prediction] = {}
+    predictions: dict[int | str, Prediction] = {}
     places: dict[int | str, str] = {}
     for place, value in values:
         with placed(path, place):
             if kind == TYDIQA:
-                one = TydiqaPrediction.from_json(read_object(value))
+                answer = TydiqaPrediction.from_json(read_object(value))
             else:
-                one = NaturalQuestionsPrediction.from_json(value)
-            if one.example_id in found:
-                raise ValueError(f"example {one.example_id} has a prediction already ({places[one.example_id]})")
-        found[one.example_id], places[one.example_id] = one, place
-    if not found:
+                answer = NaturalQuestionsPrediction.from_json(value)
+            if answer.example_id in predictions:
+                raise ValueError(f"example {answer.example_id} has a prediction already ({places[answer.example_id]})")
+        predictions[answer.example_id], places[answer.example_id] = answer, place
+    if not predictions:
         raise ValueError(f"{path}: no predictions in it")
-    return kind, found
+    return kind, predictions

@@ -112,5 +112,5 @@ def resampled_means(table: np.ndarray, seed: int = SEED) -> np.ndarray:
     from scipy.stats import bootstrap  # here, since it takes a second
 
     rng, batch = np.random.default_rng(seed), max(1, DRAWN // table.size)
-    found = bootstrap((table,), np.mean, n_resamples=RESAMPLES, batch=batch, axis=0, method="percentile", rng=rng)
-    return found.bootstrap_distribution.T
+    result = bootstrap((table,), np.mean, n_resamples=RESAMPLES, batch=batch, axis=0, method="percentile", rng=rng)
+    return result.bootstrap_distribution.T

@@ -83,9 +83,9 @@ def read_gold(paths: Sequence[Path]) -> tuple[dict[str, list[str]], bool]:
 
 
 def _read_probabilities(path: Path) -> dict[str, float]:
-    found = read_json_file(path, unique=True)
+    content = read_json_file(path, unique=True)
     with json_values.placed(path):
-        return {name: json_values.number_of(found, name) for name in found}
+        return {name: json_values.number_of(content, name) for name in content}
 
 
 def question_scores(

@@ -33,9 +33,7 @@ def damaged(data, rng):
     if kind == 2:
         return data[:place] + rng.randbytes(rng.randrange(1, 20)) + data[place + rng.randrange(20) :]
     if kind == 3:
-        return (
-            data[:place] + rng.choice([b'"', b"{", b"}", b"[", b"]", b",", b"\n", b"\r", b"\xe9", b"\\"]) + data[place:]
-        )
+        return data[:place] + bytes([rng.choice(b'"{}[],\n\r\xe9\\')]) + data[place:]
     if kind == 4:
         return data + data[place:]
     if kind == 5:
@@ -46,15 +44,11 @@ def damaged(data, rng):
 @pytest.mark.full
 @pytest.mark.parametrize("shape", BASES)
 def test_damage_is_explained(shape, tmp_path):
-    check_damage(shape, tmp_path, seed=0, rounds=20)
-
-
-def check_damage(shape, tmp_path, seed, rounds):
     arguments = list(map(str, shapes.SHAPES[shape](tmp_path)))
-    rng = random.Random(f"{shape}{seed}")
+    rng = random.Random(f"{shape}0")
     whole = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
     read_or_refused = []
-    for _ in range(rounds):
+    for _ in range(20):
         victim = rng.choice(list(whole))
         victim.write_bytes(damaged(whole[victim], rng))
         read_or_refused.append(outcome(arguments, tmp_path))
@@ -78,9 +72,8 @@ def outcome(arguments, folder):
 
 def problems(path, **reading):
     """The problems of records, by line."""
-    return {
-        record.line: record.problem for record in read(expand([str(path)]), Reading(**reading)) if record.data is None
-    }
+    records = read(expand([str(path)]), Reading(**reading))
+    return {record.line: record.problem for record in records if record.data is None}
 
 
 def fields(path, **reading):
@@ -121,13 +114,8 @@ def test_bad_rows_are_rejected_and_the_good_ones_go_on(tmp_path):
     path.write_bytes(b"\r\n".join(rows))
     assert fields(path, max_bytes=100) == [{"a": "1", "b": "2"}, {"a": "two\nlines", "b": "2"}, {"a": "3", "b": "4"}]
     found = problems(path, max_bytes=100)
-    assert {line: problem.partition(":")[0] for line, problem in found.items()} == {
-        3: "ragged row",
-        4: "ragged row",
-        5: "not UTF-8",
-        6: "broken row",
-        7: "too long",
-    }
+    kinds = {line: problem.partition(":")[0] for line, problem in found.items()}
+    assert kinds == {3: "ragged row", 4: "ragged row", 5: "not UTF-8", 6: "broken row", 7: "too long"}
     assert found[3] == "ragged row: 1 fields, and there are 2 columns"
     assert "byte 3 of line 5" in found[5]
     assert "--no-quotes" in found[6]

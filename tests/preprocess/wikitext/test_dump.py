@@ -9,7 +9,7 @@ import pytest
 
 from preprocess.pipeline.records import InputError, Record
 from preprocess.wikitext.dump import BrokenPage, Site, parse_page, read_pages, read_site
-from tests.preprocess.wikitext.pages import page
+from tests.preprocess.conftest import page
 
 SMALL = Path(__file__).parents[1] / "fixtures" / "wikipedia" / "small.xml"
 
@@ -18,11 +18,8 @@ SMALL = Path(__file__).parents[1] / "fixtures" / "wikipedia" / "small.xml"
 def test_compressed_dumps(tmp_path, form):
     raw = SMALL.read_bytes()
     middle = raw.index(b"<page>", len(raw) // 2)
-    data = {
-        "bz2": bz2.compress(raw),
-        "multistream.bz2": bz2.compress(raw[:middle]) + bz2.compress(raw[middle:]),
-        "gz": gzip.compress(raw),
-    }[form]
+    streams = {"bz2": [raw], "multistream.bz2": [raw[:middle], raw[middle:]], "gz": [raw]}[form]
+    data = b"".join(map(gzip.compress if form == "gz" else bz2.compress, streams))
     dump = tmp_path / f"small.xml.{form}"
     dump.write_bytes(data)
     plain, found = list(read_pages([SMALL])), list(read_pages([dump]))

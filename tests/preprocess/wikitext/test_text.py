@@ -6,11 +6,11 @@ import mwparserfromhell
 import pytest
 from mwparserfromhell import nodes
 
+from preprocess.wikitext.dump import parse_page, read_pages, read_site
 from preprocess.wikitext.lines import BLOCK_TAGS, DROPPED_TAGS, HEADING, PROTECTED, REMOVED, clean_lines
 from preprocess.wikitext.renderers import RAISED
 from preprocess.wikitext.templates import find_renderer
 from preprocess.wikitext.text import FILES_AND_CATEGORIES, plain_text
-from tests.preprocess.wikitext.real_articles import articles
 
 CASES = {
     "bold, italic": ("'''A''' is ''b'' and '''''c'''''.", "A is b and c."),
@@ -137,6 +137,14 @@ def node_text(node):
             block = "\n" if name in BLOCK_TAGS.split("|") else ""
             return block + content + (block if not node.self_closing else "")
     return REMOVED
+
+
+def articles(shared_data, folder):
+    """The wikitext of a real dump's articles by title."""
+    dump = next(path for path in (shared_data / folder).iterdir() if path.suffix in (".bz2", ".gz"))
+    site = read_site(dump)
+    pages = [parse_page(record, site) for record in read_pages([dump]) if record.data.endswith(b"</page>")]
+    return {page.title: page.wikitext for page in pages if not page.is_redirect}
 
 
 def test_walk_gives_what_the_tree_gives(shared_data):

@@ -59,20 +59,10 @@ def test_a_bad_line_is_named(document, message):
 
 
 def test_bad_documents_leave_their_neighbours_whole():
-    text = """\
-# a comment
-
-stray line
-#begin document (a); part 000
-a 0 0 one -
-#begin document (b); part 000
-b 0 0 two -
-
-#end document
- \t
-#begin document (c); part 000
-c 0 0 three -"""
-    found = list(split_documents(text.split("\n")))
+    lines = ["# a comment", "", "stray line", "#begin document (a); part 000", "a 0 0 one -"]
+    lines += ["#begin document (b); part 000", "b 0 0 two -", "", "#end document", " \t"]
+    lines += ["#begin document (c); part 000", "c 0 0 three -"]
+    found = list(split_documents(lines))
     assert [(document.first_line, len(document.lines)) for document in found] == [(3, 1), (4, 2), (6, 4), (11, 2)]
     assert parse_document(found[2], SCORED_COLUMNS).words == ("two",)
     for bad in (0, 1, 3):

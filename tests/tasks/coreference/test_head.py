@@ -8,12 +8,7 @@ import torch
 
 from fairseq_poolingformer.tasks.coreference import head as coreference_head
 from fairseq_poolingformer.tasks.coreference.data import merge_clusters
-from fairseq_poolingformer.tasks.coreference.head import (
-    CoreferenceHead,
-    candidate_spans,
-    keep_spans,
-    marginal_loss,
-)
+from fairseq_poolingformer.tasks.coreference.head import CoreferenceHead, candidate_spans, keep_spans, marginal_loss
 from tests.tasks.coreference import naive_coreference
 from tests.tasks.coreference.official_coreference import crosses
 

@@ -55,28 +55,36 @@ def test_files_are_read_as_preprocessing_reads_them(tmp_path):
     assert (document.words, document.sentences, document.clusters) == (("b\rc", "d"), (1, 1), (((0, 1),),))
 
 
-def test_files_that_cannot_be_scored_are_named(tmp_path):
-    write(tmp_path / "key", [[[(0, 1), (2, 4)]], [[(0, 1), (2, 4)]]])
-    write(tmp_path / "longer", [[[(0, 1), (2, 4)]]], words=26)
-    with pytest.raises(ValueError, match=r"longer: \(case/0\); part 000 has 26 words, but 24"):
-        score([tmp_path / "key"], tmp_path / "longer")
-    with pytest.raises(ValueError, match=r"key, line 1: \(case/0\); part 000 occurs a second time"):
-        score([tmp_path / "key"] * 2, tmp_path / "key")
-    (tmp_path / "bad").write_text("#begin document (case/0); part 000\nx\t(3\n#end document\n")
-    with pytest.raises(ValueError, match=r"bad: unbalanced bracket: \(3 of line 2"):
-        score([tmp_path / "key"], tmp_path / "bad")
-    (tmp_path / "other").write_text("#begin document (other); part 000\nx\t-\n#end document\n")
-    with pytest.raises(ValueError, match="no document of the gold files"):
-        score([tmp_path / "key"], tmp_path / "other")
+def test_a_missing_document_has_no_mentions_and_ten_may_be_repeated(tmp_path):
+    write(tmp_path / "key", [[MENTIONS], [MENTIONS]])
+    for response in ([MENTIONS], [MENTIONS, MENTIONS[:10]]):
+        write(tmp_path / "response", [response])
+        assert score([tmp_path / "key"], tmp_path / "response")["muc_recall"] == 50
 
 
-def test_a_missing_document_has_no_mentions_and_many_repeated_ones_are_refused(tmp_path):
-    mentions = [(word, word + 1) for word in range(12)]
-    write(tmp_path / "key", [[mentions], [mentions]])
-    write(tmp_path / "response", [[mentions]])
-    assert score([tmp_path / "key"], tmp_path / "response")["muc_recall"] == 50
-    write(tmp_path / "repeated", [[mentions, mentions]])
-    with pytest.raises(ValueError, match="repeated: 12 mentions occur twice"):
-        score([tmp_path / "key"], tmp_path / "repeated")
-    write(tmp_path / "allowed", [[mentions, mentions[:10]]])
-    assert score([tmp_path / "key"], tmp_path / "allowed")["muc_recall"] == 50
+MENTIONS = [(word, word + 1) for word in range(12)]
+OTHER = "#begin document (other); part 000\nx\t-\n#end document\n"
+
+
+@pytest.mark.parametrize(
+    ("response", "copies", "message"),
+    [
+        ({"chains": [[MENTIONS]], "words": 26}, 1, r"response: \(case/0\); part 000 has 26 words, but 24"),
+        ({"chains": [[MENTIONS], [MENTIONS]]}, 2, r"key, line 1: \(case/0\); part 000 occurs a second time"),
+        (
+            "#begin document (case/0); part 000\nx\t(3\n#end document\n",
+            1,
+            r"response: unbalanced bracket: \(3 of line 2",
+        ),
+        (OTHER, 1, "no document of the gold files"),
+        ({"chains": [[MENTIONS, MENTIONS]]}, 1, "response: 12 mentions occur twice"),
+    ],
+)
+def test_files_that_cannot_be_scored_are_named(tmp_path, response, copies, message):
+    write(tmp_path / "key", [[MENTIONS], [MENTIONS]])
+    if isinstance(response, str):
+        (tmp_path / "response").write_text(response)
+    else:
+        write(tmp_path / "response", **response)
+    with pytest.raises(ValueError, match=message):
+        score([tmp_path / "key"] * copies, tmp_path / "response")

@@ -72,11 +72,16 @@ def test_a_resumed_training_keeps_both_learning_rates(folder, tmp_path):
     assert_same_parameters(resumed, whole, rtol=0, atol=0)
 
 
-def test_documents_of_a_batch_do_not_change_each_other(folder):
-    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, arguments(folder))))
+def build(folder, *flags):
+    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, arguments(folder, *flags))))
     task = tasks.setup_task(args)
     torch.manual_seed(1)
-    model = task.build_model(args).double().eval()
+    return task, task.build_model(args)
+
+
+def test_documents_of_a_batch_do_not_change_each_other(folder):
+    task, model = build(folder)
+    model = model.double().eval()
     task.load_dataset("valid")
     data = task.dataset("valid")
     together, _ = model(**data.collater([data[number] for number in range(4)])["net_input"])
@@ -121,7 +126,5 @@ def test_the_loss_of_mention_scores_is_added_with_its_weight():
 
 
 def test_a_head_that_cannot_work_is_refused(folder):
-    flags = arguments(folder, "--coreference-depth", "0")
-    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, flags)))
     with pytest.raises(ValueError, match="depth must be 1 or more, got 0"):
-        tasks.setup_task(args).build_model(args)
+        build(folder, "--coreference-depth", "0")

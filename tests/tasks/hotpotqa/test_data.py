@@ -84,19 +84,13 @@ def test_segments_share_out_the_paragraphs(split, max_positions, max_segments):
 def every_choice(paragraph, sentences):
     """All sets of sentences from exactly two paragraphs, with their sums of log-odds."""
     for pair in itertools.combinations(range(len(paragraph)), 2):
-        options = [
-            [
-                subset
-                for size in range(1, len(sentences[p]) + 1)
-                for subset in itertools.combinations(range(len(sentences[p])), size)
-            ]
-            for p in pair
+        counts = [len(sentences[p]) for p in pair]
+        subsets = [
+            [subset for size in range(1, n + 1) for subset in itertools.combinations(range(n), size)] for n in counts
         ]
-        for chosen in itertools.product(*options):
-            odds = sum(
-                paragraph[p] + sum(sentences[p][k] for k in subset) for p, subset in zip(pair, chosen, strict=True)
-            )
-            yield odds, [(p, k) for p, subset in zip(pair, chosen, strict=True) for k in subset]
+        for chosen in itertools.product(*subsets):
+            places = [(p, k) for p, subset in zip(pair, chosen, strict=True) for k in subset]
+            yield sum(paragraph[p] for p in pair) + sum(sentences[p][k] for p, k in places), places
 
 
 def test_supporting_facts_are_the_most_probable_ones_of_exactly_two_paragraphs():

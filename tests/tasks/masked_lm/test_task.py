@@ -49,9 +49,8 @@ def rows(batches):
     """The tokens that the model sees and those that it predicts, by the number of the block."""
     found = {}
     for batch in filter(None, batches):  # a process with fewer batches than another gets empty ones
-        for number, seen, target in zip(
-            batch["id"].tolist(), batch["net_input"]["src_tokens"], batch["target"], strict=True
-        ):
+        columns = batch["id"].tolist(), batch["net_input"]["src_tokens"], batch["target"]
+        for number, seen, target in zip(*columns, strict=True):
             real = seen != 1
             assert number not in found
             found[number] = (seen[real].tolist(), target[real].tolist())

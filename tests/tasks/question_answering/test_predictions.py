@@ -14,11 +14,7 @@ from fairseq_poolingformer.tasks.question_answering.official import (
     Span,
     TydiqaPrediction,
 )
-from fairseq_poolingformer.tasks.question_answering.predictions import (
-    ExampleIds,
-    example_id_text,
-    official_predictions,
-)
+from fairseq_poolingformer.tasks.question_answering.predictions import ExampleIds, example_id_text, official_predictions
 from fairseq_poolingformer.tasks.question_answering.predictions import predict as predict_answers
 from tests.tasks.question_answering.folders import Example, random_examples, write_folder
 from tests.tasks.question_answering.test_data import labelled

@@ -25,10 +25,8 @@ def iterator(folder, epoch, *flags, shard=0, shards=1):
     _, task = build_task(folder, *flags)
     task.load_dataset("train", epoch=epoch)
     arguments = {"max_tokens": 200, "max_positions": task.max_positions(), "seed": 3}
-    batches = task.get_batch_iterator(
-        task.dataset("train"), num_shards=shards, shard_id=shard, epoch=epoch, **arguments
-    )
-    return task.dataset("train"), batches
+    arguments |= {"num_shards": shards, "shard_id": shard, "epoch": epoch}
+    return task.dataset("train"), task.get_batch_iterator(task.dataset("train"), **arguments)
 
 
 def ids(batches):

@@ -65,9 +65,8 @@ def test_every_example_is_in_a_batch(tmp_path):
 
 
 def setup(name, folder):
-    return tasks.setup_task(
-        options.parse_args_and_arch(options.get_training_parser(), [str(folder), *options_of(name)])
-    )
+    args = options.parse_args_and_arch(options.get_training_parser(), [str(folder), *options_of(name)])
+    return tasks.setup_task(args)
 
 
 @pytest.mark.parametrize("name", OWN_TASKS)

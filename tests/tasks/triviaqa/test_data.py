@@ -40,9 +40,8 @@ def test_segments_are_the_question_and_the_document_in_order(split, max_segments
             assert len(segment.tokens) <= 24
             assert segment.tokens[: len(head)].tolist() == head
             assert segment.tokens[-1] == 2
-            assert segment.global_mask.tolist() == [True] * (len(head) - 1) + [False] * (
-                len(segment.tokens) - len(head) + 1
-            )
+            rest = len(segment.tokens) - len(head) + 1
+            assert segment.global_mask.tolist() == [True] * (len(head) - 1) + [False] * rest
             assert np.flatnonzero(segment.inputs["piece"]).tolist() == list(range(len(head), len(segment.tokens) - 1))
             read += segment.tokens[len(head) : -1].tolist()
         kept = min(len(document), 60 - len(question) - 3)
@@ -64,11 +63,9 @@ def test_right_tokens_and_trainable_examples_equal_a_search_for_each_answer(spli
                 offset = int(segment.inputs["piece"].argmax())
                 end = begin + int(segment.inputs["piece"].sum())
                 held = [(a, b) for a, b in split.answers(number).tolist() if begin <= a and b <= end]
-                assert np.flatnonzero(segment.targets["first"]).tolist() == sorted(
-                    {a - begin + offset for a, _ in held}
-                )
-                last = sorted({b - 1 - begin + offset for _, b in held})
-                assert np.flatnonzero(segment.targets["last"]).tolist() == last
+                for name, tokens in (("first", {a for a, _ in held}), ("last", {b - 1 for _, b in held})):
+                    expected = sorted(token - begin + offset for token in tokens)
+                    assert np.flatnonzero(segment.targets[name]).tolist() == expected
                 found += held
                 begin = end
             assert examples.trainable[number] == bool(found)

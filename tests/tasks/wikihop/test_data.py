@@ -53,10 +53,8 @@ def test_segments_are_those_built_token_by_token(data, max_positions, max_segmen
     for number, example in enumerate(examples):
         expected = naive_segments(example, max_positions, max_segments)
         segments = found.segments(number)
-        rows = [
-            list(zip(s.tokens.tolist(), s.global_mask.tolist(), s.inputs["candidate"].tolist(), strict=True))
-            for s in segments
-        ]
+        columns = [(s.tokens, s.global_mask, s.inputs["candidate"]) for s in segments]
+        rows = [list(zip(*(column.tolist() for column in three), strict=True)) for three in columns]
         assert rows == expected
         assert found.sizes[number] == sum(map(len, expected))
         assert max(map(len, rows)) <= max_positions
@@ -69,11 +67,9 @@ def test_segments_are_those_built_token_by_token(data, max_positions, max_segmen
 
 
 def test_too_many_candidates_for_a_segment_are_refused(data):
-    names = [f"WH_{number}" for number in range(60)]
-    with pytest.raises(
-        ValueError, match=r"valid.question, example WH_\d+: the question.*than seven eighths of --max-positions 16"
-    ):
-        WikihopExamples(data[1], SYMBOLS, 16, names=names)
+    message = r"valid.question, example WH_\d+: the question.*than seven eighths of --max-positions 16"
+    with pytest.raises(ValueError, match=message):
+        WikihopExamples(data[1], SYMBOLS, 16, names=[f"WH_{number}" for number in range(60)])
 
 
 def ordered(segments):
