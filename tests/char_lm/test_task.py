@@ -45,10 +45,8 @@ def setup(folder, *flags):
 
 def batches(task, split, rows=3, workers=1, worker=0):
     task.load_dataset(split)
-    iterator = task.get_batch_iterator(
-        task.dataset(split), max_sentences=rows, num_shards=workers, shard_id=worker, seed=1
-    )
-    return list(iterator.next_epoch_itr(shuffle=True))
+    settings = {"max_sentences": rows, "num_shards": workers, "shard_id": worker, "seed": 1}
+    return list(task.get_batch_iterator(task.dataset(split), **settings).next_epoch_itr(shuffle=True))
 
 
 def test_only_the_text_of_training_is_rotated(folder):

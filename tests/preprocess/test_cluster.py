@@ -20,8 +20,8 @@ def words(tmp_path, gpt2_folder, monkeypatch):
         rows = [{"id": f"{name}{n}", "document": "the theory of it " * 9, "summary": f"{n}"} for n in range(count)]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = {"train": "abc", "valid": "v", "test": "t"}
-    found = [[f"--{split}", *(tmp_path / f"{name}.jsonl" for name in names)] for split, names in files.items()]
-    return [*map(str, itertools.chain(*found)), "--gpt2-bpe", str(gpt2_folder), "--limit", "10"]
+    named = [[f"--{split}", *(tmp_path / f"{name}.jsonl" for name in names)] for split, names in files.items()]
+    return [*map(str, itertools.chain(*named)), "--gpt2-bpe", str(gpt2_folder), "--limit", "10"]
 
 
 def run(words, folder):

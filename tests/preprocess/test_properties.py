@@ -37,9 +37,8 @@ PARSERS = {
 @given(line=lines)
 def test_any_line_is_an_example_or_has_a_reason(corpus, line):
     parsed = PARSERS[corpus](Record("file", 1, line))
-    assert isinstance(parsed, (Example, QuestionExample)) or (
-        parsed.reason if isinstance(parsed, Reject) else parsed.kind
-    )
+    is_example = isinstance(parsed, (Example, QuestionExample))
+    assert is_example or (parsed.reason if isinstance(parsed, Reject) else parsed.kind)
     assert not isinstance(parsed, Skipped) or corpus == "plain_text"
 
 

@@ -209,12 +209,8 @@ def test_a_segment_is_framed_as_roberta_wants_pairs(tmp_path):
         [True] + [False] * 4 + [True] * 10 + [False],
         [True] + [False] * 4 + [True] * 8 + [False] * 3,
     ]
-    assert {name: target.tolist() for name, target in batch["target"].items()} == {
-        "start": [11, 7],
-        "end": [12, 8],
-        "paragraph": [2, 1],
-        "answer_type": [1, 1],
-    }
+    target = {name: values.tolist() for name, values in batch["target"].items()}
+    assert target == {"start": [11, 7], "end": [12, 8], "paragraph": [2, 1], "answer_type": [1, 1]}
     assert (places["num_paragraphs"], batch["first_paragraph"].tolist()) == (2, [0, 1])
     assert batch["document_start"].tolist() == [5, 5]
     has_text = [k not in (0, 5) for k in range(12)]
