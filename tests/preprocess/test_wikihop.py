@@ -80,8 +80,6 @@ def test_every_bad_element_is_named_and_no_good_one_is_lost(tmp_path):
 
 def test_the_released_files_are_read(tmp_path, shared_data):
     for corpus in ("wikihop", "medhop"):
-        files = {split: shared_data / "wikihop" / corpus / f"{split}.json" for split in ("train", "dev")}
-        output = tmp_path / corpus
-        args = ("--train", files["train"], "--valid", files["dev"], "--overwrite")
-        assert convert(wikihop, output / "data", *args) == 0
-        assert len(WikihopSplit.open(output / "data", "valid")) == 5
+        train, valid = (shared_data / "wikihop" / corpus / f"{split}.json" for split in ("train", "dev"))
+        assert convert(wikihop, tmp_path / corpus, "--train", train, "--valid", valid, "--overwrite") == 0
+        assert len(WikihopSplit.open(tmp_path / corpus, "valid")) == 5

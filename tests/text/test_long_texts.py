@@ -73,8 +73,8 @@ def test_60000_equal_words_have_equal_pieces(close):
     one = tokenizer.encode("xyx").tolist()
     assert tokenizer.encode(document).tolist() == one * 60_000
     assert tokenizer.encode_with_offsets(document)[0].tolist() == one * 60_000
-    alone = huggingface(close)("xyx")
-    assert huggingface(close)(document) == alone * 60_000
+    encode = huggingface(close)
+    assert encode(document) == encode("xyx") * 60_000
 
 
 def test_long_documents_have_huggingfaces_pieces(folder):

@@ -14,6 +14,7 @@ from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import labelled_text
 from preprocess.pipeline import parts
 from preprocess.pipeline.report import Made, length_table
+from tests import lab
 from tests.preprocess import conftest
 
 
@@ -86,20 +87,18 @@ def test_documents_are_compared_as_they_are_used(workers, command, tmp_path, wri
 
 
 TEXTS = ["the theory\n\nof the\r\nlong\tdocument", "attention\n", "café the"]
+ROWS = [{"text": text, "label": number % 2} for number, text in enumerate(TEXTS)]
 
 
 @pytest.fixture
 def vocabulary(gpt2_folder, tmp_path):
     """GPT-2's files with a dictionary like RoBERTa's: it counts no tab, no line break, and none of their pairs."""
-    folder = tmp_path / "gpt2"
-    folder.mkdir()
-    ids = json.loads((gpt2_folder / "encoder.json").read_text(encoding="utf-8"))
+    folder = lab.copy(gpt2_folder, tmp_path / "gpt2")
+    ids = json.loads((folder / "encoder.json").read_text(encoding="utf-8"))
     never = {str(number) for token, number in ids.items() if set(token) <= set("ĊĉčċČ")}
-    for name in ("encoder.json", "vocab.bpe", "dict.txt"):
-        text = (gpt2_folder / name).read_text(encoding="utf-8")
-        if name == "dict.txt":
-            text = re.sub(r"(?m)^(\d+) \d+$", lambda m: f"{m[1]} 0" if m[1] in never else m[0], text)
-        (folder / name).write_text(text, encoding="utf-8")
+    text = (folder / "dict.txt").read_text(encoding="utf-8")
+    text = re.sub(r"(?m)^(\d+) \d+$", lambda m: f"{m[1]} 0" if m[1] in never else m[0], text)
+    (folder / "dict.txt").write_text(text, encoding="utf-8")
     return folder
 
 
@@ -113,7 +112,7 @@ def decoded(folder):
 
 
 def test_a_corpus_that_roberta_reads_has_blanks_for_line_breaks(vocabulary, tmp_path, write_lines, capsys):
-    lines = write_lines("train.jsonl", [{"text": text, "label": k % 2} for k, text in enumerate(TEXTS)])
+    lines = write_lines("train.jsonl", ROWS)
     assert convert(tmp_path / "data", vocabulary, "--train", lines) == 0
     assert decoded(tmp_path / "data") == ["the theory  of the  long document", "attention ", "café the"]
     assert "unknown to the dictionary" not in capsys.readouterr().out
@@ -124,7 +123,7 @@ def test_a_corpus_that_roberta_reads_has_blanks_for_line_breaks(vocabulary, tmp_
 
 
 def test_tokens_of_count_0_are_reported(vocabulary, tmp_path, write_lines, capsys):
-    lines = write_lines("train.jsonl", [{"text": text, "label": k % 2} for k, text in enumerate(TEXTS)])
+    lines = write_lines("train.jsonl", ROWS)
     assert convert(tmp_path / "data", vocabulary, "--train", lines, "--white-space", "keep") == 0
     assert decoded(tmp_path / "data") == TEXTS
     found = re.search(
