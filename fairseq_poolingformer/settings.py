@@ -243,12 +243,6 @@ class TwoLevels(RelativeSettings, LevelSettings):
     def check(self, num_layers: int) -> None:
         """Raise ``ValueError`` where settings that the attention does not check are wrong or do not go together."""
         spelled = self.spelled
-        if self.separate_global_projections and not self.global_tokens:
-            raise ValueError(
-                f"{spelled('separate_global_projections', True)} with {spelled('global_tokens', 0)} would never use "
-                f"those projections; give {spelled('global_tokens', 1)} or more, or "
-                f"{spelled('separate_global_projections', False)}"
-            )
         if not isinstance(self.global_tokens, int) or self.global_tokens < 0:  # configurations of transformers have any
             raise ValueError(f"{spelled('global_tokens')} must be 0 or more, got {self.global_tokens!r}")
         self._check_choice("pooled_init")
@@ -327,6 +321,15 @@ class TwoLevelFlags(TwoLevels):
         if value and isinstance(value[0], bool):
             return flag(name if value[0] else f"no_{name}")
         return " ".join([flag(name), *map(str, value)])
+
+    def check(self, num_layers: int) -> None:
+        """Refuse projections of global tokens without any, too; transformers' models may be given a mask of them."""
+        if self.separate_global_projections and not self.global_tokens:
+            raise ValueError(
+                "--separate-global-projections with --global-tokens 0 would never use those projections; give "
+                "--global-tokens 1 or more, or --no-separate-global-projections"
+            )
+        super().check(num_layers)
 
     @staticmethod
     def add_args(parser: argparse.ArgumentParser) -> None:

@@ -75,13 +75,6 @@ def test_lists_become_text():
             "pooled_init='copy-zero-values' and pool_share_weights=True do not go together",
         ),
         ({"global_tokens": -1}, "--global-tokens must be 0 or more", "global_tokens must be 0 or more"),
-        (
-            {"separate_global_projections": True, "global_tokens": 0},
-            "--separate-global-projections with --global-tokens 0 would never use those projections; give "
-            "--global-tokens 1 or more, or --no-separate-global-projections",
-            "separate_global_projections=True with global_tokens=0 would never use those projections; give "
-            "global_tokens=1 or more, or separate_global_projections=False",
-        ),
     ],
 )
 def test_messages_name_what_the_user_gave(settings, flags, arguments):
@@ -89,6 +82,14 @@ def test_messages_name_what_the_user_gave(settings, flags, arguments):
         with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are compared
             kind.of({"pooled_layers": "none", **settings}).check(3)
         assert str(error.value).startswith(words)
+
+
+def test_unused_projections_are_refused_where_no_batch_has_a_mask():
+    """Those of transformers may."""
+    settings = {"pooled_layers": "none", "separate_global_projections": True, "global_tokens": 0}
+    TwoLevels.of(settings).check(3)
+    with pytest.raises(ValueError, match="-projections with --global-tokens 0 would never .* give --global-tokens 1"):
+        TwoLevelFlags.of(settings).check(3)
 
 
 def test_one_softmax_has_its_own_pools_unless_something_else_is_said():

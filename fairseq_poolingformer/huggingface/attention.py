@@ -72,8 +72,8 @@ class EncoderSelfAttention(TwoLevelAttention):
 
         ``kwargs`` may have ``relative_positions`` (2k, C) and ``global_relative_positions`` (2k_g, C).
         """
-        if self.training and self.pooled_q_proj is not None and not torch.compiler.is_compiling():
-            self._warn_of_frozen_random_values()
+        if self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            self._warn_of_untrained_values()
         arguments = self._arguments(attention_mask, **kwargs)
         attended = super().forward(hidden_states, **arguments)
         return attended, super().weights(hidden_states, **arguments) if output_attentions else None
@@ -82,16 +82,24 @@ class EncoderSelfAttention(TwoLevelAttention):
         """Return both levels' weights in banded form; arguments as :meth:`forward`'s."""
         return super().weights(hidden_states, **self._arguments(attention_mask, **kwargs))
 
-    def _warn_of_frozen_random_values(self) -> None:
-        """Warn in training where nothing of level two is trained and its biases are still zero, as they start."""
-        is_trained = any(p.requires_grad for name, p in self.named_parameters() if name.startswith("pooled_"))
-        bias = self.pooled_q_proj.bias  # ModernBERT has none
-        if not is_trained and torch.is_grad_enabled() and bias is not None and not bias.any():
+    def _warn_of_untrained_values(self) -> None:
+        """Warn in training of a frozen level two with initial projections, or of frozen pool weights, as under LoRA."""
+        bias = getattr(self.pooled_q_proj, "bias", None)  # zero at first; ModernBERT has none
+        if bias is not None and not bias.any() and not self._trains("pooled_"):
             logger.warning_once(
                 "level two keeps its random values, since none of its parameters is trained: name pooled_q_proj, "
                 "pooled_k_proj and pooled_v_proj in target_modules, or make the model with "
                 'pooled_init="copy-zero-values"'
             )
+        weight = self.pooled_k_pool_weight
+        if weight is not None and not weight.requires_grad and self._trains(""):
+            logger.warning_once(
+                "the pool weights stay as they are, in a new model close to means, since they are not trained: name "
+                "pooled_k_pool_weight and pooled_v_pool_weight in LoRA's target_parameters"
+            )
+
+    def _trains(self, prefix: str) -> bool:
+        return any(p.requires_grad for name, p in self.named_parameters() if name.startswith(prefix))
 
     def _arguments(
         self,

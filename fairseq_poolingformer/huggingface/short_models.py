@@ -42,6 +42,11 @@ REFUSED = {  # model_type -> why no long model is made of it
 }
 ROTARY = ("modernbert", "poolingformer-modernbert")
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
+LONGFORMER_GLOBALS = {  # class of transformers -> its first tokens that are global; others: none, None: by separators
+    "LongformerForSequenceClassification": 1,
+    "LongformerForQuestionAnswering": None,
+    "LongformerForMultipleChoice": None,
+}
 
 
 class FromShort:
@@ -88,8 +93,9 @@ class FromShort:
         so that it adds nothing before training; with ``pooled_init="copy"`` the values are copies, too, which is worse
         before training and, with ``pool_mix``, better after some hundred updates; ``pool_merge="sum"`` with
         ``pooled_init="random"`` makes all N(0, 0.02²). Separate projections of global tokens start as copies of the
-        ordinary ones. A LED or Longformer keeps its positions, its windows, its global projections and their first
-        global token, and has no level two unless ``pooled_layers`` asks for it.
+        ordinary ones. A LED or Longformer keeps its positions, windows and global projections, and has no level two
+        unless ``pooled_layers`` asks for it. A LED's first token is global; a Longformer's global tokens are those of
+        transformers' class.
 
         Args:
             model: a loaded model of one of ``short_classes``, or its folder or name for ``from_pretrained``.
@@ -105,7 +111,7 @@ class FromShort:
 
         Raises:
             ValueError: the short model is of another kind or has adapters, a loaded one has labels other than those of
-                ``settings``, or a setting is unknown.
+                ``settings``, a setting is unknown, or a Longformer's head needs ``global_tokens``.
         """
         labels = {name: settings.pop(name) for name in LABELS if name in settings}
         wanted = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
@@ -128,6 +134,12 @@ class FromShort:
             _check_labels(model.config, labels)
         short = model if loaded else short_class.from_pretrained(model, **labels)
         merged = {**_shared_settings(cls, short.config), **settings}
+        if merged.get("global_tokens", 0) is None:
+            raise ValueError(
+                f"transformers' {short_class.__name__} makes the question or the choices global, and {cls.__name__} only "
+                "first tokens: give global_tokens=0 (--global-tokens 0) and each batch a global_attention_mask, or the "
+                "number of first tokens that you fine-tune with"
+            )
         if merged.get("pooled_layers") != "none" and merged.get("pool_merge") is None:
             merged["pool_merge"] = "softmax" if _fits_one_softmax(merged) else "sum"
             if merged["pool_merge"] == "softmax":
@@ -277,6 +289,8 @@ def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str
     windows = one_sided(own.pop("attention_window"), layers)
     own.pop("onnx_export", None)
     longest = own.pop("max_encoder_position_embeddings", getattr(config, "max_position_embeddings", None))
+    if kind == "longformer":
+        own["global_tokens"] = LONGFORMER_GLOBALS.get(cls._short_class(kind).__name__, 0)
     return {
         **own,
         "window_size": ",".join(map(str, windows)),

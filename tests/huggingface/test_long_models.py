@@ -8,7 +8,10 @@ from transformers import (
     AutoTokenizer,
     LEDForConditionalGeneration,
     LongformerForMaskedLM,
+    LongformerForQuestionAnswering,
     LongformerForSequenceClassification,
+    LongformerForTokenClassification,
+    LongformerModel,
     MBartConfig,
     MBartForConditionalGeneration,
 )
@@ -21,7 +24,11 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerMBartForConditionalGeneration,
     PoolingformerRobertaConfig,
     PoolingformerRobertaForMaskedLM,
+    PoolingformerRobertaForMultipleChoice,
+    PoolingformerRobertaForQuestionAnswering,
     PoolingformerRobertaForSequenceClassification,
+    PoolingformerRobertaForTokenClassification,
+    PoolingformerRobertaModel,
 )
 from fairseq_poolingformer.settings import DEFAULTS
 from fairseq_poolingformer.weights.convert import to_fairseq
@@ -72,6 +79,41 @@ def test_a_longformer_opens_as_a_poolingformer_without_level_two(tmp_path, ours,
     found = ours.from_pretrained(tmp_path).eval()(tokens, **inputs).logits
     real = tokens.ne(1) if found.dim() == 3 else slice(None)
     torch.testing.assert_close(found[real], expected[real], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (PoolingformerRobertaModel, LongformerModel),
+        (PoolingformerRobertaForMaskedLM, LongformerForMaskedLM),
+        (PoolingformerRobertaForSequenceClassification, LongformerForSequenceClassification),
+        (PoolingformerRobertaForTokenClassification, LongformerForTokenClassification),
+    ],
+)
+@torch.no_grad()
+def test_texts_have_a_longformers_predictions(tmp_path, ours, theirs):
+    """Tokenizer and model as their folder has them: the global tokens are those of transformers' class."""
+    source = tiny_huggingface.folder(tmp_path, "longformer", theirs)
+    inputs = AutoTokenizer.from_pretrained(source)(" the thing in the inn, ate", return_tensors="pt")
+    opened = ours.from_pretrained(source).eval()
+    opened.save_pretrained(tmp_path / "long")
+    expected = theirs.from_pretrained(source).eval()(**inputs)[0]
+    for model in (opened, ours.from_pretrained(tmp_path / "long").eval()):
+        torch.testing.assert_close(model(**inputs)[0], expected, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_longformers_head_for_questions_asks_for_the_global_tokens(tmp_path):
+    tiny_huggingface.model("longformer", LongformerForQuestionAnswering).save_pretrained(tmp_path)
+    for ours in (PoolingformerRobertaForQuestionAnswering, PoolingformerRobertaForMultipleChoice):
+        with pytest.raises(ValueError, match="makes the question or the choices global, and .*: give global_tokens=0"):
+            ours.from_pretrained(tmp_path)
+    tokens = torch.tensor([[0, 9, 8, 7, 2, 2, *range(10, 30), 2]])  # <s> question </s></s> text </s>
+    mask = torch.zeros_like(tokens).index_fill(1, torch.arange(4), 1)
+    opened = PoolingformerRobertaForQuestionAnswering.from_pretrained(tmp_path, global_tokens=0).eval()
+    expected = LongformerForQuestionAnswering.from_pretrained(tmp_path).eval()(tokens).start_logits
+    found = opened(tokens, global_attention_mask=mask).start_logits
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
@@ -228,7 +270,8 @@ def test_what_cannot_be_made_long_is_said(tmp_path, capsys, kind, arguments, wor
 
 def test_the_head_is_the_short_models_or_the_one_that_is_asked_for(tmp_path, capsys):
     source = tiny_huggingface.folder(tmp_path / "short", "longformer")
-    assert run("from-short", source, tmp_path / "long", "--head", "question-answering") == 0
+    options = ["--head", "question-answering", "--global-tokens", 1]
+    assert run("from-short", source, tmp_path / "long", *options) == 0
     assert "PoolingformerRobertaForQuestionAnswering for 46 tokens" in capsys.readouterr().out
 
 

@@ -135,3 +135,29 @@ def test_adapters_that_leave_a_random_level_two_frozen_are_warned_of(caplog):
         )
         peft.get_peft_model(long, peft.LoraConfig(target_modules=targets)).train()(tokens)
         assert caplog.text.count("level two keeps its random values") == expected
+
+
+def test_adapters_that_leave_pool_weights_untrained_are_warned_of(caplog):
+    """A default long model's level two has no other parameters."""
+    peft = pytest.importorskip("peft")
+    transformers.utils.logging.warning_once.cache_clear()
+    tokens = torch.randint(4, 260, (1, 30))
+    weights = ["pooled_k_pool_weight", "pooled_v_pool_weight"]
+    for settings, adapters, expected in (
+        ({"pool_type": "mean"}, {}, 0),
+        ({}, {"target_parameters": weights}, 0),
+        ({}, {}, 1),
+        ({}, {}, 1),  # once
+    ):
+        long = PoolingformerRobertaForMaskedLM.from_short(tiny_huggingface.model("roberta"), window_size=4, **settings)
+        config = peft.LoraConfig(target_modules=["query"], init_lora_weights=False, **adapters)
+        adapted = peft.get_peft_model(long, config).train()
+        adapted(tokens, labels=tokens).loss.backward()
+        assert caplog.text.count("the pool weights stay as they are") == expected
+        gradients = [p.grad for name, p in adapted.named_parameters() if name.endswith("self.lora_A.default.weight")]
+        assert len(gradients) == 2 * bool(adapters), settings
+        assert all(gradient.abs().max() > 0 for gradient in gradients)
+    long.requires_grad_(False).train()(tokens)  # not LoRA: the attention is not trained
+    transformers.utils.logging.warning_once.cache_clear()
+    long(tokens)
+    assert caplog.text.count("the pool weights stay as they are") == 1
