@@ -216,7 +216,7 @@ def load(path: str | os.PathLike, unread: Collection[str] = ()) -> dict[str, Any
 
 
 def damage(path: str | os.PathLike) -> str | None:
-    """Say how a checkpoint file is damaged; None when every byte is what was written, or has no checksum."""
+    """Describe how a checkpoint file is damaged; None when every byte is what was written, or has no checksum."""
     with open(path, "rb") as file:
         head = file.read(4)
     if head.startswith(LEGACY):

@@ -224,7 +224,7 @@ def take_user_dir(arguments: Sequence[str]) -> list[str]:
 
 
 def add_user_dir(parser: argparse.ArgumentParser) -> None:
-    """Let a command's help name ``--user-dir``, which :func:`take_user_dir` reads first."""
+    """Add ``--user-dir`` to a command's help, which :func:`take_user_dir` reads first."""
     parser.add_argument("--user-dir", metavar="DIR", help="a package that adds a task of your own (docs/own_task.md)")
 
 

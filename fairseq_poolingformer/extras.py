@@ -29,7 +29,7 @@ def how_to_install(extra: str) -> str:
 
 @contextlib.contextmanager
 def needing(extra: str) -> Iterator[None]:
-    """Say what to install where an import of the block fails because a library of an extra is missing."""
+    """Name the extra to install where an import of the block fails because one of its libraries is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -22,7 +22,7 @@ def command_module(name: str) -> ModuleType:
 
 
 def copies(owner: Any) -> list[Any]:
-    """What holds a function: the owner, and a module's second copy where ``python -m`` runs it as ``__main__``."""
+    """Holders of a function: the owner, and a module's second copy where ``python -m`` runs it as ``__main__``."""
     running = sys.modules["__main__"]
     spec = getattr(running, "__spec__", None)
     is_running = isinstance(owner, ModuleType) and spec is not None and spec.name == owner.__name__
@@ -85,7 +85,7 @@ class _StandIn(ModuleType):
 
 
 def stand_in(owner: ModuleType, name: str) -> ModuleType:
-    """Let a module see a library through a stand-in, whose names can be changed for that module alone; return it."""
+    """Replace a library in one module by a stand-in, whose names can be changed for that module alone; return it."""
     library = getattr(owner, name)
     if not isinstance(library, _StandIn):
         library = _StandIn(library)

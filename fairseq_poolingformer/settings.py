@@ -263,7 +263,7 @@ class TwoLevels(RelativeSettings, LevelSettings):
             )
 
     def check_relative(self, window: int, layer: int, dilation: int = 1) -> None:
-        """The same for the settings of relative positions, in a layer with relative attention and its widest window."""
+        """Check the settings of relative positions, in a layer with relative attention and its widest window."""
         self._check_choice("relative_attention")
         spelled, k, k_g = self.spelled, self.max_relative_positions, self.global_relative_positions
         if k < 1 or k_g < 0:
@@ -314,7 +314,7 @@ class TwoLevels(RelativeSettings, LevelSettings):
 
 
 class TwoLevelFlags(TwoLevels):
-    """The same as a command line's flags, as which messages name them."""
+    """TwoLevels, named in messages as a command line's flags."""
 
     def spelled(self, name: str, *value: Any) -> str:
         """``--window-size 4``, ``--pool-mix``, ``--no-separate-global-projections``."""

@@ -71,7 +71,7 @@ def run_script(name: str, *arguments: object, status: int = 0, **environment: st
 
 
 def here(module: str, *arguments: object) -> Any:
-    """What ``cli_main``, of fairseq's commands, or ``main`` of a module returns in this process."""
+    """Result of ``cli_main``, of fairseq's commands, or of ``main`` of a module returns in this process."""
     loaded = importlib.import_module(module)
     with mock.patch.object(sys, "argv", [module, *map(str, arguments)]):
         return (getattr(loaded, "cli_main", None) or loaded.main)()

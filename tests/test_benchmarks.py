@@ -221,7 +221,7 @@ def needing(gib: float):
 
 
 def settings(**changed):
-    """What a benchmark's command line gives ``measure``."""
+    """Arguments that a benchmark's command line gives ``measure``."""
     settings = {"device": "cpu", "threads": 1, "repeats": 1, "warm_ups": 0, "allocator": "glibc", "alone": False}
     return argparse.Namespace(**settings | {"memory_limit": None} | changed)
 

@@ -33,7 +33,7 @@ ELSEWHERE = {
 
 
 def without(libraries: list[str], code: str) -> str:
-    """What a new process prints that runs the code without these libraries."""
+    """Output of a new process that runs the code without these libraries."""
     code = f"import sys\nsys.modules.update(dict.fromkeys({libraries}))\n{code}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What the settings of the two levels build."""
+"""Layers that the settings of the two levels build."""
 
 import pytest
 import torch

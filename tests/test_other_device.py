@@ -50,7 +50,7 @@ class Here:
 
 
 class There(Here):
-    """The same on the other device."""
+    """A function's results on the other device."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

@@ -88,7 +88,7 @@ def test_unused_projections_are_refused_where_no_batch_has_a_mask():
     """Those of transformers may."""
     settings = {"pooled_layers": "none", "separate_global_projections": True, "global_tokens": 0}
     TwoLevels.of(settings).check(3)
-    with pytest.raises(ValueError, match="-projections with --global-tokens 0 would never .* give --global-tokens 1"):
+    with pytest.raises(ValueError, match=r"-projections with --global-tokens 0 would never .* give --global-tokens 1"):
         TwoLevelFlags.of(settings).check(3)
 
 

@@ -154,7 +154,7 @@ class Seq2SeqReader(Seq2SeqHead):
 
 
 class Seq2SeqSpanHead(Seq2SeqReader):
-    """The same for spans, whose labels are ``start_positions`` and ``end_positions``."""
+    """Seq2SeqHead for spans, whose labels are ``start_positions`` and ``end_positions``."""
 
     def forward(
         self,

@@ -1,4 +1,4 @@
-"""What a family's configuration has beside transformers' own and the settings of the two levels."""
+"""Mixins of the families' configurations, beside transformers' own and the settings of the two levels."""
 
 from __future__ import annotations
 

@@ -71,14 +71,14 @@ class TwoLevelEncoder(TwoLevelModel):
 
     @property
     def _can_record_outputs(self) -> dict[str, Any]:
-        """What transformers records of each layer."""
+        """Outputs of each layer that transformers records."""
         theirs = super()._can_record_outputs or {}
         own = {"attentions": EncoderSelfAttention}
         return {**own, "hidden_states": theirs["hidden_states"]} if "hidden_states" in theirs else own
 
 
 class TextEncoder(TwoLevelEncoder):
-    """The same for encoders that are models by themselves: BERT's kin."""
+    """Encoders that are models by themselves: BERT's kin."""
 
     def __init__(self, config: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
         if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):

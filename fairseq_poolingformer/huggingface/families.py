@@ -47,7 +47,7 @@ from fairseq_poolingformer.weights.names import ENCODER, NAMES, Names
 
 @dataclass(frozen=True)
 class End:
-    """What the classes with one end of the name do."""
+    """A class-name suffix (…ForTokenClassification), its mixin and its Auto class."""
 
     does: str  # the end of "Poolingformer-BERT …"
     encoder: type | None = None  # comes before transformers' own class in families of encoders; None for no class

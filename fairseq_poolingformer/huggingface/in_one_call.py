@@ -55,7 +55,7 @@ def summarize(
 
 
 def of_summaries(config: Any) -> tuple[str, dict[str, Any]]:
-    """What a configuration puts before each text, such as T5's "summarize: ", and its arguments of ``generate``."""
+    """Prefix that a configuration puts before each text (T5's "summarize: "), and its arguments of ``generate``."""
     own = dict((getattr(config, "task_specific_params", None) or {}).get("summarization", {}))
     return own.pop("prefix", getattr(config, "prefix", None)) or "", own
 

@@ -58,7 +58,7 @@ TITLES = {CROSS: "Cross-attention", ONE: "Level one", TWO: "Level two"}
 
 @dataclass(frozen=True)
 class Shares:
-    """What the rows of one kind of attention look at.
+    """Attention mass of the rows of one kind of attention.
 
     ``weights`` are shares of the attention, the mean of all heads and of the row's tokens; the last column is ``<s>``
     and ``</s>``. A row adds up to 1, or to 0 where the model has not read it.
@@ -70,7 +70,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class WordLook:
-    """What one word of the document looks at, token by token."""
+    """Attention of one word of the document, token by token."""
 
     span: tuple[int, int]  # its characters ``[start, end)``
     levels: dict[str, np.ndarray]  # kind -> (layers, tokens) shares of the attention on the document's tokens
@@ -78,7 +78,7 @@ class WordLook:
 
 @dataclass(frozen=True)
 class Look:
-    """What a model looked at in a document."""
+    """Attention of a model in a document."""
 
     title: str  # the document's name
     model: str  # a line about the model

@@ -107,7 +107,7 @@ def _subject(shown: Any, tokenizer: Any) -> Subject:
 
 
 class _Seen(NamedTuple):
-    """What one level of a layer looks at, the mean of all heads."""
+    """Attention of one level of a layer, the mean of all heads."""
 
     passages: np.ndarray
     words: list[np.ndarray]

@@ -1,4 +1,4 @@
-"""What :func:`~.recorded.look` asks of a model, whichever library it is of."""
+"""Interface that :func:`~.recorded.look` asks of a model, whichever library it is of."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_texts_have_a_longformers_predictions(tmp_path, ours, theirs):
 def test_a_longformers_head_for_questions_asks_for_the_global_tokens(tmp_path):
     tiny_huggingface.model("longformer", LongformerForQuestionAnswering).save_pretrained(tmp_path)
     for ours in (PoolingformerRobertaForQuestionAnswering, PoolingformerRobertaForMultipleChoice):
-        with pytest.raises(ValueError, match="makes the question or the choices global, and .*: give global_tokens=0"):
+        with pytest.raises(ValueError, match=r"makes the question or the choices global, and .*: give global_tokens=0"):
             ours.from_pretrained(tmp_path)
     tokens = torch.tensor([[0, 9, 8, 7, 2, 2, *range(10, 30), 2]])  # <s> question </s></s> text </s>
     mask = torch.zeros_like(tokens).index_fill(1, torch.arange(4), 1)

@@ -1,4 +1,4 @@
-"""What a short model becomes: its length, type, tokenizer; and what loading takes."""
+"""Conversion of short models: length, type, tokenizer, loading."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the run scripts would run at full size: the numbers that the papers decide, by a dry run of all experiments."""
+"""The papers' numbers in the run scripts at full size, by a dry run of all experiments."""
 
 import functools
 import re

@@ -135,7 +135,7 @@ FREEZE = ["--max-positions", "50", "--freeze-pretrained", "--pretrained-position
 
 
 def test_freezing_trains_nothing_but_what_is_new(folder, roberta_state):
-    """Whatever the optimizer: weight decay and momentum reach no frozen weight."""
+    """Under every optimizer: weight decay and momentum reach no frozen weight."""
     _, model = build(folder, *SIZES, *FREEZE, "--pooled-layers", "2")
     model.load_state_dict(dict(roberta_state), strict=True)
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -71,7 +71,7 @@ def config(model_type: str, **changes):
 
 
 def encoder_config(model_type: str, **changes):
-    """The same of RoBERTa, XLM-R and Longformer: 46 positions, and windows of their own for Longformer's layers."""
+    """Configuration of a tiny RoBERTa, XLM-R or Longformer: 46 positions, and own windows for Longformer's layers."""
     sizes = {
         "vocab_size": len(vocabulary()),
         "hidden_size": 24,

@@ -1,4 +1,4 @@
-"""What RoBERTa has alone in the converter: longer positions, old checkpoints, a vocabulary without <mask>."""
+"""RoBERTa's own part of the converter: longer positions, old checkpoints, a vocabulary without <mask>."""
 
 import torch
 

@@ -134,7 +134,7 @@ class Data:
         return "test" if self.splits.get("test") else "valid"
 
     def report(self) -> str:
-        """What was read and what is suspicious in it, for people."""
+        """Report of the data for people: counts, lengths, suspicious examples."""
         counts = ", ".join(f"{len(examples):,} {split}" for split, examples in self.splits.items())
         suspicious = [*findings(self.corpus, self.looks)]
         if self.task == LABELS:

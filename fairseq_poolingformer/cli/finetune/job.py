@@ -170,7 +170,7 @@ class ReproducibleTrainer(Seq2SeqTrainer):
 
 
 def arguments(given: Mapping[str, Any], task: Task, folder: Path, examples: int, longest: int) -> dict[str, Any]:
-    """What TrainingArguments get: the user's choices; the others follow from the task, the data and the machine."""
+    """TrainingArguments: user options over defaults derived from task, data and hardware."""
     config, gpus = task.base.config, _gpus(given)
     fitting = min(task.batch, max(4, 2 ** math.floor(math.log2(max(1, examples / UPDATES_PER_EPOCH)))))
     processes = max(gpus, PartialState().num_processes)  # Trainer has all GPUs in one process, where torchrun has not

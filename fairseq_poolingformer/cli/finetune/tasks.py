@@ -135,7 +135,7 @@ class Summaries(Task):
         return model
 
     def collate(self, model: nn.Module) -> Callable[[list[dict]], dict]:
-        """What makes a batch of features."""
+        """The collator, which makes a batch of features."""
         return DataCollatorForSeq2Seq(self.tokenizer, model=model)
 
     def features(self, examples: Sequence[Any]) -> list[dict]:
@@ -174,7 +174,7 @@ class Labels(Task):
     batch, lr, key, metrics = 16, 5e-5, "label", ("accuracy", "macro_f1", "loss")
 
     def collate(self, model: nn.Module) -> Callable[[list[dict]], dict]:
-        """What makes a batch of features."""
+        """The collator, which makes a batch of features."""
         return DataCollatorWithPadding(self.tokenizer)
 
     def features(self, examples: Sequence[Any]) -> list[dict]:

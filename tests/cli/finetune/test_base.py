@@ -1,4 +1,4 @@
-"""What MODEL may be, how long it becomes, and what is refused."""
+"""MODEL: forms, length, refusals."""
 
 import json
 
