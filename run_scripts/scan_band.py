@@ -75,7 +75,7 @@ class _Everything:
 
 @dataclass
 class Calls:
-    """What a model asked of ``band``."""
+    """The calls of ``band`` by a model."""
 
     windows: set[str] = field(default_factory=set)  # model types whose mask calls have a window
     others: set[str] = field(default_factory=set)  # model types with other mask calls

@@ -1,4 +1,4 @@
-"""What fairseq needs, on current Python, torch and numpy, and in long jobs; :mod:`.table` lists it."""
+"""Patches that fairseq needs, on current Python, torch and numpy, and in long jobs; :mod:`.table` lists it."""
 
 from fairseq_poolingformer.checkpoints import CheckpointError
 

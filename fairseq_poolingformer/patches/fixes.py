@@ -1,4 +1,4 @@
-"""What fairseq computes wrongly, or cannot do on current Python, torch and numpy, or without a GPU."""
+"""Fixes of what fairseq computes wrongly, or cannot do on current Python, torch and numpy, or without a GPU."""
 
 import logging
 import sys
@@ -181,7 +181,7 @@ def _helping_late(kwargs: dict[str, Any]) -> Callable[[Any], None]:
 
 
 def end_workers_with_their_epoch(original: Callable, self: Any, *args: Any, **kwargs: Any) -> None:
-    """Let the processes that read data end with their epoch.
+    """End the processes that read data with their epoch.
 
     fairseq asks them to wait for the next one, but makes others then: every epoch of a dataset whose batches change
     would leave its own behind, until Python happens to collect the cycle that they are in.
@@ -191,7 +191,7 @@ def end_workers_with_their_epoch(original: Callable, self: Any, *args: Any, **kw
 
 
 def release_after_the_last_item(original: Callable, self: Any) -> Any:
-    """Let go of what an iterator reads from, and so of its processes, when its last item has come."""
+    """Release the source of an iterator, and so its processes, when its last item has come."""
     item = original(self)
     if not self.has_next():
         self._itr = iter(())
@@ -199,7 +199,7 @@ def release_after_the_last_item(original: Callable, self: Any) -> Any:
 
 
 def refuse_split_that_counts_nothing(original: Callable, self: Any, subset: str, *args: Any, **kwargs: Any) -> Any:
-    """Say which validation split has no example that counts: fairseq fails without batches, or logs a loss of 0."""
+    """Refuse a validation split in which no example counts: fairseq fails without batches, or logs a loss of 0."""
     dataset = self.task.dataset(subset)
     if getattr(dataset, "num_counted", lambda: True)():
         return original(self, subset, *args, **kwargs)
@@ -241,7 +241,7 @@ def _no_repeat_ngram(self, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: 
 def copy_integer_buffers(
     original: Callable, self: Any, model: Any, config: Any, device: Any = None, skip_keys: Any = None
 ) -> None:
-    """Let ``--store-ema`` train a model with integer buffers, which the average takes over from the model.
+    """Copy the integer buffers of a model into the average of ``--store-ema``.
 
     fairseq multiplies every entry of the state dict by the decay in place, and torch refuses that for integers: the
     first update of a model with a count among its buffers ended in a RuntimeError.
@@ -252,7 +252,7 @@ def copy_integer_buffers(
 
 
 def leave_fp16_unflattened_on_cpu(original: Callable, cls: type, cfg: Any, params: Iterable, **kwargs: Any) -> Any:
-    """Let ``--fp16`` train on a CPU, by turning on ``--fp16-no-flatten-grads`` there.
+    """Turn on ``--fp16-no-flatten-grads`` on a CPU, so that ``--fp16`` trains there.
 
     fairseq keeps the float32 copy of the parameters in one flat tensor per CUDA device, and asks CUDA which device that
     is even when the parameters are on the CPU. Copies that are not flat give the same updates.
@@ -271,7 +271,7 @@ def leave_fp16_unflattened_on_cpu(original: Callable, cls: type, cfg: Any, param
 def clip_where_the_gradients_are(
     original: Callable, params: Tensor | Iterable[Tensor], max_norm: float, aggregate_norm_fn: Callable | None = None
 ) -> Tensor:
-    """Let ``--cpu`` train on a machine that has a GPU.
+    """Clip gradients on their own device, so that ``--cpu`` trains on a machine that has a GPU.
 
     fairseq puts the norm of the gradients on the GPU wherever there is one, and torch does not multiply gradients on
     the CPU with a number that is there.

@@ -31,7 +31,7 @@ def refuse_task_of_another_folder(original: Callable, cfg: Any, **kwargs: Any) -
 
 
 def explain_unknown_flags(original: Callable, parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Say in one sentence what is wrong with a command's flags: they are those of a task that was forgotten, or like.
+    """Explain unknown flags in one sentence: those of a forgotten task, or ones that resemble others.
 
     fairseq's message comes after 200 lines of its own flags.
     """

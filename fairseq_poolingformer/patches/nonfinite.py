@@ -78,5 +78,5 @@ def keep_zero_where_there_is_no_gpu(original: Callable, *arguments: Any, **named
 
 class _OnCPU(Tensor):
     def cuda(self, *unused: Any, **also_unused: Any) -> Tensor:
-        """The same values as an ordinary tensor."""
+        """These values as an ordinary tensor."""
         return self.as_subclass(Tensor)

@@ -113,7 +113,7 @@ def gather_objects_without_cuda(original: Callable, data: Any, group: Any = None
 
 
 def wrap_model_on_any_device(original: Callable, module: torch.nn.Module, **kwargs: Any) -> torch.nn.Module:
-    """Let ``--ddp-backend pytorch_ddp``, the default, wrap a model on the CPU.
+    """Wrap a model on the CPU, too, with ``--ddp-backend pytorch_ddp``, the default.
 
     fairseq always names a CUDA device, and torch refuses that for a module without CUDA parameters.
     """

@@ -318,7 +318,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def _kind_of_model(cfg: Mapping[str, Any]) -> str | None:
-    """What a configuration's model is made of; None where fairseq knows no such model."""
+    """The kind of a configuration's model; None where fairseq knows no such model."""
     from fairseq import models
 
     options = _options(cfg.get("model"))

@@ -26,7 +26,7 @@ SUFFIXES_OF_PARTS = ("-shard", "-model_part-")
 
 
 def gather_state_of_all_workers(original: Callable, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
-    """Let a task gather what each worker has to save.
+    """Gather the state of each worker by the task's own hook.
 
     fairseq asks the task for its state (``get_checkpoint_dict``) on the first worker only, where no other one can send
     its own. A task with a ``gather_checkpoint_state`` is asked before that, on all of them.

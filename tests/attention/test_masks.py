@@ -1,4 +1,4 @@
-"""What follows from the masks of a batch: computed once for all layers, and always of these masks."""
+"""Masks of a batch and their derived tensors: computed once for all layers, and always of these masks."""
 
 import numpy
 import pytest

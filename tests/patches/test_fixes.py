@@ -1,4 +1,4 @@
-"""What fairseq computes wrongly, or cannot do on current libraries, or without a GPU."""
+"""Fixes of what fairseq computes wrongly, or cannot do on current libraries, or without a GPU."""
 
 import gc
 import math

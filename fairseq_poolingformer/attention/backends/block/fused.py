@@ -218,7 +218,7 @@ def _attend(
 
 
 def _merged(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """What :func:`_attend` gives for the keys of both.
+    """The result of :func:`_attend` over the keys of both.
 
     Of whole blocks: the last numbers of a tensor, where they are less than a register, round differently.
     """

@@ -71,7 +71,7 @@ class PositionTables:
 
     @classmethod
     def with_sums(cls, gradients: TermGradients) -> PositionTables | None:
-        """The same tables in the backward pass."""
+        """These tables in the backward pass."""
         for term, places in gradients.terms:
             if isinstance(term, DisentangledPosition):
                 return cls(term, {name: gradients.sums[place] for name, place in places.items()})

@@ -14,7 +14,7 @@ from tests.attention.calls import right_padding, tensors
 
 @pytest.fixture
 def used(monkeypatch):
-    """What :func:`fused.can_run` answers, call by call."""
+    """The answers of :func:`fused.can_run`, call by call."""
     answers, original = [], fused.can_run
     monkeypatch.setattr(fused, "can_run", lambda plan, group: answers.append(original(plan, group)) or answers[-1])
     return answers

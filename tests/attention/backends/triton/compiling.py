@@ -40,7 +40,7 @@ class Driver:
 
 
 class Resources(NamedTuple):
-    """What a kernel needs: bytes of shared memory of a program; of a thread registers, and bytes that it spills."""
+    """The resources of a kernel: bytes of shared memory of a program; of a thread registers, and bytes that it spills."""
 
     shared: int
     registers: int
@@ -49,7 +49,7 @@ class Resources(NamedTuple):
 
 @contextmanager
 def compiled_for(capability: int) -> Iterator[list[tuple[str, Any]]]:
-    """Let launches compile for a compute capability (90 for 9.0) and launch nothing.
+    """Launches compile for a compute capability (90 for 9.0) and launch nothing.
 
     Yields:
         The list that launches add to: (name, compiled kernel), where that is a new one.
@@ -77,7 +77,7 @@ def compiled_for(capability: int) -> Iterator[list[tuple[str, Any]]]:
 
 
 def resources(binary: Any) -> Resources:
-    """What a compiled kernel needs."""
+    """The resources of a compiled kernel."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary.asm["cubin"])
         file.flush()
