@@ -40,7 +40,7 @@ class Driver:
 
 
 class Resources(NamedTuple):
-    """The resources of a kernel: bytes of shared memory of a program; of a thread registers, and bytes that it spills."""
+    """The resources of a kernel: bytes of shared memory of a program, registers and spilled bytes of a thread."""
 
     shared: int
     registers: int
