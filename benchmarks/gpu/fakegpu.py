@@ -1,0 +1,70 @@
+"""The project's CUDA path on CPU tensors: Triton compiles for compute capability 9.0 and launches into a driver that does nothing.
+
+Importing it sets both up, so it comes before Triton and the project. Results are meaningless; launches, the host's time
+and the compiled code are those of a GPU. Needs Linux, gcc, torch and triton (one that comes without CUDA will do).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+FOLDER = Path(tempfile.gettempdir()) / "fakecuda"
+
+
+def _driver_library() -> ctypes.CDLL:
+    """``fakecuda.c`` compiled and loaded in libcuda's place."""
+    library = FOLDER / "libcuda.so.1"
+    if not library.exists():
+        FOLDER.mkdir(exist_ok=True)
+        command = ["gcc", "-O2", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", library, HERE / "fakecuda.c"]
+        subprocess.run(command, check=True)
+    os.environ["TRITON_LIBCUDA_PATH"] = str(FOLDER)
+    os.environ["LD_LIBRARY_PATH"] = f"{FOLDER}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    os.environ["TRITON_CACHE_DIR"] = str(FOLDER / "cache")
+    return ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
+sys.path.insert(0, str(HERE.parents[1]))
+library = _driver_library()
+library.count_launches.restype = ctypes.c_uint64
+
+import torch  # noqa: E402
+import triton  # noqa: E402
+from triton.backends.nvidia import driver  # noqa: E402
+
+
+class Driver(driver.CudaDriver):
+    """Triton's driver of one device of compute capability 9.0."""
+
+    def __init__(self) -> None:
+        self.utils, self.launcher_cls = driver.CudaUtils(), driver.CudaLauncher
+        self.get_device_capability = lambda device=0: (9, 0)
+        self.get_current_device = self.get_current_stream = lambda device=0: 0
+        self.set_current_device = lambda device: None
+
+
+def triton_launches() -> int:
+    """Kernels that Triton has launched so far."""
+    return library.count_launches()
+
+
+def use_cuda_path() -> None:
+    """Take the branches of CUDA on CPU tensors."""
+    from fairseq_poolingformer.attention import modules, pooling
+    from fairseq_poolingformer.attention.backends.triton import backend
+
+    triton.runtime.driver.set_active(Driver())
+    backend._why_not_on = lambda device: None
+    modules.can_be_dense = lambda *tensors, **arguments: False
+    on_cpu: Any = pooling._weighted_sum
+    pooling._weighted_sum = lambda *x: pooling._sum_at_once(*x) if not torch.compiler.is_exporting() else on_cpu(*x)
+
+
+use_cuda_path()
