@@ -21,7 +21,6 @@ from fairseq_poolingformer.attention.backends.plan import (
     dense,
     empty_like,
     tensors_of,
-    zero_padding,
 )
 from fairseq_poolingformer.attention.backends.self_check import failure
 from fairseq_poolingformer.attention.backends.triton.arguments import (
@@ -120,7 +119,6 @@ def run(call: Call) -> Any:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor):
-        key, value = zero_padding(key, plan.masks.padding), zero_padding(value, plan.masks.padding)
         ctx.plan, ctx.tokens = plan, Tokens.of(plan)
         table = binary_scores(distance_table(plan.num_heads, plan.terms))
         x = launches.Inputs(plan, ctx.tokens, query, key, value, table, PositionTables.of(plan.terms))

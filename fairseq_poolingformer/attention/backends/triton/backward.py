@@ -6,6 +6,7 @@ import triton.language as tl
 from fairseq_poolingformer.attention.backends.triton.forward import VARYING
 from fairseq_poolingformer.attention.backends.triton.positions import add_position_gradients, add_position_products
 from fairseq_poolingformer.attention.backends.triton.tiles import (
+    HIDDEN,
     add_term_gradients,
     draw_kept,
     keys_seen,
@@ -38,10 +39,11 @@ def _query_gradient(
     for start in range(first, stop, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         rows, count = rows_of(key_token, keys, num_keys)
-        k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
-        v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
         token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
         position = first_key_position + spacing * key_stride * rows
+        rows = tl.where(token < HIDDEN, rows, count)
+        k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+        v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
         product = add_position_products(
             tl.dot(q, tl.trans(k), input_precision="ieee"), q, k, query_position, position, spacing, positions, head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False,
@@ -218,12 +220,16 @@ def backward_keys(
     if key_token is not None:
         key_token += batch * num_keys
     rows, count = rows_of(key_token, keys, num_keys)
-    place = batch * stride_kb + head * stride_kh
-    k = load_rows(key + place, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
-    v = load_rows(value + place, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
     if key_hidden is not None:
         key_hidden += batch * stride_sb
     token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 0)
+    global_token = token  # of what global queries see, who see global keys, too
+    if extra_token is not None:
+        global_token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 1)
+    place = batch * stride_kb + head * stride_kh
+    seen_rows = tl.where(global_token < HIDDEN, rows, count)
+    k = load_rows(key + place, seen_rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+    v = load_rows(value + place, seen_rows, count, stride_kn, HEAD_DIM, BLOCK_D)
     key_position = first_key_position + spacing * key_stride * rows if key_token is None else rows
     if table is not None:
         table += head * (2 * farthest + 1)
@@ -247,11 +253,10 @@ def backward_keys(
         HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, DROPOUT, key_token is not None,
     )  # fmt: skip
     if extra_token is not None:
-        token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 1)
         place = batch_head.to(tl.int64) * num_extra
         stop = tl.where(split == 0, num_extra, 0)
         grad_k, grad_v = _key_gradient(
-            grad_k, grad_v, k, v, first_key, token, key_position,
+            grad_k, grad_v, k, v, first_key, global_token, key_position,
             query, stride_qm, grad_out, stride_om, extra_lse + place, extra_delta + place, 1,
             extra_token + batch * num_extra, 0, stop, num_extra,
             lowest, highest, scale, table, farthest, None, 0, 0, 0, 1,

@@ -23,6 +23,7 @@ import triton.language as tl
 
 from fairseq_poolingformer.attention.backends.triton.positions import add_position_products
 from fairseq_poolingformer.attention.backends.triton.tiles import (
+    HIDDEN,
     draw_kept,
     keys_seen,
     load_rows,
@@ -58,9 +59,10 @@ def _attend(
     for start in range(first, stop, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         rows, count = rows_of(key_token, keys, num_keys)
-        k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
         token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
         position = first_key_position + spacing * key_stride * rows
+        rows = tl.where(token < HIDDEN, rows, count)  # padding may be NaN, and 0·NaN is NaN
+        k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
         product = add_position_products(
             tl.dot(q, tl.trans(k), input_precision="ieee"), q, k, query_position, position, spacing, positions, head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False,

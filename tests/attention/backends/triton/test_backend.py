@@ -235,6 +235,23 @@ def test_memory_around_the_tensors_is_never_read():
 
 
 @runs_kernels
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("num_globals", [0, 2])
+@pytest.mark.parametrize("size", [5, 43])
+def test_padded_keys_and_values_are_never_read(num_globals, size):
+    """They may be NaN: of a global token, and inside a window where all other keys are seen."""
+    place = torch.arange(43, device=DEVICE)[None]
+    masks = {"key_padding_mask": (place == 3) | (place > 38), "global_mask": place % 39 < num_globals}
+    inputs = [on_device(x, torch.float32) for x in tensors(1, 2, 43, 43, 8)]
+    dirty = [inputs[0], *(x.detach().clone().requires_grad_() for x in inputs[1:])]
+    for x in dirty[1:]:
+        x.data.transpose(1, 2)[masks["key_padding_mask"]] = torch.nan
+    results = [outputs_and_gradients(x, window=Window(size), backend="triton", **masks) for x in (inputs, dirty)]
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+
+
+@runs_kernels
 @pytest.mark.parametrize("permutation", [(0, 1, 2, 3), (2, 0, 1, 3), (3, 1, 0, 2)])
 def test_any_memory_layout(permutation):
     inverse = [permutation.index(n) for n in range(4)]
