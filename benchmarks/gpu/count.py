@@ -20,11 +20,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # operators without a kernel: views, and memory that nothing writes
-VIEWS = set(
-    "view _unsafe_view t transpose permute expand unsqueeze squeeze select slice unfold split unbind as_strided detach "
-    "alias split_with_sizes _reshape_alias lift_fresh unsafe_split empty new_empty empty_like empty_strided "
-    "new_empty_strided resize_ _has_same_storage_numel".split()
-)
+VIEWS = {
+    *("view", "_unsafe_view", "t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "select", "slice"),
+    *("unfold", "split", "unbind", "as_strided", "detach", "alias", "split_with_sizes", "_reshape_alias"),
+    *("lift_fresh", "unsafe_split", "empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided"),
+    *("resize_", "_has_same_storage_numel"),
+}
 # kernels of an operator on CUDA that has several
 KERNELS = {
     **dict.fromkeys(("masked_fill", "constant_pad_nd", "unfold_backward", "select_backward", "slice_backward"), 2),
@@ -83,8 +84,9 @@ def passes(module: nn.Module, x: Tensor, **arguments: Any) -> tuple[Count, Count
         module(x, **arguments).sum().backward()
     with Count() as forward:
         out = module(x, **arguments)
+    grad = torch.ones_like(out)
     with Count() as backward:
-        torch.autograd.grad(out, [x, *module.parameters()], torch.ones_like(out), allow_unused=True)
+        torch.autograd.grad(out, [x, *module.parameters()], grad, allow_unused=True)
     return forward, backward
 
 
@@ -95,9 +97,7 @@ def main() -> None:
     parser.add_argument("--lines", action="store_true", help="PyTorch's operators by line of the project")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(
-        f"{'layer':34s}{'global':>7s}{'padding':>8s}  forward: Triton, all  backward: Triton, all   both  synchronizations"
-    )
+    print(f"{'layer':34s}{'global':>7s}{'padding':>8s}  forward: Triton, all  backward: Triton, all   both  waits")
     for name in options.layers:
         for with_global, with_padding in ((False, False), (True, False), (True, True)):
             torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""The project's CUDA path on CPU tensors: Triton compiles for compute capability 9.0 and launches into a driver that does nothing.
+"""The project's CUDA path on CPU tensors: Triton compiles for an H100 and launches into a driver that does nothing.
 
 Importing it sets both up, so it comes before Triton and the project. Results are meaningless; launches, the host's time
 and the compiled code are those of a GPU. Needs Linux, gcc, torch and triton (one that comes without CUDA will do).

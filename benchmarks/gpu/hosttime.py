@@ -2,7 +2,7 @@
 
     python benchmarks/gpu/hosttime.py [--layers NAME …]
 
-CPU time of one thread, the least of many calls; the ordinary layer has 32 tokens, so that its own products take no time.
+CPU time of one thread, the least of many calls. The ordinary layer has 32 tokens, so that its products take no time.
 """
 
 from __future__ import annotations

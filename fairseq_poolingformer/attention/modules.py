@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -16,7 +16,14 @@ from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, Window, band_of
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
-from fairseq_poolingformer.attention.pooling import POOL_MERGES, POOL_TYPES, pool, pool_masks
+from fairseq_poolingformer.attention.pooling import (
+    POOL_MERGES,
+    POOL_TYPES,
+    has_kernels,
+    pool,
+    pool_masks,
+    pool_pair,
+)
 from fairseq_poolingformer.attention.probabilities import LevelWeights, band_weights
 from fairseq_poolingformer.attention.rotary import Rotary, turned
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
@@ -243,15 +250,13 @@ class TwoLevelAttention(nn.Module):
 
         # eq. 5: Q̃, K̃, Ṽ of Y, or with Mix of X; eq. 6–7, 9–11: K̃ and Ṽ pooled
         place = self.pooling, key.size(2), key.device
-        weights = self.pooled_k_pool_weight, self.pooled_v_pool_weight
         if self.mix and self.pooled_q_proj is None:  # both levels have the same queries, keys and values
-            pooled = (self._pool(kv, weight, masks) for kv, weight in zip((key, value), weights, strict=True))
+            pooled_keys, pooled_values = self._pool_both(key, value, masks)
         else:
             source = x if self.mix else self._merge(y)
             q_proj, *kv_proj = self._pooled_projections()
             query = turned(self._split(q_proj(source)), rotary)
-            pooled = (self._pool_projected(source, *pair, masks) for pair in zip(kv_proj, weights, strict=True))
-        pooled_keys, pooled_values = pooled
+            pooled_keys, pooled_values = self._pool_projected_both(source, kv_proj, masks)
 
         # eq. 8: Z, from the pools within w2
         geometry = {"window": self.pooled_window, "pooling": self.pooling, "masks": masks.derived(pool_masks, *place)}
@@ -285,9 +290,10 @@ class TwoLevelAttention(nn.Module):
         shape = key.size(0), key.size(2)
         unseen = masks.derived(UnseenTokens.of, self.window, self.pooling, shape, key.device)
         of_pools = (cast(RelativePositionBias, term).of_pools(self.pooling.kernel_size) for term in score_terms)
+        pooled_keys, pooled_values = self._pool_both(key, value, masks)
         return {
-            "key": turned(self._pool(key, self.pooled_k_pool_weight, masks), rotary, key.size(2)),
-            "value": self._pool(value, self.pooled_v_pool_weight, masks),
+            "key": turned(pooled_keys, rotary, key.size(2)),
+            "value": pooled_values,
             "window": self.pooled_window,
             "pooling": self.pooling,
             "masks": unseen.masks,
@@ -306,6 +312,42 @@ class TwoLevelAttention(nn.Module):
         """Pooled keys or values (B, H, P, D) of keys or values (B, H, T, D)."""
         return pool(x, self.pooling, self.pool_type, masks, weight, bias)
 
+    def _pool_both(self, key: Tensor, value: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
+        """Pooled keys and values of keys and values, on a GPU by one launch."""
+        weights: Any = (self.pooled_k_pool_weight, self.pooled_v_pool_weight)
+        if not has_kernels(key, self.pooling, self.pool_type):
+            return self._pool(key, weights[0], masks), self._pool(value, weights[1], masks)
+        weight = None if weights[0] is None else torch.stack(weights)
+        pooled_keys, pooled_values = pool_pair(key, value, self.pooling, self.pool_type, masks, weight)
+        return pooled_keys, pooled_values
+
+    def _pool_projected_both(self, x: Tensor, projections: Sequence[nn.Module], masks: Masks) -> tuple[Tensor, Tensor]:
+        """Pooled keys and values of ``x``, from which ``projections`` make keys and values."""
+        weights: Any = (self.pooled_k_pool_weight, self.pooled_v_pool_weight)
+        one_head = self._one_head(x)
+        k_proj, v_proj = cast(Sequence[nn.Linear], projections)
+        alike = is_plain_linear(k_proj) and is_plain_linear(v_proj) and (k_proj.bias is None) == (v_proj.bias is None)
+        if self.ldconv_heads > 1 or not alike or not has_kernels(one_head, self.pooling, self.pool_type):
+            return self._pool_projected(x, k_proj, weights[0], masks), self._pool_projected(
+                x, v_proj, weights[1], masks
+            )
+        # as _pool_projected, both stacked: a GPU waits for its launches
+        weight, pool_weight, pool_bias = torch.stack([k_proj.weight, v_proj.weight]), None, None
+        bias = None if k_proj.bias is None else torch.stack([k_proj.bias, v_proj.bias])
+        if weights[0] is not None:
+            stacked = torch.stack(weights)
+            pool_weight = stacked @ weight
+            pool_bias = None if bias is None else (stacked @ bias[..., None]).squeeze(-1)
+        value = None if pool_weight is None else one_head  # of means both are the same pools
+        pooled = pool_pair(one_head, value, self.pooling, self.pool_type, masks, pool_weight, pool_bias)
+        shape, pooled = pooled.shape[1:4:2], pooled.flatten(1, 3).expand(2, -1, -1)
+        if bias is None:
+            projected = pooled.bmm(weight.transpose(1, 2))
+        else:
+            projected = torch.baddbmm(bias[:, None], pooled, weight.transpose(1, 2))
+        pooled_keys, pooled_values = projected.unflatten(1, shape).unflatten(-1, (self.num_heads, -1)).transpose(2, 3)
+        return pooled_keys, pooled_values
+
     def _pool_projected(self, x: Tensor, projection: nn.Module, weight: Tensor | None, masks: Masks) -> Tensor:
         """Pooled keys or values (B, H, P, D) of ``x``, from which ``projection`` makes keys or values.
 
@@ -317,10 +359,13 @@ class TwoLevelAttention(nn.Module):
             return self._pool(self._split(projection(x)), weight, masks)
         bias = None if weight is None or projection.bias is None else weight @ projection.bias
         weight = None if weight is None else weight @ projection.weight
-        one_head = x.unsqueeze(1) if self.batch_first else x.permute(1, 0, 2).unsqueeze(1)
-        pooled = self._pool(one_head, weight, masks, bias)
+        pooled = self._pool(self._one_head(x), weight, masks, bias)
         pooled = pooled.squeeze(1) if self.batch_first else pooled.squeeze(1).transpose(0, 1)
         return self._split(projection(pooled))
+
+    def _one_head(self, x: Tensor) -> Tensor:
+        """To (B, 1, T, C), a view."""
+        return x.unsqueeze(1) if self.batch_first else x.permute(1, 0, 2).unsqueeze(1)
 
     def _split(self, x: Tensor) -> Tensor:
         """To (B, H, T, D), a view."""

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fairseq_poolingformer.attention.backends.triton import backend
 from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, require_kind
@@ -65,11 +66,49 @@ def pool_masks(masks: Masks, pooling: Pooling, num_tokens: int, device: torch.de
     return Masks(None, ~masks.derived(_real_taps, pooling, num_tokens, device).any(-1))
 
 
+def has_kernels(x: Tensor, pooling: Pooling, kind: str) -> bool:
+    """Whether Triton kernels pool ``x``: on GPUs, means and LDConv on the grid."""
+    if exporting() or kind == "max" or pooling.alignment != "grid":
+        return False
+    return backend.pools(x, pooling.kernel_size)
+
+
+@outside_the_compiler
+def pool_pair(
+    key: Tensor,
+    value: Tensor | None,
+    pooling: Pooling,
+    kind: str,
+    masks: Masks,
+    weight: Tensor | None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Keys and values pooled by Triton kernels: (2, B, H, P, D), or (1, …) without ``value``.
+
+    ``weight`` (2, sets·κ, H·D) and ``bias`` (2, sets·κ) are those of :func:`pool_keys`, stacked.
+    """
+    real = masks.derived(_real_of_kernels, pooling, key.size(2), key.device)
+    weight, bias = (None if x is None else x.to(key.dtype) for x in (weight, bias))
+    return backend.pooled(key, value, weight, bias, real, pooling.kernel_size, pooling.stride, kind == "mean-ldconv")
+
+
+def _real_of_kernels(
+    masks: Masks, pooling: Pooling, num_tokens: int, device: torch.device
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """(B, S) uint8, 1 at padding; the centre of each pool and its number of real tokens, (B or 1, P) int32."""
+    hidden = None if masks.padding is None else masks.padding.to(torch.uint8, memory_format=torch.contiguous_format)
+    centre, real = (masks.derived(f, pooling, num_tokens, device) for f in (_centre_index, _real_taps))
+    return hidden, centre.int(), real.sum(-1, dtype=torch.int32)
+
+
 @outside_the_compiler
 def pool(
     x: Tensor, pooling: Pooling, kind: str, masks: Masks, weight: Tensor | None, bias: Tensor | None = None
 ) -> Tensor:
     """:func:`pool_keys` with the :class:`Masks` of the tokens, of checked arguments."""
+    if has_kernels(x, pooling, kind):
+        stacked = (None if tensor is None else tensor[None] for tensor in (weight, bias))
+        return pool_pair(x, None, pooling, kind, masks, *stacked)[0]
     place = pooling, x.size(2), x.device
     real = masks.derived(_real_taps, *place)
     if kind == "max":

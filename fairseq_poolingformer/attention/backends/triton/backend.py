@@ -43,12 +43,13 @@ from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenToke
 try:
     import triton
 
-    from fairseq_poolingformer.attention.backends.triton import launches
+    from fairseq_poolingformer.attention.backends.triton import launches, pooling
 except ImportError:  # only torch's CUDA builds for Linux bring it
     triton = None
 
 OLDEST_TRITON = (3, 4)  # the compiler of 3.3 fails on one of the kernels
 MAX_HEAD_DIM = 256
+MAX_KERNEL_SIZE = 32  # of pools, whose tokens kernels visit in unrolled loops
 LEAST_LSE = -1e37  # a logarithm below it is that of no key
 MAX_HEAD_DIM_OF_POSITIONS = {2: 256, 4: 128}  # by bytes of a number; larger tables do not fit the chip
 
@@ -99,6 +100,19 @@ def _why_not_positions(call: Call) -> str | None:
     if head_dim > most:
         return f"with DisentangledPosition it takes head dimensions up to {most} in {call.query.dtype}, got {head_dim}"
     return None
+
+
+def pools(x: Tensor, kernel_size: int) -> bool:
+    """Whether the kernels of ``pooling.py`` pool ``x`` (B, H, S, D) on the grid."""
+    if _why_not_on(x.device) is not None or x.dtype == torch.float64 or kernel_size > MAX_KERNEL_SIZE:
+        return False
+    return x.dtype != torch.bfloat16 or not _is_interpreted()
+
+
+def pooled(key: Tensor, value: Tensor | None, *arguments: Any) -> Tensor:
+    """Pooled keys and values (2, B, H, P, D) by one launch; see :class:`pooling.Pools`."""
+    with torch.cuda.device_of(key):
+        return pooling.Pools.apply(key, value, *arguments)
 
 
 def self_check(call: Call) -> str | None:
