@@ -17,7 +17,7 @@ import torch
 import triton
 
 from fairseq_poolingformer.attention import Masks, Pooling, Window, band_attention
-from fairseq_poolingformer.attention.backends.triton import backward, forward
+from fairseq_poolingformer.attention.backends.triton import backward, forward, launcher
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 KERNELS = forward.forward, backward.backward_queries, backward.backward_keys
@@ -69,6 +69,7 @@ def compiled(num_keys: int = LENGTH, **arguments: Any) -> dict[str, list[Any]]:
         torch.empty(length, 1, HEADS, HEAD_DIM, dtype=torch.bfloat16).permute(1, 2, 0, 3).requires_grad_()
         for length in (LENGTH, num_keys, num_keys)
     )
+    launcher._compiled.clear()
     for kernel in KERNELS:
         kernel.device_caches.clear()
     result = band_attention(query, key, value, **arguments)

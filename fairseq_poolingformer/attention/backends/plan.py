@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +35,7 @@ class ResidueClass:
     keys: slice
     # its query u is at position u and its key j at position ``key_stride·j``; None when every query sees every key
     band: Band | None
+    whole: bool = False  # it has all heads, queries and keys
 
 
 def residue_classes(
@@ -46,7 +49,7 @@ def residue_classes(
     """Split a call into classes: one where the band has step 1, else one for each residue and group of equal heads."""
     everything = window.left == window.right == UNLIMITED and not always_band
     if everything and band_of(window, pooling).step == 1 and window.dilation == 1:
-        yield ResidueClass(slice(0, num_heads), slice(None), slice(None), None)
+        yield ResidueClass(slice(0, num_heads), slice(None), slice(None), None, whole=True)
         return
     first_head = 0
     for dilation, equal in groupby(window.head_dilations(num_heads)):
@@ -66,7 +69,14 @@ def residue_classes(
                 slice(residue, None, band.step),
                 slice(first_key, None, band.step),
                 Band(lowest // band.step, highest // band.step, key_stride=band.key_stride),
+                whole=band.step == 1 and heads == slice(0, num_heads),
             )
+
+
+@lru_cache(maxsize=256)
+def _classes(*geometry: Any) -> tuple[ResidueClass, ...]:
+    """:func:`residue_classes`, computed once for each geometry."""
+    return tuple(residue_classes(*geometry))
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ class Plan:
         unseen = next((term for term in call.score_terms if isinstance(term, UnseenTokens)), None)
         geometry = call.window, call.pooling, heads, call.query_offset, queries
         return cls(
-            classes=tuple(residue_classes(*geometry, always_band=unseen is not None)),
+            classes=_classes(*geometry, unseen is not None),
             masks=call.masks,
             global_queries=call.global_queries(),
             terms=tuple(term for term in call.score_terms if term is not unseen),

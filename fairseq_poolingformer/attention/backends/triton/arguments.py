@@ -95,16 +95,19 @@ class KernelGroup(NamedTuple):
 
     def of_queries(self, x: Tensor) -> Tensor:
         """The group's share of a (B, H, T, …) tensor."""
-        return x[:, self.residues.heads, self.residues.queries]
+        return x if self.residues.whole else x[:, self.residues.heads, self.residues.queries]
 
     def of_keys(self, x: Tensor) -> Tensor:
         """The group's share of a (B, H, S, …) tensor."""
-        return x[:, self.residues.heads, self.residues.keys]
+        return x if self.residues.whole else x[:, self.residues.heads, self.residues.keys]
 
 
 def local_groups(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> Iterator[KernelGroup]:
     """One group for each residue class."""
     for number, residues in enumerate(plan.classes):
+        if residues.whole:
+            yield KernelGroup(residues, 2 * number, query, None, key, value, tokens.key_hidden, query.size(2))
+            return
         queries = query[:, residues.heads, residues.queries]
         keys = (slice(None), residues.heads, residues.keys)
         hidden = None if tokens.key_hidden is None else tokens.key_hidden[:, residues.keys]
@@ -137,12 +140,6 @@ def tile_shape_of(
 def block_for(count: int, block: int) -> int:
     """``block``, or the smallest one where that holds all ``count`` positions."""
     return SMALL_BLOCK if count <= SMALL_BLOCK else block
-
-
-def launch(kernel: Any, grid: tuple[int, ...], shape: TileShape, *arguments: Any) -> None:
-    """Run a kernel unless its grid is empty."""
-    if grid[0]:
-        kernel[grid](*arguments, num_warps=shape.num_warps, num_stages=shape.num_stages, enable_fp_fusion=True)
 
 
 def num_programs(x: Tensor, length: int, block: int) -> int:

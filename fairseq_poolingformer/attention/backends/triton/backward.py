@@ -9,7 +9,10 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     HIDDEN,
     add_term_gradients,
     draw_kept,
+    inside,
+    keys_inside,
     keys_seen,
+    load_block,
     load_lse,
     load_rows,
     load_tokens,
@@ -19,6 +22,7 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     rows_of,
     split_of,
     store_rows,
+    whole_block,
 )
 
 LN2 = tl.constexpr(0.6931471805599453)
@@ -27,23 +31,33 @@ LN2 = tl.constexpr(0.6931471805599453)
 @triton.jit
 def _query_gradient(
     acc, q, queries, query_position, first_token, last_token, grad_out, lse, delta,
-    key, value, stride_kn, key_hidden, stride_sn, key_token, first, stop, num_keys, key_stride,
+    key, value, stride_kn, key_hidden, stride_sn, key_token, first, gap, gap_stop, stop, num_keys, key_stride,
     scale, table, farthest, before, num_tokens, near_left, near_right, grad_table, positions, head,
     first_key_position, spacing,
     seed, dropped, rescale, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, DIAGONAL: tl.constexpr,
-    COARSE: tl.constexpr,
+    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, INSIDE: tl.constexpr, DROPOUT: tl.constexpr,
+    DIAGONAL: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Add the share of a lane's keys ``first`` … ``stop`` to the gradient of a block of queries."""
-    for start in range(first, stop, BLOCK_N):
+    """Add the share of a lane's keys to the gradient of a block of queries; ``forward.py`` has the same loop."""
+    if INSIDE:
+        k_places = whole_block(key, first, stride_kn, BLOCK_N, BLOCK_D)
+        v_places = whole_block(value, first, stride_kn, BLOCK_N, BLOCK_D)
+    for place in range(first, stop - (gap_stop - gap), BLOCK_N):
+        start = place if INSIDE else tl.where(place < gap, place, place + gap_stop - gap)
         keys = start + tl.arange(0, BLOCK_N)
         rows, count = rows_of(key_token, keys, num_keys)
-        token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
         position = first_key_position + spacing * key_stride * rows
-        rows = tl.where(token < HIDDEN, rows, count)
-        k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
-        v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+        token = rows
+        if INSIDE:
+            k, v = load_block(k_places, HEAD_DIM, BLOCK_D), load_block(v_places, HEAD_DIM, BLOCK_D)
+            k_places += BLOCK_N * stride_kn
+            v_places += BLOCK_N * stride_kn
+        else:
+            token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
+            rows = tl.where(token < HIDDEN, rows, count)
+            k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+            v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
         product = add_position_products(
             tl.dot(q, tl.trans(k), input_precision="ieee"), q, k, query_position, position, spacing, positions, head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False,
@@ -51,7 +65,7 @@ def _query_gradient(
         scores = mask_scores(
             product, token[None, :], first_token[:, None], last_token[:, None],
             query_position[:, None], position[None, :], scale, table, farthest,
-            before, num_tokens, near_left, near_right, key_stride, BANDED,
+            before, num_tokens, near_left, near_right, key_stride, BANDED, INSIDE,
         )  # fmt: skip
         weights = tl.exp2(scores - lse[:, None])
         grad_weights = tl.dot(grad_out, tl.trans(v), input_precision="ieee")
@@ -124,24 +138,32 @@ def backward_queries(
     place = batch * stride_kb + head * stride_kh
     if key_hidden is not None:
         key_hidden += batch * stride_sb
-    acc = _query_gradient(
-        acc, q, queries, query_position, queries + lowest, queries + highest, do, row_lse, row_delta,
-        key + place, value + place, stride_kn, key_hidden, stride_sn, None,
-        first, stop, num_keys, key_stride,
-        scale, table, farthest, before, num_tokens, near_left, near_right, grad_table, positions, head,
-        first_key_position, spacing,
-        seed, dropped, rescale, draw, batch_head,
-        HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, DIAGONAL, GATHERED,
+    most_hidden: tl.constexpr = 1 if GATHERED else 0
+    start, end = keys_inside(
+        first, stop, first_query, last_query, lowest, highest, key_stride, 1.0, key_hidden, stride_sn,
+        most_hidden, BANDED, BLOCK_N,
     )  # fmt: skip
+    if before is not None:
+        start, end = first, first
+    for INSIDE in tl.static_range(2 if before is None else 1):
+        acc = _query_gradient(
+            acc, q, queries, query_position, queries + lowest, queries + highest, do, row_lse, row_delta,
+            key + place, value + place, stride_kn, key_hidden, stride_sn, None,
+            start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop, num_keys, key_stride,
+            scale, table, farthest, before, num_tokens, near_left, near_right, grad_table, positions, head,
+            first_key_position, spacing,
+            seed, dropped, rescale, draw, batch_head,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, most_hidden, BANDED, INSIDE == 1, DROPOUT, DIAGONAL, GATHERED,
+        )  # fmt: skip
     if extra_key is not None:
         stop = tl.where(split == 0, num_extra, 0)
         acc = _query_gradient(
             acc, q, queries, query_position, queries, queries, do, row_lse, row_delta,
             extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
-            0, stop, num_extra, 1,
+            0, 0, 0, stop, num_extra, 1,
             scale, table, farthest, None, 0, 0, 0, grad_table, extra_positions, head, 0, 1,
             seed, dropped, rescale, draw + 1, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, False, True,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, False, DROPOUT, False, True,
         )  # fmt: skip
     acc = acc * scale * LN2
     if PARTIAL:
@@ -154,21 +176,35 @@ def backward_queries(
 @triton.jit
 def _key_gradient(
     grad_k, grad_v, k, v, first_key, token, key_position,
-    query, stride_qm, grad_out, stride_om, lse, delta, stride_lm, query_token, first, stop, num_queries,
+    query, stride_qm, grad_out, stride_om, lse, delta, stride_lm, query_token, first, gap, gap_stop, stop, num_queries,
     lowest, highest, scale, table, farthest, before, num_tokens, near_left, near_right, pool_size,
     positions, head, first_query_position, spacing,
     seed, dropped, rescale, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BANDED: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
+    BANDED: tl.constexpr, INSIDE: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Add the share of the queries ``first`` … ``stop`` to the gradients of a block of keys and values.
+    """Add the share of the queries ``first`` … ``gap`` and ``gap_stop`` … ``stop`` to the gradients of a block of keys.
 
     Tiles are (keys × queries), so that no product needs a transposed tile of weights.
     """
-    for start in range(first, stop, BLOCK_M):
+    if INSIDE:
+        q_places = whole_block(query, first, stride_qm, BLOCK_M, BLOCK_D)
+        do_places = whole_block(grad_out, first, stride_om, BLOCK_M, BLOCK_D)
+    for place in range(first, stop - (gap_stop - gap), BLOCK_M):
+        start = place if INSIDE else tl.where(place < gap, place, place + gap_stop - gap)
         queries = start + tl.arange(0, BLOCK_M)
         rows, count = rows_of(query_token, queries, num_queries)
-        q = load_rows(query, rows, count, stride_qm, HEAD_DIM, BLOCK_D)
+        if INSIDE:
+            q, do = load_block(q_places, HEAD_DIM, BLOCK_D), load_block(do_places, HEAD_DIM, BLOCK_D)
+            q_places += BLOCK_M * stride_qm
+            do_places += BLOCK_M * stride_om
+            row_lse = tl.load(lse + queries.to(tl.int64) * stride_lm)
+            row_delta = tl.load(delta + queries.to(tl.int64) * stride_lm)
+        else:
+            q = load_rows(query, rows, count, stride_qm, HEAD_DIM, BLOCK_D)
+            do = load_rows(grad_out, rows, count, stride_om, HEAD_DIM, BLOCK_D)
+            row_lse = load_lse(lse, queries, num_queries, stride_lm)
+            row_delta = tl.load(delta + queries.to(tl.int64) * stride_lm, mask=queries < num_queries, other=0.0)
         position = first_query_position + spacing * rows
         product = add_position_products(
             tl.dot(k, tl.trans(q), input_precision="ieee"), k, q, key_position, position, spacing, positions, head,
@@ -177,10 +213,9 @@ def _key_gradient(
         scores = mask_scores(
             product, token[:, None], (queries + lowest)[None, :], (queries + highest)[None, :],
             position[None, :], key_position[:, None], scale, table, farthest,
-            before, num_tokens, near_left, near_right, pool_size, BANDED,
+            before, num_tokens, near_left, near_right, pool_size, BANDED, INSIDE,
         )  # fmt: skip
-        weights = tl.exp2(scores - load_lse(lse, queries, num_queries, stride_lm)[None, :])
-        do = load_rows(grad_out, rows, count, stride_om, HEAD_DIM, BLOCK_D)
+        weights = tl.exp2(scores - row_lse[None, :])
         grad_weights = tl.dot(v, tl.trans(do), input_precision="ieee")
         kept_weights = weights
         if DROPOUT:
@@ -188,7 +223,6 @@ def _key_gradient(
             kept_weights = tl.where(kept, weights, 0.0)
             grad_weights = tl.where(kept, grad_weights * rescale, 0.0)
         grad_v = tl.dot(kept_weights.to(do.dtype), do, grad_v, input_precision="ieee")
-        row_delta = tl.load(delta + queries.to(tl.int64) * stride_lm, mask=queries < num_queries, other=0.0)
         grad_scores = weights * (grad_weights - row_delta[None, :])
         grad_k = tl.dot(grad_scores.to(q.dtype), q, grad_k, input_precision="ieee")
         grad_k = add_position_gradients(
@@ -244,25 +278,36 @@ def backward_keys(
     last_key = tl.minimum(first_key + BLOCK_N, num_keys) - 1
     first, stop = queries_seeing(first_key, last_key, num_queries, lowest, highest, key_stride, BANDED)
     first, stop = split_of(first, stop, split, num_splits, BLOCK_M)
-    grad_k, grad_v = _key_gradient(
-        grad_k, grad_v, k, v, first_key, token, key_position,
-        query, stride_qm, grad_out, stride_om, lse + place, delta + place, stride_lm, None, first, stop, num_queries,
-        lowest, highest, scale, table, farthest, before, num_tokens, near_left, near_right, key_stride,
-        positions, head, first_query_position, spacing,
-        seed, dropped, rescale, draw, batch_head,
-        HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, DROPOUT, key_token is not None,
-    )  # fmt: skip
+    start, end = first, first
+    if before is None:  # inside all queries see all keys of the block
+        start, end = 0, num_queries
+        if BANDED:
+            start = tl.maximum((first_key + BLOCK_N - 1) * key_stride - highest, 0)
+            end = first_key * key_stride - lowest + 1
+        start, end = inside(first, stop, start, end, BLOCK_M)
+        all_seen = tl.max(token, 0) < HIDDEN
+        start, end = tl.where(all_seen, start, first), tl.where(all_seen, end, first)
+    for INSIDE in tl.static_range(2 if before is None else 1):
+        grad_k, grad_v = _key_gradient(
+            grad_k, grad_v, k, v, first_key, token, key_position,
+            query, stride_qm, grad_out, stride_om, lse + place, delta + place, stride_lm, None,
+            start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop, num_queries,
+            lowest, highest, scale, table, farthest, before, num_tokens, near_left, near_right, key_stride,
+            positions, head, first_query_position, spacing,
+            seed, dropped, rescale, draw, batch_head,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, INSIDE == 1, DROPOUT, key_token is not None,
+        )  # fmt: skip
     if extra_token is not None:
         place = batch_head.to(tl.int64) * num_extra
         stop = tl.where(split == 0, num_extra, 0)
         grad_k, grad_v = _key_gradient(
             grad_k, grad_v, k, v, first_key, global_token, key_position,
             query, stride_qm, grad_out, stride_om, extra_lse + place, extra_delta + place, 1,
-            extra_token + batch * num_extra, 0, stop, num_extra,
+            extra_token + batch * num_extra, 0, 0, 0, stop, num_extra,
             lowest, highest, scale, table, farthest, None, 0, 0, 0, 1,
             extra_positions, head, first_query_position, spacing,
             seed, dropped, rescale, extra_draw, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_EXTRA, BLOCK_N, False, DROPOUT, True,
+            HEAD_DIM, BLOCK_D, BLOCK_EXTRA, BLOCK_N, False, False, DROPOUT, True,
         )  # fmt: skip
     grad_k, grad_v = grad_k * scale * LN2, grad_v * rescale
     if PARTIAL:

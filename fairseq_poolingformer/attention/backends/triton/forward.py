@@ -25,7 +25,9 @@ from fairseq_poolingformer.attention.backends.triton.positions import add_positi
 from fairseq_poolingformer.attention.backends.triton.tiles import (
     HIDDEN,
     draw_kept,
+    keys_inside,
     keys_seen,
+    load_block,
     load_rows,
     load_tokens,
     mask_scores,
@@ -33,6 +35,7 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     rows_of,
     split_of,
     store_rows,
+    whole_block,
 )
 
 LOWEST = tl.constexpr(-1.0e38)  # a row's maximum before there is any; finite, for -inf - -inf is NaN
@@ -49,37 +52,57 @@ VARYING = [
 @triton.jit
 def _attend(
     acc, top, total, q, queries, query_position, first_token, last_token,
-    key, value, stride_kn, key_hidden, stride_sn, key_token, first, stop, num_keys, key_stride,
+    key, value, stride_kn, key_hidden, stride_sn, key_token, first, gap, gap_stop, stop, num_keys, key_stride,
     scale, table, farthest, before, num_tokens, near_left, near_right, positions, head, first_key_position, spacing,
     seed, dropped, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
+    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, INSIDE: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Add a lane's keys ``first`` … ``stop`` to the running softmax of a block of queries."""
-    for start in range(first, stop, BLOCK_N):
+    """Add a lane's keys ``first`` … ``gap`` and ``gap_stop`` … ``stop`` to the running softmax of a block of queries.
+
+    INSIDE there is no gap, all keys exist, and all queries see them.
+    """
+    if INSIDE:
+        k_places = whole_block(key, first, stride_kn, BLOCK_N, BLOCK_D)
+        v_places = whole_block(value, first, stride_kn, BLOCK_N, BLOCK_D)
+    for place in range(first, stop - (gap_stop - gap), BLOCK_N):
+        start = place if INSIDE else tl.where(place < gap, place, place + gap_stop - gap)
         keys = start + tl.arange(0, BLOCK_N)
         rows, count = rows_of(key_token, keys, num_keys)
-        token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
         position = first_key_position + spacing * key_stride * rows
-        rows = tl.where(token < HIDDEN, rows, count)  # padding may be NaN, and 0·NaN is NaN
-        k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+        token = rows
+        if INSIDE:
+            k = load_block(k_places, HEAD_DIM, BLOCK_D)
+            k_places += BLOCK_N * stride_kn
+        else:
+            token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
+            rows = tl.where(token < HIDDEN, rows, count)  # padding may be NaN, and 0·NaN is NaN
+            k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
         product = add_position_products(
             tl.dot(q, tl.trans(k), input_precision="ieee"), q, k, query_position, position, spacing, positions, head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False,
         )  # fmt: skip
-        scores = mask_scores(
-            product, token[None, :], first_token[:, None], last_token[:, None],
-            query_position[:, None], position[None, :], scale, table, farthest,
-            before, num_tokens, near_left, near_right, key_stride, BANDED,
-        )  # fmt: skip
-        higher = tl.maximum(top, tl.max(scores, 1))
-        weights = tl.exp2(scores - higher[:, None])
+        if INSIDE and table is None and before is None:  # one multiply-add for each score
+            higher = tl.maximum(top, tl.max(product, 1) * scale)
+            weights = tl.exp2(product * scale - higher[:, None])
+        else:
+            scores = mask_scores(
+                product, token[None, :], first_token[:, None], last_token[:, None],
+                query_position[:, None], position[None, :], scale, table, farthest,
+                before, num_tokens, near_left, near_right, key_stride, BANDED, INSIDE,
+            )  # fmt: skip
+            higher = tl.maximum(top, tl.max(scores, 1))
+            weights = tl.exp2(scores - higher[:, None])
         fade = tl.exp2(top - higher)
         top = higher
         total = total * fade + tl.sum(weights, 1)
         if DROPOUT:
             weights = tl.where(draw_kept(seed, dropped, draw, batch_head, queries, start, BLOCK_N), weights, 0.0)
-        v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+        if INSIDE:
+            v = load_block(v_places, HEAD_DIM, BLOCK_D)
+            v_places += BLOCK_N * stride_kn
+        else:
+            v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
         acc = tl.dot(weights.to(v.dtype), v, acc * fade[:, None], input_precision="ieee")
     return acc, top, total
 
@@ -122,23 +145,31 @@ def forward(
     place = batch * stride_kb + head * stride_kh
     if key_hidden is not None:
         key_hidden += batch * stride_sb
-    acc, top, total = _attend(
-        acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
-        key + place, value + place, stride_kn, key_hidden, stride_sn, None,
-        first, stop, num_keys, key_stride,
-        scale, table, farthest, before, num_tokens, near_left, near_right, positions, head, first_key_position, spacing,
-        seed, dropped, draw, batch_head,
-        HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, GATHERED,
+    most_hidden: tl.constexpr = 1 if GATHERED else 0
+    start, end = keys_inside(
+        first, stop, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn,
+        most_hidden, BANDED, BLOCK_N,
     )  # fmt: skip
+    if before is not None:
+        start, end = first, first
+    for INSIDE in tl.static_range(2 if before is None else 1):
+        acc, top, total = _attend(
+            acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
+            key + place, value + place, stride_kn, key_hidden, stride_sn, None,
+            start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop, num_keys, key_stride,
+            scale, table, farthest, before, num_tokens, near_left, near_right, positions, head, first_key_position,
+            spacing, seed, dropped, draw, batch_head,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, most_hidden, BANDED, INSIDE == 1, DROPOUT, GATHERED,
+        )  # fmt: skip
     if extra_key is not None:
         stop = tl.where(split == 0, num_extra, 0)
         acc, top, total = _attend(
             acc, top, total, q, queries, query_position, queries, queries,
             extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
-            0, stop, num_extra, 1,
+            0, 0, 0, stop, num_extra, 1,
             scale, table, farthest, None, 0, 0, 0, extra_positions, head, 0, 1,
             seed, dropped, draw + 1, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, True,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, False, DROPOUT, True,
         )  # fmt: skip
 
     total = tl.where(total == 0.0, 1.0, total)
@@ -158,19 +189,26 @@ def forward(
 @triton.jit(do_not_specialize=VARYING)
 def combine(
     partial, partial_lse, token, num_rows,
-    out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm, window_lse, stride_wb, stride_wh,
+    out, second, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
+    window_lse, stride_wb, stride_wh,
     heads, num_splits,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
     """Write, or with ADD add to, ``out``: the sum of its splits, or with ``partial_lse`` their softmax, and ``lse``.
 
+    ``partial`` has the splits of ``out``, then, where there is one, those of ``second``, which is laid out alike.
+
     With ``token`` the rows go to these tokens, and ``window_lse`` becomes +inf there: the window pass also wrote the
-    global queries' rows, and +inf makes their weights zero in its backward pass. Grid: (row blocks · B·H,).
+    global queries' rows, and +inf makes their weights zero in its backward pass. Grid: (row blocks · B·H, outputs).
     """
     blocks = tl.cdiv(num_rows, BLOCK)
     batch_head = tl.program_id(0) // blocks
     batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
     slots = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    if second is not None:  # noqa: SIM102 (decided by the compiler)
+        if tl.program_id(1) > 0:
+            partial += place_of_split(num_splits, 0, blocks, num_rows) * HEAD_DIM
+            out = second
     acc = tl.zeros([BLOCK, BLOCK_D], tl.float32)
     top = tl.full([BLOCK], LOWEST, tl.float32)
     total = tl.zeros([BLOCK], tl.float32)

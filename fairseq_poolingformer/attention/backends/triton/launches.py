@@ -20,7 +20,6 @@ from fairseq_poolingformer.attention.backends.triton.arguments import (
     head_sizes,
     key_line,
     keys_met,
-    launch,
     num_programs,
     num_splits,
     queries_met,
@@ -30,6 +29,7 @@ from fairseq_poolingformer.attention.backends.triton.arguments import (
     tile_shape_of,
     variant,
 )
+from fairseq_poolingformer.attention.backends.triton.launcher import launch
 from fairseq_poolingformer.attention.backends.triton.terms import PositionTables, position_line
 
 
@@ -69,7 +69,8 @@ def forward(x: Inputs, group: KernelGroup, out: Tensor, lse: Tensor, window_lse:
     launch(
         forward_kernels.forward,
         (programs, splits),
-        shape,
+        shape.num_warps,
+        shape.num_stages,
         *query_line(group),
         *key_line(group),
         *extra,
@@ -109,7 +110,8 @@ def backward_queries(
     launch(
         backward_kernels.backward_queries,
         (programs, splits),
-        shape,
+        shape.num_warps,
+        shape.num_stages,
         *query_line(group),
         *key_line(group),
         *extra,
@@ -213,7 +215,8 @@ def _gradients_of_keys(
     partial = splits > 1 or key_token is not None
     to_key, to_value = grad_key, grad_value
     if partial:
-        to_key, to_value = lse.new_empty(2, splits, *group.key.shape[:2], num_keys, grad_key.size(3))
+        to_partial = lse.new_empty(2, splits, *group.key.shape[:2], num_keys, grad_key.size(3))
+        to_key, to_value = to_partial
     query, *query_strides, _, num_queries = query_line(group)
     positions = position_line(
         x.positions, group.residues.heads, gathered=key_token is not None, extra=global_rows is not None, by_key=True
@@ -221,7 +224,8 @@ def _gradients_of_keys(
     launch(
         backward_kernels.backward_keys,
         (programs, splits),
-        shape,
+        shape.num_warps,
+        shape.num_stages,
         query,
         *query_strides,
         num_queries,
@@ -245,8 +249,7 @@ def _gradients_of_keys(
     )
     if partial:
         add = add or key_token is not None
-        _combine(to_key, grad_key, key_token, add=add)
-        _combine(to_value, grad_value, key_token, add=add)
+        _combine(to_partial, grad_key, key_token, second=grad_value, add=add)
 
 
 def _combine(
@@ -257,20 +260,26 @@ def _combine(
     lse: Tensor | None = None,
     window_lse: Tensor | None = None,
     *,
+    second: Tensor | None = None,
     add: bool = False,
 ) -> None:
-    """Combine ``partial`` (splits, B, H, U, D) to ``out`` (B, H, L, D): to its rows ``token`` (B, U), or to all."""
-    splits, _, heads, num_rows, _ = partial.shape
+    """Combine ``partial`` (splits, B, H, U, D) to ``out`` (B, H, L, D): to its rows ``token`` (B, U), or to all.
+
+    With ``second`` two of them: ``partial`` (2, splits, B, H, U, D).
+    """
+    splits, batch, heads, num_rows, _ = partial.shape[-5:]
     shape = tile_shape_of(num_rows, num_rows, partial)
     launch(
         forward_kernels.combine,
-        (num_programs(partial[0], num_rows, shape.queries),),
-        shape,
+        (batch * heads * -(-num_rows // shape.queries), 1 if second is None else 2),
+        shape.num_warps,
+        shape.num_stages,
         partial,
         partial_lse,
         token,
         num_rows,
         out,
+        second,
         *strides(out),
         lse,
         *((0, 0, 0) if lse is None else lse.stride()),

@@ -16,8 +16,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairseq_poolingformer.attention.backends.triton.arguments import padded
+from fairseq_poolingformer.attention.backends.triton.launcher import launch
 
 POOLS, TOKENS, CHANNELS = 16, 64, 128  # of a program's tiles
+NUM_WARPS, NUM_STAGES = 4, 2
 VARYING = ["num_tokens", "num_pools", "stride_c"]
 
 
@@ -54,9 +56,11 @@ def _context(
         total = tl.zeros([first_token.shape[0], places.shape[0]], tl.float32)
         for tap in tl.static_range(KAPPA):
             total += _load_tap(x, stride_s, first_token, tap, taps, real, places, valid)
-        return (total / tl.maximum(count, 1).to(tl.float32)[:, None]).to(x.dtype.element_ty)
-    mask = (count > 0)[:, None] & valid[None, :]
-    return tl.load(x + centre.to(tl.int64)[:, None] * stride_s + places[None, :], mask=mask, other=0.0)
+        context = (total / tl.maximum(count, 1).to(tl.float32)[:, None]).to(x.dtype.element_ty)
+    else:
+        mask = (count > 0)[:, None] & valid[None, :]
+        context = tl.load(x + centre.to(tl.int64)[:, None] * stride_s + places[None, :], mask=mask, other=0.0)
+    return context
 
 
 @triton.jit(do_not_specialize=VARYING)
@@ -261,8 +265,10 @@ class Pools(torch.autograd.Function):
         ctx.sources_line = *key.stride()[:3], *value.stride()[:3]
         ctx.tokens_line = hidden, centre, count, stride_c, num_tokens, num_pools, heads * head_dim
         ctx.has_bias = bias is not None
-        forward[-(-num_pools // POOLS), batch, ctx.sources * sets](
-            key, value, *ctx.sources_line, *ctx.tokens_line, weight, bias, out, *out.stride()[:4], delta,
+        grid = -(-num_pools // POOLS), batch, ctx.sources * sets
+        launch(
+            forward, grid, NUM_WARPS, NUM_STAGES, key, value, *ctx.sources_line, *ctx.tokens_line,
+            weight, bias, out, *out.stride()[:4], delta,
             *ctx.geometry, POOLS, CHANNELS,
         )  # fmt: skip
         ctx.save_for_backward(key, value, weight, delta)
@@ -279,9 +285,10 @@ class Pools(torch.autograd.Function):
         if weight is not None:
             blocks, grad_logits = -(-num_pools // POOLS), torch.empty_like(delta)
             partial = delta.new_empty(blocks * batch, *weight.shape[:2], channels + 1)
-            backward_weights[blocks, batch, ctx.sources * sets](
-                key, value, *ctx.sources_line, *ctx.tokens_line, grad, *grad.stride()[:4], delta, grad_logits, partial,
-                *ctx.geometry, POOLS, CHANNELS,
+            grid = blocks, batch, ctx.sources * sets
+            launch(
+                backward_weights, grid, NUM_WARPS, NUM_STAGES, key, value, *ctx.sources_line, *ctx.tokens_line,
+                grad, *grad.stride()[:4], delta, grad_logits, partial, *ctx.geometry, POOLS, CHANNELS,
             )  # fmt: skip
             total = partial.sum(0).to(weight.dtype)
             grad_weight, grad_bias = total[..., :-1], total[..., -1] if ctx.has_bias else None
@@ -289,8 +296,9 @@ class Pools(torch.autograd.Function):
         grad_key = key.new_empty(num_tokens, batch, heads, head_dim).permute(1, 2, 0, 3)
         grad_value = None if ctx.together else torch.empty_like(grad_key)
         grid = -(-num_tokens // TOKENS), batch, -(-channels // CHANNELS) * (1 if ctx.together else 2)
-        backward_tokens[grid](
-            grad_key, grad_value, *grad_key.stride()[:3], *ctx.tokens_line,
-            weight, grad, *grad.stride()[:4], delta, grad_logits, *ctx.geometry, ctx.sources, TOKENS, CHANNELS,
+        launch(
+            backward_tokens, grid, NUM_WARPS, NUM_STAGES,
+            grad_key, grad_value, *grad_key.stride()[:3], *ctx.tokens_line, weight, grad, *grad.stride()[:4],
+            delta, grad_logits, *ctx.geometry, ctx.sources, TOKENS, CHANNELS,
         )  # fmt: skip
         return grad_key, grad_value, grad_weight, grad_bias, None, None, None, None

@@ -30,6 +30,23 @@ def load_rows(x, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.conste
 
 
 @triton.jit
+def whole_block(x, first, stride, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Pointers (BLOCK, BLOCK_D) to the rows of ``x`` from ``first`` on, for :func:`load_block`."""
+    rows = first + tl.arange(0, BLOCK)
+    return x + rows.to(tl.int64)[:, None] * stride + tl.arange(0, BLOCK_D)[None, :]
+
+
+@triton.jit
+def load_block(places, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Rows that all exist: (rows, BLOCK_D)."""
+    if HEAD_DIM < BLOCK_D:
+        x = tl.load(places, mask=tl.arange(0, BLOCK_D)[None, :] < HEAD_DIM, other=0.0)
+    else:
+        x = tl.load(places)
+    return x
+
+
+@triton.jit
 def store_rows(x, values, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, ADD: tl.constexpr):
     """Store rows that :func:`load_rows` would load; with ADD add to them."""
     places, exist = row_places(x, rows, count, stride, HEAD_DIM, BLOCK_D)
@@ -112,6 +129,43 @@ def queries_seeing(first_key, last_key, num_queries, lowest, highest, key_stride
 
 
 @triton.jit
+def inside(first, stop, inner_first, inner_stop, BLOCK: tl.constexpr):
+    """The whole blocks of ``first`` … ``stop`` that lie in ``inner_first`` … ``inner_stop``: their range, maybe empty.
+
+    The range begins at ``first`` where it is empty. The other blocks are the edges.
+    """
+    start = first + tl.cdiv(tl.maximum(inner_first - first, 0), BLOCK) * BLOCK
+    end = first + tl.maximum(tl.minimum(inner_stop, stop) - first, 0) // BLOCK * BLOCK
+    return tl.where(start < end, start, first), tl.where(start < end, end, first)
+
+
+@triton.jit
+def keys_inside(
+    first, stop, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn,
+    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The blocks of keys ``first`` … ``stop`` that all of ``first_query`` … ``last_query`` see: no score is masked."""
+    inner_first, inner_stop = first, stop
+    if BANDED:
+        inner_first = (tl.maximum(last_query + lowest, 0) + key_stride - 1) // key_stride
+        inner_stop = tl.maximum(first_query + highest + key_stride, 0) // key_stride
+    start, end = inside(first, stop, inner_first, inner_stop, BLOCK)
+    end = tl.where(scale < 0.0, start, end)  # inside the greatest product has the greatest score
+    if key_hidden is not None:
+        if BANDED:
+            hidden = tl.zeros([256], tl.int32)
+            for place in range(start, end, 256):
+                keys = place + tl.arange(0, 256)
+                hidden = tl.maximum(
+                    hidden, tl.load(key_hidden + keys.to(tl.int64) * stride_sn, mask=keys < end, other=0)
+                )
+            end = tl.where(tl.max(hidden, 0) > MOST_HIDDEN, start, end)
+        else:
+            end = start
+    return tl.where(start < end, start, first), tl.where(start < end, end, first)
+
+
+@triton.jit
 def unseen_tokens(query_position, key_position, pool_size, before, num_tokens, near_left, near_right):
     """``UnseenTokens.counts``: how many of a pool's tokens count and lie outside of the query's window.
 
@@ -134,23 +188,28 @@ def unseen_tokens(query_position, key_position, pool_size, before, num_tokens, n
 def mask_scores(
     product, key_token, first_token, last_token, query_position, key_position, scale, table, farthest,
     before, num_tokens, near_left, near_right, pool_size,
-    BANDED: tl.constexpr,
+    BANDED: tl.constexpr, INSIDE: tl.constexpr,
 ):  # fmt: skip
     """The tile's scores for ``exp2``: scaled, with score terms, -inf where a query does not see a key.
+
+    INSIDE all queries see all keys, and pools have no unseen tokens to count.
 
     A query sees the keys at ``first_token`` … ``last_token``, or without a band all keys. ``scale`` and ``table``, a
     score for each clamped distance, include the factor log2(e). ``product`` includes the scores of positions already.
     """
-    seen = (key_token >= first_token) & (key_token <= last_token) if BANDED else key_token < HIDDEN
     scores = product * scale
     if before is not None:
         count = unseen_tokens(query_position, key_position, pool_size, before, num_tokens, near_left, near_right)
         scores += tl.log2(tl.maximum(count, 1).to(tl.float32))
-        seen = seen & (count > 0)
     if table is not None:
         distance = query_position - key_position
         scores += tl.load(table + tl.minimum(tl.maximum(distance, -farthest), farthest) + farthest)
-    return tl.where(seen, scores, float("-inf"))
+    if not INSIDE:
+        seen = (key_token >= first_token) & (key_token <= last_token) if BANDED else key_token < HIDDEN
+        if before is not None:
+            seen = seen & (count > 0)
+        scores = tl.where(seen, scores, float("-inf"))
+    return scores
 
 
 @triton.jit

@@ -1,0 +1,59 @@
+"""Launches of compiled kernels without Triton's dispatch, which takes the host several times as long as a launch.
+
+Triton looks up the compiled kernel of a launch by what it makes of each argument. Here the same is looked up once for
+all arguments: constants and strides by value, other integers by their width, tensors by dtype and alignment.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import triton
+from torch import Tensor
+from triton.compiler import CompiledKernel
+
+ALIGNMENT = 16  # bytes; Triton compiles again for tensors that do not begin at a multiple
+_compiled: dict[Any, Any] = {}  # compiled kernels by variant
+
+
+def launch(kernel: Any, grid: tuple[int, ...], num_warps: int, num_stages: int, *arguments: Any) -> None:
+    """Run a kernel, of which all arguments are given by place, unless its grid is empty."""
+    if 0 in grid:
+        return
+    variant = variant_of(kernel, num_warps, num_stages, arguments)
+    compiled = _compiled.get(variant)
+    if compiled is not None:
+        compiled[(*grid, 1, 1)[:3]](*arguments)
+        return
+    compiled = kernel[grid](*arguments, num_warps=num_warps, num_stages=num_stages, enable_fp_fusion=True)
+    if variant is not None and isinstance(compiled, CompiledKernel):  # not of tools that run kernels themselves
+        _compiled[variant] = compiled
+
+
+def variant_of(kernel: Any, num_warps: int, num_stages: int, arguments: tuple[Any, ...]) -> Any:
+    """Equal for launches of one compiled kernel; None where Triton must look it up, or interprets it."""
+    if not isinstance(kernel, triton.JITFunction):
+        return None
+    variant = [kernel, num_warps, num_stages, arguments[0].device]
+    for argument, by_width in zip(arguments, _by_width(kernel), strict=True):
+        if argument is None:
+            variant.append(None)
+        elif isinstance(argument, Tensor):
+            variant += argument.dtype, argument.data_ptr() % ALIGNMENT == 0
+        elif isinstance(argument, float):  # 32 bits wide, whatever their value
+            continue
+        elif isinstance(argument, tuple):
+            if any(x is not None for x in argument):
+                return None
+        elif by_width:
+            variant.append(-(2**31) <= argument < 2**31)
+        else:
+            variant.append(argument)
+    return tuple(variant)
+
+
+@cache
+def _by_width(kernel: Any) -> tuple[bool, ...]:
+    """Of which parameters the kernel is compiled for any value of 32 or of 64 bits."""
+    return tuple(parameter.do_not_specialize for parameter in kernel.params)
