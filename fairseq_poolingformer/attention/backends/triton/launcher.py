@@ -6,15 +6,14 @@ all arguments: constants and strides by value, other integers by their width, te
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import triton
-from torch import Tensor
 from triton.compiler import CompiledKernel
 
 ALIGNMENT = 16  # bytes; Triton compiles again for tensors that do not begin at a multiple
 _compiled: dict[Any, Any] = {}  # compiled kernels by variant
+_widths: dict[int, tuple[bool, ...]] = {}  # by kernel, all of which live as long as their modules
 
 
 def launch(kernel: Any, grid: tuple[int, ...], num_warps: int, num_stages: int, *arguments: Any) -> None:
@@ -35,25 +34,26 @@ def variant_of(kernel: Any, num_warps: int, num_stages: int, arguments: tuple[An
     """Equal for launches of one compiled kernel; None where Triton must look it up, or interprets it."""
     if not isinstance(kernel, triton.JITFunction):
         return None
-    variant = [kernel, num_warps, num_stages, arguments[0].device]
+    # the type alone, and id(): isinstance() of tensors and the hash of a JITFunction run Python
+    variant: list[Any] = [id(kernel), num_warps, num_stages, arguments[0].device]
     for argument, by_width in zip(arguments, _by_width(kernel), strict=True):
-        if argument is None:
-            variant.append(None)
-        elif isinstance(argument, Tensor):
-            variant += argument.dtype, argument.data_ptr() % ALIGNMENT == 0
-        elif isinstance(argument, float):  # 32 bits wide, whatever their value
+        kind = type(argument)
+        if kind is int:
+            variant.append(-(2**31) <= argument < 2**31 if by_width else argument)
+        elif argument is None or kind is bool:
+            variant.append(argument)
+        elif kind is float:  # 32 bits wide, whatever their value
             continue
         elif isinstance(argument, tuple):
-            if any(x is not None for x in argument):
+            if argument.count(None) < len(argument):
                 return None
-        elif by_width:
-            variant.append(-(2**31) <= argument < 2**31)
         else:
-            variant.append(argument)
+            variant += argument.dtype, argument.data_ptr() % ALIGNMENT == 0
     return tuple(variant)
 
 
-@cache
 def _by_width(kernel: Any) -> tuple[bool, ...]:
     """Of which parameters the kernel is compiled for any value of 32 or of 64 bits."""
-    return tuple(parameter.do_not_specialize for parameter in kernel.params)
+    if id(kernel) not in _widths:
+        _widths[id(kernel)] = tuple(parameter.do_not_specialize for parameter in kernel.params)
+    return _widths[id(kernel)]
