@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in steps that each take less than ten minutes on a large one.
+# Everything that needs a GPU: the kernels' tests and the times of layers in five minutes, and on request more steps,
+# each of less than ten minutes on a large one.
 #
 #   benchmarks/gpu.sh out=FOLDER [KEY=value …]
 #
-# doctor, tests, attention and hosts need torch, triton, transformers and pytest; fairseq and demo_model
+# doctor, tests, layers, attention and hosts need torch, triton, transformers and pytest; fairseq and demo_model
 # need fairseq too (run_scripts/install.sh). Where no package index can be reached, steps=install wheels=FOLDER puts what is
 # missing into packages/ of the output folder, where the other steps find it; benchmarks/offline.txt says how to fill
 # FOLDER on another machine. Each step's output goes to a file of its name in the output folder, and to the terminal. A
@@ -14,15 +15,16 @@ set -euo pipefail
 # shellcheck source=run_scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../run_scripts/lib.sh"
 
-all=install,doctor,tests,attention,hosts,fairseq,demo_model
+all=install,tests,layers,doctor,attention,hosts,fairseq,demo_model
 options=(
   "out=" # the folder for the tables
-  "steps=doctor,tests,attention,hosts,fairseq" # which of them; there are also install and demo_model
+  "steps=tests,layers" # which of them; there are also install, doctor, attention, hosts, fairseq and demo_model
   "length=16384" # tokens
   "dtype=bfloat16" # float32, bfloat16 or float16
   "device=cuda" # cpu: try the script out, with length=512 dtype=float32 repeats=1
   "repeats=5" # runs that count
   "updates=40" # of fairseq-train in the step fairseq
+  "seconds=200" # of the step layers, whose first row is that of length= tokens
   "minutes=8" # of the demo model's pretraining in the step demo_model; resumed where an earlier call ended
   "wheels=" # of the step install: a folder with the packages of benchmarks/offline.txt
   "python=" # interpreter; default: the active virtual environment's, else .venv's
@@ -32,6 +34,7 @@ parse_options "$@"
 require_count length
 require_positive repeats updates
 require_number minutes
+require_number seconds
 [[ $device == cuda || $device == cpu ]] || fail "device= must be cuda or cpu, got $device"
 [[ -n $out ]] || fail "which folder for the tables? give out="
 for step in ${steps//,/ }; do
@@ -73,6 +76,10 @@ for step in ${steps//,/ }; do
       # those that run on a GPU where there is one; the interpreter's and the compiler's tests of the kernels need none
       record tests "$python" -m pytest -q "${workers[@]}" tests/attention/backends/triton tests/attention/score_terms \
         -k "not interpreter and not compiles"
+      ;;
+    layers)
+      record layers "$python" benchmarks/gpu/layer_times.py --device "$device" --seconds "$seconds" \
+        --lengths "$length" 4096 65536
       ;;
     attention)
       record attention "$python" benchmarks/attention.py --device "$device" --dtype "$dtype" --length "$length" \

@@ -27,6 +27,7 @@ from tests.text.tiny_gpt2 import write_vocabulary
 def scripts(monkeypatch):
     """The benchmarks' folder on the path, as it is when one is run; the log of this process stays as it is."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    monkeypatch.syspath_prepend(ROOT / "benchmarks" / "gpu")
     level = logging.getLogger().level
     yield
     logging.getLogger().setLevel(level)
@@ -247,6 +248,7 @@ def test_the_gpu_script_runs_each_step_with_flags_that_exist(scripts, tmp_path, 
     import attention
     import fairseq_train
     import hosts
+    import layer_times
 
     from fairseq_poolingformer.cli import doctor
 
@@ -254,8 +256,9 @@ def test_the_gpu_script_runs_each_step_with_flags_that_exist(scripts, tmp_path, 
         "attention": attention.parser,
         "hosts": hosts.parser,
         "fairseq_train": fairseq_train.parser,
+        "layer_times": layer_times.parser,
     }
-    steps = "install,doctor,tests,attention,hosts,fairseq,demo_model"
+    steps = "install,tests,layers,doctor,attention,hosts,fairseq,demo_model"
     output = gpu_script(f"out={tmp_path / 'out'}", f"steps={steps}", f"wheels={tmp_path}", f"device={device}")
     blocks = dict(block.split("\n", 1) for block in output.split("# ")[1:])
     assert ",".join(blocks) == steps
@@ -271,8 +274,15 @@ def test_the_gpu_script_runs_each_step_with_flags_that_exist(scripts, tmp_path, 
     assert found["doctor"].device == "cpu"
     assert found["attention"].passes == ["forward", "both"]
     assert (found["hosts"].lengths, found["hosts"].dtypes) == ([16384], ["bfloat16"])
-    assert found["attention"].length == 16384
+    assert found["attention"].length == found["layers"].lengths[0] == 16384
     assert found["fairseq"].dtypes == (["float32", "bfloat16", "float16"] if device == "cuda" else ["bfloat16"])
+
+
+def test_times_of_layers_on_a_cpu():
+    options = "--device", "cpu", "--lengths", 700, "--dim", 64, "--seconds", 60
+    rows = run("gpu/layer_times", *options).splitlines()[2:]
+    assert len(rows) == 2 + 8
+    assert all(re.search(r"^   700  .*  +[\d.]+ +nan +[\d.]+ +nan +0$", row) for row in rows)
 
 
 def test_trainings_with_other_losses_are_not_accepted(scripts):

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 FOLDER = Path(tempfile.gettempdir()) / "fakecuda"
@@ -35,7 +34,6 @@ sys.path.insert(0, str(HERE.parents[1]))
 library = _driver_library()
 library.count_launches.restype = ctypes.c_uint64
 
-import torch  # noqa: E402
 import triton  # noqa: E402
 from triton.backends.nvidia import driver  # noqa: E402
 
@@ -57,15 +55,13 @@ def triton_launches() -> int:
 
 def use_cuda_path() -> None:
     """Take the branches of CUDA on CPU tensors, those of many programs: 12 heads and 16,384 tokens need no splits."""
-    from fairseq_poolingformer.attention import modules, pooling
+    from fairseq_poolingformer.attention import modules
     from fairseq_poolingformer.attention.backends.triton import arguments, backend
 
     triton.runtime.driver.set_active(Driver())
     arguments.PROGRAMS = 1
     backend._why_not_on = lambda device: None
     modules.can_be_dense = lambda *tensors, **arguments: False
-    on_cpu: Any = pooling._weighted_sum
-    pooling._weighted_sum = lambda *x: pooling._sum_at_once(*x) if not torch.compiler.is_exporting() else on_cpu(*x)
 
 
 use_cuda_path()

@@ -47,7 +47,7 @@ def build(name: str, dim: int, heads: int) -> nn.Module:
     return Ordinary(dim, heads) if name == ORDINARY else TwoLevelAttention(dim, heads, **LAYERS[name])
 
 
-def masks_of(length: int, *, with_global: bool, with_padding: bool) -> Masks:
+def masks_of(length: int, *, with_global: bool, with_padding: bool, device: str = "cpu") -> Masks:
     """The masks of one document: its first token global, its last seven padding."""
-    place = torch.arange(length)[None]
+    place = torch.arange(length, device=device)[None]
     return Masks(place < 1 if with_global else None, place >= length - 7 if with_padding else None)

@@ -318,7 +318,7 @@ class TwoLevelAttention(nn.Module):
         if not has_kernels(key, self.pooling, self.pool_type):
             return self._pool(key, weights[0], masks), self._pool(value, weights[1], masks)
         weight = None if weights[0] is None else torch.stack(weights)
-        pooled_keys, pooled_values = pool_pair(key, value, self.pooling, self.pool_type, masks, weight)
+        pooled_keys, pooled_values = pool_pair(key, value, self.pooling, self.pool_type, masks, (weight, None))
         return pooled_keys, pooled_values
 
     def _pool_projected_both(self, x: Tensor, projections: Sequence[nn.Module], masks: Masks) -> tuple[Tensor, Tensor]:
@@ -339,7 +339,7 @@ class TwoLevelAttention(nn.Module):
             pool_weight = stacked @ weight
             pool_bias = None if bias is None else (stacked @ bias[..., None]).squeeze(-1)
         value = None if pool_weight is None else one_head  # of means both are the same pools
-        pooled = pool_pair(one_head, value, self.pooling, self.pool_type, masks, pool_weight, pool_bias)
+        pooled = pool_pair(one_head, value, self.pooling, self.pool_type, masks, (pool_weight, pool_bias))
         shape, pooled = pooled.shape[1:4:2], pooled.flatten(1, 3).expand(2, -1, -1)
         if bias is None:
             projected = pooled.bmm(weight.transpose(1, 2))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -75,20 +77,14 @@ def has_kernels(x: Tensor, pooling: Pooling, kind: str) -> bool:
 
 @outside_the_compiler
 def pool_pair(
-    key: Tensor,
-    value: Tensor | None,
-    pooling: Pooling,
-    kind: str,
-    masks: Masks,
-    weight: Tensor | None,
-    bias: Tensor | None = None,
+    key: Tensor, value: Tensor | None, pooling: Pooling, kind: str, masks: Masks, weights: Iterable[Tensor | None]
 ) -> Tensor:
     """Keys and values pooled by Triton kernels: (2, B, H, P, D), or (1, …) without ``value``.
 
-    ``weight`` (2, sets·κ, H·D) and ``bias`` (2, sets·κ) are those of :func:`pool_keys`, stacked.
+    ``weights`` are the weight (2, sets·κ, H·D) and the bias (2, sets·κ) of :func:`pool_keys`, stacked.
     """
     real = masks.derived(_real_of_kernels, pooling, key.size(2), key.device)
-    weight, bias = (None if x is None else x.to(key.dtype) for x in (weight, bias))
+    weight, bias = (None if x is None else x.to(key.dtype) for x in weights)
     return backend.pooled(key, value, weight, bias, real, pooling.kernel_size, pooling.stride, kind == "mean-ldconv")
 
 
@@ -108,7 +104,7 @@ def pool(
     """:func:`pool_keys` with the :class:`Masks` of the tokens, of checked arguments."""
     if has_kernels(x, pooling, kind):
         stacked = (None if tensor is None else tensor[None] for tensor in (weight, bias))
-        return pool_pair(x, None, pooling, kind, masks, *stacked)[0]
+        return pool_pair(x, None, pooling, kind, masks, stacked)[0]
     place = pooling, x.size(2), x.device
     real = masks.derived(_real_taps, *place)
     if kind == "max":
@@ -212,16 +208,16 @@ def _max(x: Tensor, pooling: Pooling, padding_mask: Tensor | None) -> Tensor:
     if exporting():
         inside = _real_taps(Masks(), pooling, x.size(2), x.device)[..., None]
         return _taps(x, pooling).masked_fill(~inside, -torch.inf).amax(3)
-    return _unfolded(x, pooling, -torch.inf).max(-1).values
+    return _unfolded(x, pooling).max(-1).values
 
 
-def _unfolded(x: Tensor, pooling: Pooling, beyond: float) -> Tensor:
-    """(B, H, P, D, κ) a view of every pool's tokens, with ``beyond`` in the place of those beyond the sequence."""
+def _unfolded(x: Tensor, pooling: Pooling) -> Tensor:
+    """(B, H, P, D, κ) a view of every pool's tokens, with -inf in the place of those beyond the sequence."""
     pools, kernel_size, stride = pooling.num_pools(x.size(2)), pooling.kernel_size, pooling.key_stride
     before = -pooling.first_start
     after = (pools - 1) * stride + kernel_size - before - x.size(2)
     if before or after > 0:
-        x = F.pad(x, (0, 0, before, max(0, after)), value=beyond)
+        x = F.pad(x, (0, 0, before, max(0, after)), value=-torch.inf)
     return x.unfold(2, kernel_size, stride)
 
 
@@ -231,16 +227,11 @@ def _taps(x: Tensor, pooling: Pooling) -> Tensor:
 
 
 def _weighted_sum(x: Tensor, weights: Tensor, pooling: Pooling) -> Tensor:
-    """:class:`_WeightedSum`; on a GPU, which waits for its launches, and in exported models all positions at once."""
+    """:class:`_WeightedSum`; in exported models all positions at once."""
     if exporting():
         weights = weights.repeat_interleave(x.size(1) // weights.size(1), dim=1)
         return (_taps(x, pooling) * weights[..., None]).sum(3)
-    return (_sum_at_once if x.is_cuda else _WeightedSum.apply)(x, weights, pooling)
-
-
-def _sum_at_once(x: Tensor, weights: Tensor, pooling: Pooling) -> Tensor:
-    taps = _unfolded(x, pooling, 0.0).unflatten(1, (weights.size(1), -1))
-    return (taps * weights[:, :, None, :, None]).sum(-1).flatten(1, 2)
+    return _WeightedSum.apply(x, weights, pooling)
 
 
 def _tap(tap: int, num_tokens: int, pooling: Pooling) -> tuple[slice, slice]:

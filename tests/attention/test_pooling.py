@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import POOL_TYPES, Masks, Pooling, pool_keys
-from fairseq_poolingformer.attention import pooling as pooling_module
+from fairseq_poolingformer.attention import POOL_TYPES, Pooling, pool_keys
 from tests.attention.naive import pool, pool_starts
 
 SHAPES = [(5, 4), (4, 4), (3, 5), (1, 1), (2, 1), (6, 2)]
@@ -33,24 +32,6 @@ def test_equals_the_naive_twin(kernel_size, stride, kind, alignment, padding):
     expected, expected_empty = pool(x, starts, kernel_size=kernel_size, kind=kind, padding=mask, weight=weight)
     torch.testing.assert_close(pooled, expected, atol=1e-12, rtol=0)
     assert empty is None if mask is None else torch.equal(empty, expected_empty)
-
-
-@pytest.mark.parametrize(("kernel_size", "stride"), SHAPES)
-@pytest.mark.parametrize("alignment", ["grid", "query"])
-@pytest.mark.parametrize(("rows", "sets"), [(1, 1), (2, 2), (2, 4)])
-def test_the_sum_on_gpus_is_that_on_cpus(kernel_size, stride, alignment, rows, sets):
-    torch.manual_seed(0)
-    pooling = Pooling(kernel_size, stride, alignment)
-    x = torch.randn(2, 4, 13, 3, dtype=torch.float64, requires_grad=True)
-    weights = torch.rand(rows, sets, pooling.num_pools(13), kernel_size, dtype=torch.float64, requires_grad=True)
-    with torch.no_grad():  # as pool_keys has it, positions beyond the sequence weigh nothing
-        weights *= pooling_module._real_taps(Masks(), pooling, 13, x.device)
-    results = []
-    for function in (pooling_module._sum_at_once, pooling_module._WeightedSum.apply):
-        out = function(x, weights, pooling)
-        results.append([out, *torch.autograd.grad(out.square().sum(), [x, weights])])
-    for on_gpu, on_cpu in zip(*results, strict=True):
-        torch.testing.assert_close(on_gpu, on_cpu, atol=1e-12, rtol=0)
 
 
 def test_mean_by_hand():

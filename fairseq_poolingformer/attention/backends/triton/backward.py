@@ -140,11 +140,9 @@ def backward_queries(
         key_hidden += batch * stride_sb
     most_hidden: tl.constexpr = 1 if GATHERED else 0
     start, end = keys_inside(
-        first, stop, first_query, last_query, lowest, highest, key_stride, 1.0, key_hidden, stride_sn,
+        first, stop, first_query, last_query, lowest, highest, key_stride, 1.0, key_hidden, stride_sn, before,
         most_hidden, BANDED, BLOCK_N,
     )  # fmt: skip
-    if before is not None:
-        start, end = first, first
     for INSIDE in tl.static_range(2 if before is None else 1):
         acc = _query_gradient(
             acc, q, queries, query_position, queries + lowest, queries + highest, do, row_lse, row_delta,

@@ -147,11 +147,9 @@ def forward(
         key_hidden += batch * stride_sb
     most_hidden: tl.constexpr = 1 if GATHERED else 0
     start, end = keys_inside(
-        first, stop, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn,
+        first, stop, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn, before,
         most_hidden, BANDED, BLOCK_N,
     )  # fmt: skip
-    if before is not None:
-        start, end = first, first
     for INSIDE in tl.static_range(2 if before is None else 1):
         acc, top, total = _attend(
             acc, top, total, q, queries, query_position, queries + lowest, queries + highest,

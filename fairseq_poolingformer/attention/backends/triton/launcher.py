@@ -11,31 +11,34 @@ from typing import Any
 import triton
 from triton.compiler import CompiledKernel
 
+from fairseq_poolingformer.attention.backends.triton.arguments import TileShape
+
 ALIGNMENT = 16  # bytes; Triton compiles again for tensors that do not begin at a multiple
 _compiled: dict[Any, Any] = {}  # compiled kernels by variant
 _widths: dict[int, tuple[bool, ...]] = {}  # by kernel, all of which live as long as their modules
 
 
-def launch(kernel: Any, grid: tuple[int, ...], num_warps: int, num_stages: int, *arguments: Any) -> None:
+def launch(kernel: Any, grid: tuple[int, ...], shape: TileShape, *arguments: Any) -> None:
     """Run a kernel, of which all arguments are given by place, unless its grid is empty."""
     if 0 in grid:
         return
-    variant = variant_of(kernel, num_warps, num_stages, arguments)
+    variant = variant_of(kernel, shape, arguments)
     compiled = _compiled.get(variant)
     if compiled is not None:
         compiled[(*grid, 1, 1)[:3]](*arguments)
         return
-    compiled = kernel[grid](*arguments, num_warps=num_warps, num_stages=num_stages, enable_fp_fusion=True)
+    options = {"num_warps": shape.num_warps, "num_stages": shape.num_stages, "enable_fp_fusion": True}
+    compiled = kernel[grid](*arguments, **options)
     if variant is not None and isinstance(compiled, CompiledKernel):  # not of tools that run kernels themselves
         _compiled[variant] = compiled
 
 
-def variant_of(kernel: Any, num_warps: int, num_stages: int, arguments: tuple[Any, ...]) -> Any:
+def variant_of(kernel: Any, shape: TileShape, arguments: tuple[Any, ...]) -> Any:
     """Equal for launches of one compiled kernel; None where Triton must look it up, or interprets it."""
     if not isinstance(kernel, triton.JITFunction):
         return None
     # the type alone, and id(): isinstance() of tensors and the hash of a JITFunction run Python
-    variant: list[Any] = [id(kernel), num_warps, num_stages, arguments[0].device]
+    variant: list[Any] = [id(kernel), shape.num_warps, shape.num_stages, arguments[0].device]
     for argument, by_width in zip(arguments, _by_width(kernel), strict=True):
         kind = type(argument)
         if kind is int:

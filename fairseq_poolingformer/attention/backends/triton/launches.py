@@ -69,8 +69,7 @@ def forward(x: Inputs, group: KernelGroup, out: Tensor, lse: Tensor, window_lse:
     launch(
         forward_kernels.forward,
         (programs, splits),
-        shape.num_warps,
-        shape.num_stages,
+        shape,
         *query_line(group),
         *key_line(group),
         *extra,
@@ -110,8 +109,7 @@ def backward_queries(
     launch(
         backward_kernels.backward_queries,
         (programs, splits),
-        shape.num_warps,
-        shape.num_stages,
+        shape,
         *query_line(group),
         *key_line(group),
         *extra,
@@ -224,8 +222,7 @@ def _gradients_of_keys(
     launch(
         backward_kernels.backward_keys,
         (programs, splits),
-        shape.num_warps,
-        shape.num_stages,
+        shape,
         query,
         *query_strides,
         num_queries,
@@ -272,8 +269,7 @@ def _combine(
     launch(
         forward_kernels.combine,
         (batch * heads * -(-num_rows // shape.queries), 1 if second is None else 2),
-        shape.num_warps,
-        shape.num_stages,
+        shape,
         partial,
         partial_lse,
         token,

@@ -15,11 +15,11 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_poolingformer.attention.backends.triton.arguments import padded
+from fairseq_poolingformer.attention.backends.triton.arguments import TileShape, padded
 from fairseq_poolingformer.attention.backends.triton.launcher import launch
 
 POOLS, TOKENS, CHANNELS = 16, 64, 128  # of a program's tiles
-NUM_WARPS, NUM_STAGES = 4, 2
+SHAPE = TileShape(TOKENS, POOLS, num_warps=4, num_stages=2)
 VARYING = ["num_tokens", "num_pools", "stride_c"]
 
 
@@ -30,11 +30,11 @@ def _channel_places(channels, stride_h, HEAD_DIM: tl.constexpr):
 
 
 @triton.jit
-def _real(hidden, tokens, valid, num_tokens):
+def _real(hidden, batch, tokens, valid, num_tokens):
     """Which tokens of a row are real, of those that are ``valid``."""
     real = valid & (tokens < num_tokens)
     if hidden is not None:
-        real = real & (tl.load(hidden + tokens, mask=real, other=1) == 0)
+        real = real & (tl.load(hidden + batch * num_tokens + tokens, mask=real, other=1) == 0)
     return real
 
 
@@ -75,9 +75,8 @@ def forward(
     batch, source, number = tl.program_id(1).to(tl.int64), tl.program_id(2) // SETS, tl.program_id(2) % SETS
     pools, taps = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P), tl.arange(0, TAPS)
     exist, first_token = pools < num_pools, pools * XI
-    if hidden is not None:
-        hidden += batch * num_tokens
-    real = _real(hidden, first_token[:, None] + taps[None, :], exist[:, None] & (taps < KAPPA)[None, :], num_tokens)
+    tokens, valid = first_token[:, None] + taps[None, :], exist[:, None] & (taps < KAPPA)[None, :]
+    real = _real(hidden, batch, tokens, valid, num_tokens)
     centre = tl.load(centre + batch * stride_c + pools, mask=exist, other=0)
     count = tl.load(count + batch * stride_c + pools, mask=exist, other=0)
     if source == 0:
@@ -132,9 +131,8 @@ def backward_weights(
     batch, source, number = tl.program_id(1).to(tl.int64), tl.program_id(2) // SETS, tl.program_id(2) % SETS
     pools, taps = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P), tl.arange(0, TAPS)
     exist, first_token = pools < num_pools, pools * XI
-    if hidden is not None:
-        hidden += batch * num_tokens
-    real = _real(hidden, first_token[:, None] + taps[None, :], exist[:, None] & (taps < KAPPA)[None, :], num_tokens)
+    tokens, valid = first_token[:, None] + taps[None, :], exist[:, None] & (taps < KAPPA)[None, :]
+    real = _real(hidden, batch, tokens, valid, num_tokens)
     centre = tl.load(centre + batch * stride_c + pools, mask=exist, other=0)
     count = tl.load(count + batch * stride_c + pools, mask=exist, other=0)
     if source == 0:
@@ -186,9 +184,7 @@ def backward_tokens(
     tokens, taps = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T), tl.arange(0, TAPS)
     c = tl.program_id(2) % blocks * BLOCK_C + tl.arange(0, BLOCK_C)
     valid, kind = c < channels, tl.program_id(2) // blocks
-    if hidden is not None:
-        hidden += batch * num_tokens
-    real = _real(hidden, tokens, tokens >= 0, num_tokens)
+    real = _real(hidden, batch, tokens, tokens >= 0, num_tokens)
     total = tl.zeros([BLOCK_T, BLOCK_C], tl.float32)
     for other in range(0, SOURCES if TOGETHER else 1):
         source = other if TOGETHER else kind
@@ -238,17 +234,7 @@ class Pools(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx,
-        key: Tensor,
-        value: Tensor | None,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        real: tuple[Tensor | None, Tensor, Tensor],
-        kernel_size: int,
-        stride: int,
-        of_mean: bool,
-    ) -> Tensor:
+    def forward(ctx, key, value, weight, bias, real, kernel_size: int, stride: int, of_mean: bool) -> Tensor:
         batch, heads, num_tokens, head_dim = key.shape
         ctx.together, ctx.sources = value is None or value is key, 1 if value is None else 2
         key = key if key.stride(-1) == 1 else key.contiguous()
@@ -267,7 +253,7 @@ class Pools(torch.autograd.Function):
         ctx.has_bias = bias is not None
         grid = -(-num_pools // POOLS), batch, ctx.sources * sets
         launch(
-            forward, grid, NUM_WARPS, NUM_STAGES, key, value, *ctx.sources_line, *ctx.tokens_line,
+            forward, grid, SHAPE, key, value, *ctx.sources_line, *ctx.tokens_line,
             weight, bias, out, *out.stride()[:4], delta,
             *ctx.geometry, POOLS, CHANNELS,
         )  # fmt: skip
@@ -287,7 +273,7 @@ class Pools(torch.autograd.Function):
             partial = delta.new_empty(blocks * batch, *weight.shape[:2], channels + 1)
             grid = blocks, batch, ctx.sources * sets
             launch(
-                backward_weights, grid, NUM_WARPS, NUM_STAGES, key, value, *ctx.sources_line, *ctx.tokens_line,
+                backward_weights, grid, SHAPE, key, value, *ctx.sources_line, *ctx.tokens_line,
                 grad, *grad.stride()[:4], delta, grad_logits, partial, *ctx.geometry, POOLS, CHANNELS,
             )  # fmt: skip
             total = partial.sum(0).to(weight.dtype)
@@ -297,7 +283,7 @@ class Pools(torch.autograd.Function):
         grad_value = None if ctx.together else torch.empty_like(grad_key)
         grid = -(-num_tokens // TOKENS), batch, -(-channels // CHANNELS) * (1 if ctx.together else 2)
         launch(
-            backward_tokens, grid, NUM_WARPS, NUM_STAGES,
+            backward_tokens, grid, SHAPE,
             grad_key, grad_value, *grad_key.stride()[:3], *ctx.tokens_line, weight, grad, *grad.stride()[:4],
             delta, grad_logits, *ctx.geometry, ctx.sources, TOKENS, CHANNELS,
         )  # fmt: skip

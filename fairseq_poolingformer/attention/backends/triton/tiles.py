@@ -141,16 +141,21 @@ def inside(first, stop, inner_first, inner_stop, BLOCK: tl.constexpr):
 
 @triton.jit
 def keys_inside(
-    first, stop, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn,
+    first, stop, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn, before,
     MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The blocks of keys ``first`` … ``stop`` that all of ``first_query`` … ``last_query`` see: no score is masked."""
+    """The blocks of keys ``first`` … ``stop`` that all of ``first_query`` … ``last_query`` see: no score is masked.
+
+    None where pools' unseen tokens are counted with ``before``.
+    """
     inner_first, inner_stop = first, stop
     if BANDED:
         inner_first = (tl.maximum(last_query + lowest, 0) + key_stride - 1) // key_stride
         inner_stop = tl.maximum(first_query + highest + key_stride, 0) // key_stride
     start, end = inside(first, stop, inner_first, inner_stop, BLOCK)
     end = tl.where(scale < 0.0, start, end)  # inside the greatest product has the greatest score
+    if before is not None:
+        end = start
     if key_hidden is not None:
         if BANDED:
             hidden = tl.zeros([256], tl.int32)

@@ -10,6 +10,9 @@ triton = pytest.importorskip("triton")
 from fairseq_poolingformer.attention import Pooling, Window, band_attention  # noqa: E402
 from fairseq_poolingformer.attention.backends.triton import forward as kernels  # noqa: E402
 from fairseq_poolingformer.attention.backends.triton import launcher  # noqa: E402
+from fairseq_poolingformer.attention.backends.triton.arguments import TileShape  # noqa: E402
+
+SHAPE = TileShape(16, 16, 4, 2)
 
 
 def combine_arguments(rows=100, dim=64, splits=3, offset=0, dtype=torch.float32, second=None):
@@ -35,9 +38,9 @@ def combine_arguments(rows=100, dim=64, splits=3, offset=0, dtype=torch.float32,
     ],
 )
 def test_variants_are_told_apart(change, same):
-    variants = [launcher.variant_of(kernels.combine, 4, 2, combine_arguments(**x)) for x in ({}, change)]
+    variants = [launcher.variant_of(kernels.combine, SHAPE, combine_arguments(**x)) for x in ({}, change)]
     assert (variants[0] == variants[1]) == same
-    assert variants[0] != launcher.variant_of(kernels.combine, 8, 2, combine_arguments())
+    assert variants[0] != launcher.variant_of(kernels.combine, SHAPE._replace(num_warps=8), combine_arguments())
 
 
 @pytest.mark.skipif(INTERPRETED, reason="interpreted kernels have no variants")
@@ -47,7 +50,7 @@ def test_seeds_of_64_bits_are_another_variant():
     variants = []
     for seed in (1, 7, 2**40):
         arguments[names.index("seed")] = seed
-        variants.append(launcher.variant_of(kernels.forward, 4, 2, tuple(arguments)))
+        variants.append(launcher.variant_of(kernels.forward, SHAPE, tuple(arguments)))
     assert variants[0] == variants[1] != variants[2]
 
 
@@ -72,9 +75,9 @@ def test_the_second_launch_of_a_variant_is_direct(monkeypatch):
     monkeypatch.setattr(launcher, "_compiled", {})
     arguments = combine_arguments()
     for _ in range(3):
-        launcher.launch(kernels.combine, (5,), 4, 2, *arguments)
-    launcher.launch(kernels.combine, (0,), 4, 2, *arguments)  # nothing to do
-    launcher.launch(kernels.combine, (5,), 4, 2, *combine_arguments(dtype=torch.float16))
+        launcher.launch(kernels.combine, (5,), SHAPE, *arguments)
+    launcher.launch(kernels.combine, (0,), SHAPE, *arguments)  # nothing to do
+    launcher.launch(kernels.combine, (5,), SHAPE, *combine_arguments(dtype=torch.float16))
     assert [(how, grid) for how, grid, _ in calls] == [
         ("dispatched", (5,)),
         ("direct", (5, 1, 1)),

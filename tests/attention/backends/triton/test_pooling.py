@@ -36,7 +36,7 @@ def assert_pools_equal(pooling, kind, *, tokens, heads=2, head_dim=24, sets=1, p
         masks = Masks(None, None if padding is None else padding.to(DEVICE))
         if dtype == torch.float32:
             assert backend.pools(pair[0], pooling.kernel_size)
-            out = pool_pair(*pair, pooling, kind, masks, weight, b)
+            out = pool_pair(*pair, pooling, kind, masks, (weight, b))
         else:
             assert not backend.pools(pair[0], pooling.kernel_size)
             each = ((x[i] if x is not None else None for x in (weight, b)) for i in range(2))
@@ -79,7 +79,7 @@ def test_padding_is_never_read(kind):
     results = []
     for fill in (0.0, torch.nan):
         source = x.masked_fill(padding[:, None, :, None], fill).requires_grad_()
-        out = pool_pair(source, source, Pooling(5, 4), kind, Masks(None, padding), weight)
+        out = pool_pair(source, source, Pooling(5, 4), kind, Masks(None, padding), (weight, None))
         results.append((out, *torch.autograd.grad(out.square().sum(), source)))
     for a, b in zip(*results, strict=True):
         assert torch.equal(a, b)
