@@ -23,8 +23,8 @@ class MissingLibraryError(ModuleNotFoundError, ValueError):
 
 
 def how_to_install(extra: str) -> str:
-    """The commands that install an extra."""
-    return f"pip install 'fairseq-poolingformer[{extra}]' (in a clone: pip install '.[{extra}]')"
+    """The command that installs an extra."""
+    return f"pip install '.[{extra}]' in a clone of fairseq_poolingformer"
 
 
 @contextlib.contextmanager

@@ -133,3 +133,4 @@ step "fairseq_poolingformer${extras:+ with extras $extras}" \
   pip_install --no-build-isolation --editable "${root}[fairseq${extras:+,$extras}]" "$torch"
 step "import of everything" "$venv/bin/python" -c "import fairseq_poolingformer; fairseq_poolingformer.register()"
 printf '%s\n' "$wanted" >"$mark"
+echo "  fairseq's --user-dir: $root/fairseq_poolingformer"

@@ -36,7 +36,7 @@ def usage() -> str:
     return (
         f"usage: poolingformer COMMAND [options]\n\n{lines}\n\n"
         "poolingformer COMMAND --help lists the options of each.\n"
-        "poolingformer --version names the versions installed."
+        "poolingformer --version names the versions installed, poolingformer user-dir the folder for fairseq's --user-dir."
     )
 
 
@@ -55,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name in ("-h", "--help", "--version"):
         with output_for_a_while():
             print(versions() if name == "--version" else usage())
+        return 0
+    if name == "user-dir":
+        print(Path(__file__).resolve().parents[1])
         return 0
     if name not in COMMANDS:
         print(f"{usage()}\n\npoolingformer: there is no command {name}", file=sys.stderr)

@@ -33,6 +33,13 @@ def test_versions_are_those_installed_and_import_nothing():
     assert lines[-1] == "False"
 
 
+def test_the_folder_for_fairseq(tmp_path, monkeypatch, capsys):
+    """From any folder, and beside any installation."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["user-dir"]) == 0
+    assert capsys.readouterr().out == f"{ROOT / 'fairseq_poolingformer'}\n"
+
+
 def test_an_interrupted_import_ends_without_a_traceback(monkeypatch):
     def interrupted(name):
         raise KeyboardInterrupt

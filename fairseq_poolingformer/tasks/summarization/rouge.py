@@ -8,6 +8,8 @@ rouge-score's ROUGE-Lsum and unlike its ROUGE-L.
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -240,11 +242,19 @@ def files2rouge_obstacle() -> str | None:
     for package, what in (("files2rouge", "files2rouge"), ("pyrouge", "files2rouge's fork of pyrouge")):
         if find_spec(package) is None:
             return f"{what} is not installed; from its README:\n{FILES2ROUGE_INSTALL}"
-    if shutil.which("perl") is None:
-        return "perl is not installed"
-    needed = ["perl", "-MXML::Parser", "-MLWP::UserAgent", "-MDB_File", "-e", "1"]
-    if subprocess.run(needed, capture_output=True, check=False).returncode:
-        return "perl lacks XML::Parser, LWP or DB_File (Debian: apt-get install libxml-parser-perl)"
+    if (perl := shutil.which("perl", path=os.defpath)) is None:
+        return f"perl is not installed in {os.defpath}"
+    settings = Path(find_spec("files2rouge").origin).with_name("settings.json")
+    if not settings.is_file():
+        return "files2rouge has no ROUGE-1.5.5: run its setup_rouge.py"
+    script = Path(json.loads(settings.read_text(encoding="utf-8"))["ROUGE_path"])
+    # as pyrouge runs the script, which adds its folder
+    needed = [perl, f"-I{script.parent}", "-MXML::Parser", "-MLWP::UserAgent", "-MDB_File", "-e", "1"]
+    if subprocess.run(needed, env={}, capture_output=True, check=False).returncode:
+        return (
+            "perl lacks XML::Parser, LWP or DB_File where pyrouge has it look, without PERL5LIB (Debian: apt-get install "
+            f"libxml-parser-perl; without root: copy them into {script.parent})"
+        )
     return None
 
 

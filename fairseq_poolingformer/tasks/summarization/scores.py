@@ -202,7 +202,8 @@ which row to compare with a published number:
 
 files2rouge is used when installed; it is only on GitHub:
 {chr(10).join("  " + line for line in FILES2ROUGE_INSTALL.splitlines())}
-It needs perl's XML::Parser (Debian: apt-get install libxml-parser-perl).
+It needs perl's XML::Parser (Debian: apt-get install libxml-parser-perl; without root: in the folder of ROUGE-1.5.5.pl,
+since pyrouge drops PERL5LIB).
 """
 
 

@@ -7,6 +7,7 @@ Porter stemmer is not the script's.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -153,6 +154,31 @@ def test_equal_without_stemming_example_by_example_and_on_average(pairs, tmp_pat
         assert estimate.f1.mean == pytest.approx(estimates[name].f1.mean, abs=0.005)
         low, high = estimates[name].f1.low, estimates[name].f1.high
         assert (estimate.f1.low, estimate.f1.high) == pytest.approx((low, high), abs=0.01)
+
+
+@pytest.mark.skipif(shutil.which("perl", path="/bin:/usr/bin") is None, reason="perl is not installed")
+def test_perl_looks_where_pyrouge_has_it_look(tmp_path, monkeypatch):
+    """Beside the script, since pyrouge runs it without PERL5LIB."""
+
+    def write(path, text=""):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    script, library = tmp_path / "rouge" / "ROUGE-1.5.5.pl", tmp_path / "library"
+    for package in ("files2rouge", "pyrouge"):
+        write(tmp_path / "site" / package / "__init__.py")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert "run its setup_rouge.py" in files2rouge_obstacle()
+    write(tmp_path / "site" / "files2rouge" / "settings.json", json.dumps({"ROUGE_path": str(script)}))
+    write(script)
+    for name in ("XML/Parser.pm", "LWP/UserAgent.pm", "DB_File.pm"):
+        write(library / name, "package main; 1;")
+    monkeypatch.setenv("PERL5LIB", str(library))
+    if "XML::Parser" in (obstacle := files2rouge_obstacle() or ""):  # which the system may have
+        assert "without PERL5LIB" in obstacle
+        assert str(script.parent) in obstacle
+    shutil.copytree(library, script.parent, dirs_exist_ok=True)
+    assert files2rouge_obstacle() is None
 
 
 @pytest.mark.full
