@@ -18,13 +18,13 @@ from fairseq_poolingformer.weights import (
     card,
     files,
     gpt2_bpe,
+    heads,
     sentencepiece_model,
 )
 from fairseq_poolingformer.weights import convert as conversion
 from fairseq_poolingformer.weights.convert import Converted
 from fairseq_poolingformer.weights.family import Family
 from fairseq_poolingformer.weights.flags import model_flags, training_flags
-from fairseq_poolingformer.weights.heads import head_of_fairseq
 
 _EPILOG = """\
 examples:
@@ -101,8 +101,8 @@ def to_huggingface(options: argparse.Namespace) -> None:
     require_finite(source, state)
     model_type = options.model_type
     if model_type is None and "arch" in settings:
-        head = None if options.drop_heads else head_of_fairseq(state)
-        model_type = conversion.default_model_type(settings, drop_pooled=options.drop_pooled, head=head)
+        has_head = not options.drop_heads and heads.in_fairseq(state)
+        model_type = conversion.default_model_type(settings, drop_pooled=options.drop_pooled, has_head=has_head)
     tokenizer = options.tokenizer or files.find_tokenizer(source, settings)
     if not tokenizer.is_dir():
         raise ConversionError(f"--tokenizer {tokenizer} is no folder")

@@ -56,8 +56,8 @@ def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_
     state = _without_prefix(family.prefix, _with_present_names(state))
     state = {name: tensor for name, tensor in state.items() if name not in family.buffers}
     class_name = config.get("class_name", "")
-    head = None if drop_heads else task_heads.head_of_huggingface(state, family.model_type, class_name)
-    of_head = task_heads.taken(state, {theirs: ours for ours, theirs in head.names.items()}) if head else {}
+    has_head = not drop_heads and task_heads.in_huggingface(state, family.model_type, class_name)
+    of_head = task_heads.taken(state, task_heads.TO_FAIRSEQ) if has_head else {}
     notes = _drop(state, [name for name in state if name.startswith(family.heads)], drop_heads, "heads", "--drop-heads")
     notes += family.absorb(settings, state)
     for name in family.zero:
@@ -87,8 +87,8 @@ def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_
                 "generation has to begin with that token"
             )
     settings = {"arch": arch, "task": family.task, **settings}
-    if head:
-        settings |= head.settings(config)
+    if has_head:
+        settings |= task_heads.read_config(config)
     return Converted({**settings, **family.level_two(settings)}, converted, notes)
 
 
@@ -105,8 +105,8 @@ def to_huggingface(
         raise ConversionError("the checkpoint's settings name no architecture (arch)")
     if not drop_heads:
         task_heads.check_is_no_reader(state)
-    head = None if drop_heads else task_heads.head_of_fairseq(state)
-    model_type = model_type or default_model_type(settings, drop_pooled=drop_pooled, head=head)
+    has_head = not drop_heads and task_heads.in_fairseq(state)
+    model_type = model_type or default_model_type(settings, drop_pooled=drop_pooled, has_head=has_head)
     family = family_of(model_type, "--model-type")
     if missing := sorted(set(family.needed) - set(settings)):
         raise ConversionError(f"the checkpoint's settings lack {', '.join(missing)}")
@@ -134,10 +134,11 @@ def to_huggingface(
     config.update(family.write_config(settings), torch_dtype=str(embedding.dtype).removeprefix("torch."))
 
     state = {name: tensor for name, tensor in state.items() if name not in family.buffers}
-    what = "heads, which --model-type poolingformer-roberta has" if head else "heads"
-    if head := None if drop_heads else task_heads.head_of_fairseq(state, family.model_type):
-        config |= {"architectures": [head.architecture(family.architecture)], **head.config(settings, state)}
-    of_head = task_heads.taken(state, head.names) if head else {}
+    what = "heads, which --model-type poolingformer-roberta has" if has_head else "heads"
+    of_head = {}
+    if has_head := has_head and task_heads.in_fairseq(state, family.model_type):
+        config |= task_heads.write_config(settings, state, family.architecture)
+        of_head = task_heads.taken(state, task_heads.TO_HUGGINGFACE)
     heads = [name for name in state if name.startswith("classification_heads.") or TASK_HEAD.match(name)]
     pooled = [name for name in state if LEVEL_TWO in name and name not in own]
     notes += _drop(state, heads, drop_heads, what, "--drop-heads")
@@ -156,19 +157,22 @@ def to_huggingface(
     names = family.names(settings).items()
     converted = _alone({theirs: state[ours].detach() for theirs, ours in names})
     notes += family.complete(settings, converted)
-    if head:
+    if has_head:
         left = [name for name in converted if name.startswith(task_heads.LANGUAGE_MODEL)]
-        notes += _drop(converted, left, True, f"the language model's head, which a {head.task} model does not use", "")
+        notes += _drop(
+            converted, left, True, f"the language model's head, which a {task_heads.TASK} model does not use", ""
+        )
     bare = family.unprefixed
     converted = {name if name.startswith(bare) else family.prefix + name: value for name, value in converted.items()}
     return Converted(config, converted | of_head, notes)
 
 
-def default_model_type(settings: Settings, *, drop_pooled: bool = False, head: task_heads.Head | None = None) -> str:
+def default_model_type(settings: Settings, *, drop_pooled: bool = False, has_head: bool = False) -> str:
     """Return the Hugging Face model that computes what a fairseq model computes."""
-    found = _default_model_type(settings, drop_pooled)
-    if head is None or found in task_heads.FAMILIES or drop_pooled or not settings["arch"].startswith(OWN_ARCHS):
-        return found
+    model_type = _default_model_type(settings, drop_pooled)
+    has_class = model_type in task_heads.FAMILIES
+    if not has_head or has_class or drop_pooled or not settings["arch"].startswith(OWN_ARCHS):
+        return model_type
     return task_heads.OWN_FAMILY
 
 
