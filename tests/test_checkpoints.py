@@ -193,6 +193,7 @@ def test_other_files_of_torch(tmp_path, held, message):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "x.pt"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("unread", [(), (OPTIMIZER,)])
 @pytest.mark.parametrize("zipped", [True, False])
 def test_flipped_bits_and_cuts_are_named_or_harmless(tmp_path, zipped, unread):

@@ -45,6 +45,7 @@ def test_commands_without_a_model_import_no_library_before_they_need_it(command)
     subprocess.run([sys.executable, "-c", check], check=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "first",
     [

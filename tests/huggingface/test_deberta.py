@@ -7,7 +7,7 @@ from transformers import AutoModelForMaskedLM
 
 from fairseq_poolingformer.huggingface import PoolingformerRobertaConfig, PoolingformerRobertaForMaskedLM
 from fairseq_poolingformer.weights import files
-from tests.huggingface.tiny_models import enlarge
+from tests.huggingface.tiny_models import enlarge, without_dropout
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
 from tests.weights.encoders import assert_agree, batch, globals_at, load
@@ -59,12 +59,7 @@ def test_gradients_reach_the_shared_tables_and_are_fairseqs(made):
     model, folder = made
     theirs, tokens = AutoModelForMaskedLM.from_pretrained(folder).double(), batch()
     theirs.gradient_checkpointing_enable()
-    theirs.train()
-    for module in theirs.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        if isinstance(getattr(module, "dropout", None), float):
-            module.dropout = 0.0
+    without_dropout(theirs.train())
     labels = tokens.masked_fill(tokens.eq(1), -100)
     model.zero_grad()
     F.cross_entropy(model(tokens)[0].flatten(0, 1), labels.flatten()).backward()

@@ -192,6 +192,7 @@ def test_a_folder_opens_as_it_was_saved(tmp_path, head):
         own_class(head).from_pretrained(tmp_path / "short")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this PyTorch does not say that it exports")
 def test_an_exported_encoder_takes_any_length():
     model = two_levels(layers=2, separate_global_projections=True)
@@ -270,6 +271,7 @@ def test_folders_of_older_transformers_are_read(tmp_path):
     torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-5)
 
 
+@pytest.mark.full
 @torch.no_grad()
 def test_compiled_models_compute_the_same():
     model, (tokens, mask) = two_levels(layers=2), batch()
@@ -348,6 +350,7 @@ def test_its_looks_are_shown(tmp_path):
     assert {kind: view.layers for kind, view in found.views.items()} == {ONE: [0, 1, 2, 3, 4], TWO: [0, 3]}
 
 
+@pytest.mark.full
 @torch.no_grad()
 def test_sentence_transformers_opens_the_folder(tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")

@@ -151,6 +151,7 @@ def assert_encoders_agree(run, model):
         torch.testing.assert_close(run(tokens, mask)[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this PyTorch does not say that it exports")
 def test_the_export_recipe_gives_what_the_model_computes(monkeypatch):
     """The program that the recipe has ONNX made of, without ONNX."""
@@ -161,6 +162,7 @@ def test_the_export_recipe_gives_what_the_model_computes(monkeypatch):
     assert_encoders_agree(program.module(), model)
 
 
+@pytest.mark.full
 def test_the_onnx_recipe_gives_what_the_model_computes(tmp_path, monkeypatch):
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -176,6 +178,7 @@ def test_the_onnx_recipe_gives_what_the_model_computes(tmp_path, monkeypatch):
     assert_encoders_agree(run, model)
 
 
+@pytest.mark.full
 def test_the_comparison_of_searches_finds_equal_summaries_under_equal_conditions(tmp_path, monkeypatch, capsys):
     make(tmp_path)
     texts = [["the thing", "in the thing"], ["in", "the", "the"]]

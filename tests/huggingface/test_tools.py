@@ -17,7 +17,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaModel,
 )
 from tests.huggingface.test_bart import outputs
-from tests.huggingface.tiny_models import LEVELS
+from tests.huggingface.tiny_models import LEVELS, without_dropout
 from tests.models import tiny_huggingface
 from tests.weights.encoders import batch
 
@@ -27,15 +27,6 @@ PROJECTIONS = ["q_proj", "k_proj", "v_proj", "out_proj", *(f"pooled_{letter}_pro
 def bart(**settings):
     settings = {**LEVELS, "max_position_embeddings": 200, **settings}
     return PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart"), **settings)
-
-
-def without_dropout(model):
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        if isinstance(getattr(module, "dropout", None), float):
-            module.dropout = 0.0
-    return model
 
 
 def examples(number=8):
@@ -171,6 +162,7 @@ def assert_same(run, model, lengths):
         torch.testing.assert_close(run(tokens, mask)[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this PyTorch does not say that it exports")
 def test_an_exported_encoder_takes_any_length():
     """ModernBERT's has pools of dynamic convolution."""
@@ -185,6 +177,7 @@ def test_an_exported_encoder_takes_any_length():
     assert_same(program.module(), model, (5, 63, 64, 65, 298))
 
 
+@pytest.mark.full
 def test_onnx_encoders_take_any_length(tmp_path):
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -215,6 +208,7 @@ def test_trainer_sees_every_input_in_the_signatures(name):
     assert {"input_ids", "attention_mask", "global_attention_mask", *labels} <= named
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("library", ["torch.ao", "torchao"])
 @torch.no_grad()

@@ -118,6 +118,7 @@ def test_memory_helps_and_the_commands_agree(folder, tmp_path):
     assert json.loads(result.read_text())["bpc"] > bpc + 0.05, forgetful
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("arch", ["transformer_lm_full", "transformer_xl_lm", "longformer_lm", "gaa_lm"])
 def test_a_resumed_training_is_the_uninterrupted_one(arch, tmp_path):
     flags = ("--disable-validation",)
@@ -141,6 +142,7 @@ def test_every_validation_is_of_the_model_as_it_is(optimizer, tmp_path):
     assert state["extra_state"]["val_loss"] == pytest.approx(json.loads(result.read_text())["bpc"], abs=1e-3)
 
 
+@pytest.mark.full
 def test_half_precision_trains_spans(tmp_path):
     flags = ("--fp16", "--fp16-init-scale", 4, "--disable-validation", "--span-loss", "1e-9")
     state = train(characters(), tmp_path, *MODELS, "--arch", "gaa_lm_tiny", *flags, "--max-update", 6)["model"]

@@ -9,6 +9,7 @@ from tests.forked_python import PYTHON
 from tests.integration.conftest import dry_run, module, options
 from tests.lab import SCRIPTS, run_script
 
+pytestmark = pytest.mark.full
 # flags of all rows of a family, then a row an experiment: its name, the examples of an update, its flags
 NUMBERS = {
     # thesis §3.1; the numbers of updates are 203,037 and 119,924 documents, or 50,000, ten times over

@@ -6,6 +6,8 @@ import random
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.forked_python import PYTHON
 from tests.integration.conftest import dry_run, options
 from tests.lab import run_script
@@ -33,6 +35,7 @@ def write_dump(path: Path, pages: int) -> None:
     path.write_text(head + "".join(page.format(i, text) for i, text in enumerate(texts, 1)) + "</mediawiki>")
 
 
+@pytest.mark.full
 def test_a_dump_becomes_a_model_that_two_processes_resume(tmp_path):
     dump = tmp_path / "dump.xml"
     write_dump(dump, 20)

@@ -150,6 +150,7 @@ def test_far_answers_are_sought_by_windows_of_as_many_keys_and_as_far_a_reach():
     assert list(windows.values()) == [w1, w1, f"{w1},{keys}", f"{w1},{w2}"]
 
 
+@pytest.mark.full
 def test_far_answers_are_where_they_should_be(tmp_path):
     run_script("question_answering/far_answers.py", tmp_path, "--train", "20", "--dev", "1")
     for line in (tmp_path / "train.jsonl").read_text().splitlines():
@@ -172,6 +173,7 @@ def test_far_answers_are_where_they_should_be(tmp_path):
         assert not passage["plaintext_start_byte"] <= text.index(f"town of {town}") < passage["plaintext_end_byte"]
 
 
+@pytest.mark.full
 def test_comparison_of_answers(tmp_path):
     def points(long, short):
         return {

@@ -27,6 +27,7 @@ def run(text, folder, **changes):
                         *(f"--{name}={value}" for name, value in options.items())])  # fmt: skip
 
 
+@pytest.mark.full
 def test_losses_fall_and_a_killed_run_goes_on_with_the_same_numbers(text, tmp_path, monkeypatch, capsys):
     whole = run(text, tmp_path / "whole")
     assert list(whole) == ["two levels", "window 20"]

@@ -134,6 +134,7 @@ def scheduler(tmp_path):
     return submit
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("signals", ["containers", "tasks"])
 def test_a_job_saves_before_its_time_limit_and_finishes_when_requeued(scheduler, signals):
     output, left = scheduler(signals)

@@ -32,6 +32,7 @@ def sizes(draw, model_type):
     return {**changes, "max_position_embeddings": draw(st.integers(6, 50))}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("model_type", ["bart", "roberta"])
 @settings(max_examples=settings.default.max_examples // 5)
 @given(data=st.data())

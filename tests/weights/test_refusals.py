@@ -101,36 +101,37 @@ def test_conventions_of_generation_are_told(key, limit):
     assert any(key in note for note in converted.notes)
 
 
-@pytest.mark.parametrize("size", ["x", "1", -1, 0, 1.0, None])
-def test_a_setting_that_is_no_size_is_named(size):
-    settings = {"arch": "bart_base", "encoder_layers": size}
-    settings = {**dict.fromkeys(conversion.FAMILIES["bart"].needed, False), **settings}
-    with pytest.raises(ConversionError, match=f"encoder_layers {size!r}, which is no size"):
-        conversion.to_huggingface(settings, {}, model_type="bart")
-
-
-@pytest.mark.parametrize("shape", [(), (3,)])
-def test_an_embedding_that_is_no_matrix_is_refused(shape):
-    settings = {**dict.fromkeys(conversion.FAMILIES["bart"].needed, 8), "arch": "bart_base"}
-    with pytest.raises(ConversionError, match="no token embedding"):
-        conversion.to_huggingface(settings, {"encoder.embed_tokens.weight": torch.zeros(shape)}, model_type="bart")
+SIZES = dict.fromkeys(conversion.FAMILIES["bart"].needed, 8)
+OURS = {"arch": "poolingformer_bart_base"}
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "what"),
+    ("model_type", "settings", "state", "message"),
     [
-        ("max_source_positions", None, "no size"),
-        ("pool_type", 3, "not a text"),
-        ("activation_fn", ["gelu"], "not a text"),
-        ("separate_global_projections", 0.5, "not true or false"),
-        ("global_tokens", "1", "not a whole number"),
-        ("dropout", "0.1", "not a number"),
+        *(
+            ("bart", {**dict.fromkeys(SIZES, False), "encoder_layers": size}, {}, f"layers {size!r}, which is no size")
+            for size in ("x", "1", -1, 0, 1.0, None)
+        ),
+        *(
+            ("bart", {}, {"encoder.embed_tokens.weight": torch.zeros(shape)}, "no token embedding")
+            for shape in ((), (3,))
+        ),
+        ("poolingformer-bart", {**OURS, "max_source_positions": None}, {}, "max_source_positions .*, which is no size"),
+        ("poolingformer-bart", {**OURS, "pool_type": 3}, {}, "pool_type .*, which is not a text"),
+        ("poolingformer-bart", {**OURS, "activation_fn": ["gelu"]}, {}, "activation_fn .*, which is not a text"),
+        (
+            "poolingformer-bart",
+            {**OURS, "separate_global_projections": 0.5},
+            {},
+            "separate_global_projections .*, which is not true or false",
+        ),
+        ("poolingformer-bart", {**OURS, "global_tokens": "1"}, {}, "global_tokens .*, which is not a whole number"),
+        ("poolingformer-bart", {**OURS, "dropout": "0.1"}, {}, "dropout .*, which is not a number"),
     ],
 )
-def test_a_setting_of_another_type_is_named(name, value, what):
-    settings = {**dict.fromkeys(conversion.FAMILIES["bart"].needed, 8), "arch": "poolingformer_bart_base", name: value}
-    with pytest.raises(ConversionError, match=f"{name} .*, which is {what}"):
-        conversion.to_huggingface(settings, {}, model_type="poolingformer-bart")
+def test_settings_and_weights_that_transformers_cannot_have(model_type, settings, state, message):
+    with pytest.raises(ConversionError, match=message):
+        conversion.to_huggingface({"arch": "bart_base", **SIZES, **settings}, state, model_type=model_type)
 
 
 @pytest.mark.parametrize("model_type", ["poolingformer-bart", "poolingformer-mbart"])
