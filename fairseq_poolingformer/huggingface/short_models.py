@@ -137,8 +137,8 @@ class FromShort:
         if merged.get("global_tokens", 0) is None:
             raise ValueError(
                 f"transformers' {short_class.__name__} makes the question or the choices global, and {cls.__name__} "
-                "only first tokens: give global_tokens=0 (--global-tokens 0) and each batch a global_attention_mask, or "
-                "the number of first tokens that you fine-tune with"
+                "only first tokens: give global_tokens=0 (--global-tokens 0) and each batch a global_attention_mask, "
+                "or the number of first tokens that you fine-tune with"
             )
         if merged.get("pooled_layers") != "none" and merged.get("pool_merge") is None:
             merged["pool_merge"] = "softmax" if _fits_one_softmax(merged) else "sum"
