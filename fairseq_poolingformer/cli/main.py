@@ -36,7 +36,7 @@ def usage() -> str:
     return (
         f"usage: poolingformer COMMAND [options]\n\n{lines}\n\n"
         "poolingformer COMMAND --help lists the options of each.\n"
-        "poolingformer --version names the versions installed, poolingformer user-dir the folder for fairseq's --user-dir."
+        "poolingformer --version prints the versions installed, poolingformer user-dir the folder for --user-dir."
     )
 
 

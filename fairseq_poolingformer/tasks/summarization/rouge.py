@@ -252,8 +252,8 @@ def files2rouge_obstacle() -> str | None:
     needed = [perl, f"-I{script.parent}", "-MXML::Parser", "-MLWP::UserAgent", "-MDB_File", "-e", "1"]
     if subprocess.run(needed, env={}, capture_output=True, check=False).returncode:
         return (
-            "perl lacks XML::Parser, LWP or DB_File where pyrouge has it look, without PERL5LIB (Debian: apt-get install "
-            f"libxml-parser-perl; without root: copy them into {script.parent})"
+            "perl lacks XML::Parser, LWP or DB_File where pyrouge has it look, without PERL5LIB (Debian: apt-get "
+            f"install libxml-parser-perl; without root: copy them into {script.parent})"
         )
     return None
 
