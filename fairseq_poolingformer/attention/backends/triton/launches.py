@@ -67,21 +67,11 @@ def forward(x: Inputs, group: KernelGroup, out: Tensor, lse: Tensor, window_lse:
         to_out, to_lse = lse.new_empty(*rows, out.size(3)), lse.new_empty(rows)
     extra = extra_line(group, x.tokens, x.key, x.value)
     launch(
-        forward_kernels.forward,
-        (programs, splits),
-        shape,
-        *query_line(group),
-        *key_line(group),
-        *extra,
-        to_out,
-        *strides(out),
-        to_lse,
-        *lse.stride(),
+        forward_kernels.forward, (programs, splits), shape, *query_line(group), *key_line(group), *extra, to_out,
+        *strides(out), to_lse, *lse.stride(),
         *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group)),
-        *variant(x.plan, group, shape),
-        block_for(extra[-1], shape.keys),
-        partial,
-    )
+        *variant(x.plan, group, shape), block_for(extra[-1], shape.keys), partial,
+    )  # fmt: skip
     if partial:
         _combine(to_out, out, group.query_token, to_lse, lse, window_lse)
 
@@ -107,27 +97,13 @@ def backward_queries(
         to_grad = lse.new_empty(splits, *group.key.shape[:2], group.num_queries, out.size(3))
     extra = extra_line(group, x.tokens, x.key, x.value)
     launch(
-        backward_kernels.backward_queries,
-        (programs, splits),
-        shape,
-        *query_line(group),
-        *key_line(group),
-        *extra,
-        out,
-        *strides(out),
-        lse,
-        *lse.stride(),
-        grad_out,
-        grad_lse,
-        delta,
-        to_grad,
+        backward_kernels.backward_queries, (programs, splits), shape, *query_line(group), *key_line(group), *extra,
+        out, *strides(out), lse, *lse.stride(), grad_out, grad_lse, delta, to_grad,
         None if grad_table is None else grad_table[group.residues.heads],
         *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group)),
-        *variant(x.plan, group, shape),
-        block_for(extra[-1], shape.keys),
-        partial,
+        *variant(x.plan, group, shape), block_for(extra[-1], shape.keys), partial,
         group.query_token is None and x.plan.key_stride == 1,
-    )
+    )  # fmt: skip
     if partial:
         _combine(to_grad, grad_query, group.query_token)
 
@@ -220,30 +196,11 @@ def _gradients_of_keys(
         x.positions, group.residues.heads, gathered=key_token is not None, extra=global_rows is not None, by_key=True
     )
     launch(
-        backward_kernels.backward_keys,
-        (programs, splits),
-        shape,
-        query,
-        *query_strides,
-        num_queries,
-        *key_line(group)[:-1],
-        num_keys,
-        key_token,
-        grad_out,
-        *strides(grad_out),
-        lse,
-        delta,
-        *lse.stride(),
-        *extra,
-        to_key,
-        to_value,
-        *strides(grad_key),
-        *score_line(x.plan, group, splits, x.table, positions),
-        *variant(x.plan, group, shape),
-        block_for(num_extra, shape.queries),
-        partial,
-        add,
-    )
+        backward_kernels.backward_keys, (programs, splits), shape, query, *query_strides, num_queries,
+        *key_line(group)[:-1], num_keys, key_token, grad_out, *strides(grad_out), lse, delta, *lse.stride(), *extra,
+        to_key, to_value, *strides(grad_key), *score_line(x.plan, group, splits, x.table, positions),
+        *variant(x.plan, group, shape), block_for(num_extra, shape.queries), partial, add,
+    )  # fmt: skip
     if partial:
         add = add or key_token is not None
         _combine(to_partial, grad_key, key_token, second=grad_value, add=add)
@@ -267,23 +224,9 @@ def _combine(
     splits, batch, heads, num_rows, _ = partial.shape[-5:]
     shape = tile_shape_of(num_rows, num_rows, partial)
     launch(
-        forward_kernels.combine,
-        (batch * heads * -(-num_rows // shape.queries), 1 if second is None else 2),
-        shape,
-        partial,
-        partial_lse,
-        token,
-        num_rows,
-        out,
-        second,
-        *strides(out),
-        lse,
-        *((0, 0, 0) if lse is None else lse.stride()),
-        window_lse,
-        *((0, 0) if window_lse is None else window_lse.stride()[:2]),
-        heads,
-        splits,
-        *head_sizes(partial),
-        shape.queries,
-        add,
-    )
+        forward_kernels.combine, (batch * heads * -(-num_rows // shape.queries), 1 if second is None else 2), shape,
+        partial, partial_lse, token, num_rows, out, second, *strides(out), lse,
+        *((0, 0, 0) if lse is None else lse.stride()), window_lse,
+        *((0, 0) if window_lse is None else window_lse.stride()[:2]), heads, splits, *head_sizes(partial),
+        shape.queries, add,
+    )  # fmt: skip

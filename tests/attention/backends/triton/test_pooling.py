@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.attention import Masks, Pooling, TwoLevelAttention, Window
+from fairseq_poolingformer.attention import pooling as attention_pooling
 from fairseq_poolingformer.attention.backends.triton import backend
 from fairseq_poolingformer.attention.pooling import pool, pool_pair
 from tests.attention.backends.triton.test_backend import DEVICE, INTERPRETED, pass_in_the_interpreter, runs_kernels
@@ -121,6 +122,19 @@ def test_layers_equal_those_of_pytorch(change, padded, monkeypatch):
         torch.testing.assert_close(
             actual.double(), expected, atol=2e-5 * max(1.0, float(expected.detach().abs().max())), rtol=0
         )
+
+
+@runs_kernels
+@pytest.mark.parametrize("kind", ["ldconv", "mean-ldconv", "mean"])
+def test_the_self_check_passes_and_finds_what_is_broken(kind, monkeypatch, caplog):
+    place = torch.float32, torch.device(DEVICE), 8, Pooling(3, 2), kind
+    assert not attention_pooling._kernels_fail.__wrapped__(*place)
+    pooled = backend.pooled
+    monkeypatch.setattr(backend, "pooled", lambda *inputs: 1.01 * pooled(*inputs))
+    assert attention_pooling._kernels_fail.__wrapped__(*place)
+    monkeypatch.setattr(backend, "pooled", None)  # nor do they compile
+    assert attention_pooling._kernels_fail.__wrapped__(*place)
+    assert caplog.text.count("pooling kernels are left out: error") == 2
 
 
 @pytest.mark.skipif(INTERPRETED or DEVICE == "cuda", reason="where the kernels do not run")
