@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from fairseq_poolingformer.attention.backends.triton.arguments import TileShape, padded
 from fairseq_poolingformer.attention.backends.triton.launcher import launch
 
-POOLS, TOKENS, CHANNELS = 16, 64, 128  # of a program's tiles
+POOLS, TOKENS, CHANNELS = 16, 32, 128  # of a program's tiles
 SHAPE = TileShape(TOKENS, POOLS, num_warps=4, num_stages=2)
 VARYING = ["num_tokens", "num_pools", "stride_c"]
 
@@ -75,8 +75,8 @@ def forward(
     batch, source, number = tl.program_id(1).to(tl.int64), tl.program_id(2) // SETS, tl.program_id(2) % SETS
     pools, taps = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P), tl.arange(0, TAPS)
     exist, first_token = pools < num_pools, pools * XI
-    tokens, valid = first_token[:, None] + taps[None, :], exist[:, None] & (taps < KAPPA)[None, :]
-    real = _real(hidden, batch, tokens, valid, num_tokens)
+    tokens, in_pool = first_token[:, None] + taps[None, :], exist[:, None] & (taps < KAPPA)[None, :]
+    real = _real(hidden, batch, tokens, in_pool, num_tokens)
     centre = tl.load(centre + batch * stride_c + pools, mask=exist, other=0)
     count = tl.load(count + batch * stride_c + pools, mask=exist, other=0)
     if source == 0:
@@ -131,8 +131,8 @@ def backward_weights(
     batch, source, number = tl.program_id(1).to(tl.int64), tl.program_id(2) // SETS, tl.program_id(2) % SETS
     pools, taps = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P), tl.arange(0, TAPS)
     exist, first_token = pools < num_pools, pools * XI
-    tokens, valid = first_token[:, None] + taps[None, :], exist[:, None] & (taps < KAPPA)[None, :]
-    real = _real(hidden, batch, tokens, valid, num_tokens)
+    tokens, in_pool = first_token[:, None] + taps[None, :], exist[:, None] & (taps < KAPPA)[None, :]
+    real = _real(hidden, batch, tokens, in_pool, num_tokens)
     centre = tl.load(centre + batch * stride_c + pools, mask=exist, other=0)
     count = tl.load(count + batch * stride_c + pools, mask=exist, other=0)
     if source == 0:

@@ -14,12 +14,16 @@ import triton
 
 from fairseq_poolingformer.attention.backends.triton import backward as backward_kernels
 from fairseq_poolingformer.attention.backends.triton import forward as forward_kernels
+from fairseq_poolingformer.attention.backends.triton import pooling as pooling_kernels
 
 KERNELS = (
     forward_kernels.forward,
     forward_kernels.combine,
     backward_kernels.backward_queries,
     backward_kernels.backward_keys,
+    pooling_kernels.forward,
+    pooling_kernels.backward_weights,
+    pooling_kernels.backward_tokens,
 )
 
 

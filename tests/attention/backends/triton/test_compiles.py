@@ -6,6 +6,7 @@ import torch
 from fairseq_poolingformer.attention import DisentangledPosition, Masks, Pooling, RelativePositionBias, Window
 from fairseq_poolingformer.attention.backends.triton import backend
 from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.pooling import pool_pair
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 triton = pytest.importorskip("triton")
@@ -126,3 +127,22 @@ def test_another_length_compiles_nothing_new(compiled, positions):
     for length, window in ((2000, 128), (1111, 100), (4097, 1)):
         attend(length, 16, torch.bfloat16, window=window, num_globals=1, positions=positions)
         assert [name for name, _ in compiled] == []
+
+
+@pytest.mark.parametrize("compiled", [80, 90], indirect=True)
+@pytest.mark.parametrize("kind", ["ldconv", "mean-ldconv", "mean"])
+@pytest.mark.parametrize(("heads", "sets", "padded"), [(1, 1, False), (12, 2, True)])
+def test_pooling_kernels_fit_the_gpu(compiled, kind, heads, sets, padded):
+    """They compile, with one source and with two, and spill nothing."""
+    x = torch.zeros(2, heads, 1024, 768 // heads, dtype=torch.bfloat16, requires_grad=True)
+    weights = None, None
+    if kind != "mean":
+        weights = [torch.zeros(2, sets * 5, *more, dtype=torch.bfloat16, requires_grad=True) for more in ((768,), ())]
+    masks = Masks(None, torch.arange(1024).expand(2, -1) > 1000 if padded else None)
+    value = torch.zeros_like(x) if padded else x
+    pool_pair(x, value, Pooling(5, 4), kind, masks, weights).sum().backward()
+    names = ["forward", "backward_tokens"] if kind == "mean" else ["forward", "backward_weights", "backward_tokens"]
+    assert [name for name, _ in compiled] == names
+    for name, binary in compiled:
+        assert spilled_bytes(binary) == 0, name
+        assert binary.metadata.shared <= 99 * 1024, name
