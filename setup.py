@@ -29,7 +29,7 @@ SCORING = [
     "scipy>=1.15",  # bootstrap intervals, correlations, entities in coreference; older ones take no rng
 ]
 DATA = ["pyarrow", "zstandard>=0.19"]  # Parquet, Arrow, zstd
-TRANSFORMERS = "transformers>=5.5,<5.24"  # its internals are subclassed, so a later one has to be tried first
+TRANSFORMERS = "transformers>=5.5"  # fairseq_poolingformer/private_names.py has those that were tried
 
 
 def long_description() -> str:
@@ -107,7 +107,7 @@ setup(
             TRANSFORMERS,
             "zstandard",
             # comes with torch's CUDA builds; its interpreter tests the kernels without a GPU
-            "triton>=3.5; platform_system == 'Linux' and platform_machine in 'x86_64 aarch64'",
+            "triton>=3.6; platform_system == 'Linux' and platform_machine in 'x86_64 aarch64'",
         ],
     },
     entry_points={

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the oldest version of each package that setup.py allows, and trains and generates with them on a tiny corpus.
+# Installs the oldest version of each package that setup.py allows, of any extra, and runs the tests of what needs them.
 #
 #   run_scripts/test_oldest.sh [KEY=value …]
 #
@@ -18,16 +18,17 @@ options=(
 parse_options "$@"
 venv=$(absolute "$venv")
 
-# the oldest version of each requirement, such as torch==2.10
-mapfile -t oldest < <(sed -n '/^TEXT = /,/^]/p; /install_requires/p' "$root/setup.py" | grep -oE '[a-z-]+>=[0-9.]+' | sed 's/>=/==/')
+# the oldest version of each requirement of every extra, such as torch==2.10
+mapfile -t oldest < <(grep -oE '"[a-z-]+>=[0-9.]+' "$root/setup.py" | sed 's/"//; s/>=/==/' | sort --unique)
 ((${#oldest[@]} > 0)) || fail "setup.py names no oldest versions"
 for requirement in "${oldest[@]}"; do
   [[ $requirement != torch==* ]] || torch=$requirement
 done
 "$root/run_scripts/install.sh" "venv=$venv" extras= "torch=$torch" "python=$python" "torch_index=$torch_index"
 echo "  the oldest of each: ${oldest[*]}"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${oldest[@]}" pytest hypothesis
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${oldest[@]}" "${root}[finetune,fairseq,test]" --editable "$root"
 cd "$root"
 export OMP_NUM_THREADS=1
-exec "$venv/bin/python" -m pytest -q tests/test_imports.py tests/integration/test_command_lines.py tests/text/test_tokenizers.py \
-  tests/test_checkpoints.py </dev/null
+exec "$venv/bin/python" -m pytest -q --quick tests/test_imports.py tests/test_private_names.py tests/integration/test_command_lines.py \
+  tests/text/test_tokenizers.py tests/test_checkpoints.py tests/test_band.py tests/huggingface tests/cli/finetune tests/cli/test_score.py \
+  tests/tasks/coreference tests/preprocess/records tests/preprocess/test_cluster.py tests/attention/backends/triton </dev/null

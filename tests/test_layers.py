@@ -17,7 +17,19 @@ PLUGIN = "fairseq_poolingformer"
 
 # each folder, and each file beside them, may import those before it
 RANKS = (
-    *("extras", "patching", "command", "attention", "band", "settings", "levels", "text", "checkpoints", "weights"),
+    *(
+        "extras",
+        "private_names",
+        "patching",
+        "command",
+        "attention",
+        "band",
+        "settings",
+        "levels",
+        "text",
+        "checkpoints",
+        "weights",
+    ),
     *("training", "models", "tasks", "patches", "huggingface", "show", "char_lm", "preprocess", "cli"),
 )
 # of the folders that load without fairseq, the modules that face it
@@ -26,7 +38,18 @@ FAIRSEQ_SIDE = (
     "tasks.shared.base_task",
 )
 FAIRSEQ_IN_FUNCTIONS = {"command", "checkpoints"}  # load without it
-WITHOUT_FAIRSEQ = {"extras", "patching", "command", "checkpoints", "settings", "levels", "attention", "band", "text"}
+WITHOUT_FAIRSEQ = {
+    "extras",
+    "private_names",
+    "patching",
+    "command",
+    "checkpoints",
+    "settings",
+    "levels",
+    "attention",
+    "band",
+    "text",
+}
 WITHOUT_FAIRSEQ |= {"weights", "huggingface", "tasks", "preprocess"}
 
 

@@ -36,7 +36,8 @@ def usage() -> str:
     return (
         f"usage: poolingformer COMMAND [options]\n\n{lines}\n\n"
         "poolingformer COMMAND --help lists the options of each.\n"
-        "poolingformer --version prints the versions installed, poolingformer user-dir the folder for --user-dir."
+        "poolingformer --version names the versions installed.\n"
+        "poolingformer user-dir prints the folder for fairseq's --user-dir."
     )
 
 

@@ -1,6 +1,7 @@
 """Poolingformers for transformers: its own encoders with two-level attention.
 
-Importing this registers the models with ``AutoConfig`` and ``AutoModel…``. It needs transformers 5.5 and no fairseq.
+Importing this registers the models with ``AutoConfig`` and ``AutoModel…``. It needs transformers 5.5 or later and no
+fairseq.
 The classes are those of :data:`.families.FAMILIES` and :data:`.families.HEADS`, such as
 ``PoolingformerBartForConditionalGeneration``.
 """
@@ -8,13 +9,14 @@ The classes are those of :data:`.families.FAMILIES` and :data:`.families.HEADS`,
 from typing import TYPE_CHECKING, Any
 
 from fairseq_poolingformer.extras import needing
+from fairseq_poolingformer.private_names import tried_transformers
 
 with needing("huggingface"):  # first what says which transformers the others need
     from fairseq_poolingformer.huggingface import configuration  # noqa: F401
-
-from fairseq_poolingformer.huggingface import classes
-from fairseq_poolingformer.huggingface.families import FAMILIES
-from fairseq_poolingformer.huggingface.in_one_call import summarize
+with tried_transformers():
+    from fairseq_poolingformer.huggingface import classes
+    from fairseq_poolingformer.huggingface.families import FAMILIES
+    from fairseq_poolingformer.huggingface.in_one_call import summarize
 
 _made = [f"Poolingformer{family.name}{end}" for family in FAMILIES.values() for end in ("Config", *family.ends)]
 globals().update({name: getattr(classes, name) for name in _made})
