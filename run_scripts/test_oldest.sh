@@ -26,7 +26,7 @@ for requirement in "${oldest[@]}"; do
 done
 "$root/run_scripts/install.sh" "venv=$venv" extras= "torch=$torch" "python=$python" "torch_index=$torch_index"
 echo "  the oldest of each: ${oldest[*]}"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${oldest[@]}" "${root}[finetune,fairseq,test]" --editable "$root"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${oldest[@]}" --editable "${root}[finetune,cluster,test]"
 cd "$root"
 export OMP_NUM_THREADS=1
 exec "$venv/bin/python" -m pytest -q --quick tests/test_imports.py tests/test_private_names.py tests/integration/test_command_lines.py \

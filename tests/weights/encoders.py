@@ -1,8 +1,6 @@
 """A RoBERTa in fairseq and its counterpart in transformers: loaded, run, compared."""
 
 import torch
-from fairseq import checkpoint_utils
-
 from tests.models import tiny_huggingface
 
 ROWS = len(tiny_huggingface.vocabulary())
@@ -11,6 +9,8 @@ LENGTHS = (22, 13, 6)
 
 def load(path, **overrides):
     """The model as every command line of fairseq loads it, in double precision."""
+    from fairseq import checkpoint_utils
+
     overrides["data"] = str(path.parent)
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], arg_overrides=overrides)
     assert len(task.source_dictionary) == ROWS
