@@ -87,12 +87,12 @@ def run(args: argparse.Namespace) -> None:
         folder, name = paths[0], r"checkpoint_\d+_(\d+)\.pt" if args.num_update_checkpoints else r"checkpoint(\d+)\.pt"
         if not folder.is_dir():
             raise ValueError(f"--inputs {folder} is no folder; with a number of checkpoints, give the save directory")
-        found = {int(match[1]): path for path in folder.iterdir() if (match := re.fullmatch(name, path.name))}
-        chosen = sorted(number for number in found if number <= bound)[-count:]
+        path_of = {int(match[1]): path for path in folder.iterdir() if (match := re.fullmatch(name, path.name))}
+        chosen = sorted(number for number in path_of if number <= bound)[-count:]
         if len(chosen) < count:
             up_to = f" up to {bound}" if bound < math.inf else ""
             raise ValueError(f"{count} checkpoints asked for, but {folder} has {len(chosen)} named {name}{up_to}")
-        paths = [found[number] for number in reversed(chosen)]
+        paths = [path_of[number] for number in reversed(chosen)]
     averaged = average_checkpoints(paths)
     with atomic_write(args.output) as unfinished:
         torch.save(averaged, unfinished)

@@ -168,10 +168,10 @@ def summarize(distances: np.ndarray, nll: np.ndarray, limits: Sequence[int]) -> 
 
 def table(results: Sequence[dict[str, Any]]) -> str:
     """The classes as columns: their tokens, and a row of bits per token for each checkpoint."""
-    rows = [["distance in tokens", *(found["distance"] for found in results[0]["classes"])]]
-    rows.append(["masked tokens", *(f"{found['tokens']:,}" for found in results[0]["classes"])])
+    rows = [["distance in tokens", *(row["distance"] for row in results[0]["classes"])]]
+    rows.append(["masked tokens", *(f"{row['tokens']:,}" for row in results[0]["classes"])])
     for result in results:
-        bits = (found["bits_per_token"] for found in result["classes"])
+        bits = (row["bits_per_token"] for row in result["classes"])
         rows.append([result["checkpoint"], *("-" if value is None else f"{value:.3f}" for value in bits)])
     return aligned(rows)
 
@@ -183,7 +183,7 @@ def plot(results: Sequence[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot(xlabel="distance to the nearest repetition, tokens", ylabel="bits per masked token")
     for result in results:
-        octaves = [(k, found["bits_per_token"]) for k, found in enumerate(result["octaves"][2:], 1)]
+        octaves = [(k, row["bits_per_token"]) for k, row in enumerate(result["octaves"][2:], 1)]
         shown = [(2**k, bits) for k, bits in octaves if bits is not None]
         axes.plot(*zip(*shown, strict=True), marker="o", label=result["checkpoint"])
     axes.set_xscale("log", base=2)

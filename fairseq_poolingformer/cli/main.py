@@ -43,11 +43,11 @@ def usage() -> str:
 
 def versions() -> str:
     """The versions of this package, of Python and of the libraries that are installed, a line each."""
-    found = [f"fairseq-poolingformer {__version__}", f"Python {platform.python_version()}"]
+    lines = [f"fairseq-poolingformer {__version__}", f"Python {platform.python_version()}"]
     for name in LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append(f"{name} {importlib.metadata.version(name)}")
-    return "\n".join(found)
+            lines.append(f"{name} {importlib.metadata.version(name)}")
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -65,15 +65,15 @@ def load_models(
 
 def batches(sizes, max_tokens: int) -> list[list[int]]:
     """Put examples of similar size together, the longest first: a batch that does not fit into memory fails at once."""
-    found: list[list[int]] = []
+    grouped: list[list[int]] = []
     longest = 0
     for number in sorted(range(len(sizes)), key=lambda number: -int(sizes[number])):
-        if found and (len(found[-1]) + 1) * longest <= max_tokens:
-            found[-1].append(number)
+        if grouped and (len(grouped[-1]) + 1) * longest <= max_tokens:
+            grouped[-1].append(number)
         else:
-            found.append([number])
+            grouped.append([number])
             longest = int(sizes[number])
-    return found
+    return grouped
 
 
 def read_batches(

@@ -94,15 +94,15 @@ def run(args: argparse.Namespace, own: ModuleType | None = None) -> None:
         raise UsageError("give --model, the checkpoint or folder to predict with")
     if not args.data.is_dir():
         raise FileNotFoundError(f"{args.data}: no such folder")
-    found = registry.of_folder(args.data)
-    if found is None or not found.is_predicted:
+    folder_task = registry.of_folder(args.data)
+    if folder_task is None or not folder_task.is_predicted:
         known = ", ".join(name for name, task in registry.tasks().items() if task.is_predicted)
         raise ValueError(f"{args.data}: not a finished data folder of a task that is predicted ({known})")
-    (model,), task = load_models([args.path], args.device, args.precision, task=found.name, data=args.data)
+    (model,), task = load_models([args.path], args.device, args.precision, task=folder_task.name, data=args.data)
     from fairseq_poolingformer.tasks.shared.base_task import check_encoder
 
     if args.max_positions is not None:
-        check_encoder(model, found.name, args.max_positions)
+        check_encoder(model, folder_task.name, args.max_positions)
         task.cfg.max_positions = args.max_positions
         task.check_lengths()
     predictor = task.predictor(args.data, args.subset)

@@ -48,12 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own.add_argument("--task")
     own.add_argument("--gold", nargs="+", default=[])
     own.add_argument("--references", nargs="+", default=[])
-    found, others = own.parse_known_args(arguments)
-    folders = (registry.of_folder(Path(file).parent) for file in (*found.gold, *found.references))
-    task = found.task or next((of_folder.name for of_folder in folders if of_folder), None)
+    known, others = own.parse_known_args(arguments)
+    folders = (registry.of_folder(Path(file).parent) for file in (*known.gold, *known.references))
+    task = known.task or next((of_folder.name for of_folder in folders if of_folder), None)
     try:
         with needing("scoring"):
-            if task is None and (found.references or any(map(_is_generated, others))):
+            if task is None and (known.references or any(map(_is_generated, others))):
                 task = SUMMARIES
             if task is None and {"-h", "--help"} & set(arguments):
                 return run_command(make_parser(prog), run, arguments)

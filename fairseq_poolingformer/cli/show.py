@@ -89,9 +89,9 @@ def run(args: argparse.Namespace) -> None:
     shown = shown.to(device=args.device, dtype=DTYPES[args.precision]).eval()
     model = "the demo model" if args.checkpoint is None else str(args.checkpoint)
     options = {"tokenizer": tokenizer, "summary": summary, "words": args.word, "title": name, "model": model}
-    found = look(shown, text, **options, **search(args, of_transformers=tokenizer is not None))
+    document_look = look(shown, text, **options, **search(args, of_transformers=tokenizer is not None))
     with atomic_write(output) as path:
-        path.write_text(page(found), encoding="utf-8")
+        path.write_text(page(document_look), encoding="utf-8")
     print(output)
 
 

@@ -25,7 +25,7 @@ SETTINGS = (
 
 def source_of(name: str, local_files_only: bool) -> dict[str, str]:
     """Return ``base_model`` and ``license`` of the model that a long one is made of, as far as they are known."""
-    found = {"base_model": name} if HUB_NAME.fullmatch(name) and not Path(name).exists() else {}
+    facts = {"base_model": name} if HUB_NAME.fullmatch(name) and not Path(name).exists() else {}
     path = None
     if name:
         quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
@@ -34,8 +34,8 @@ def source_of(name: str, local_files_only: bool) -> dict[str, str]:
     if path and (head := HEAD.search(Path(path).read_text(encoding="utf-8", errors="replace"))):
         for key in ("license", "base_model"):
             if value := re.search(rf"^{key}: *['\"]?([\w./-]+)['\"]? *$", head[1], re.MULTILINE):
-                found.setdefault(key, value[1])
-    return found
+                facts.setdefault(key, value[1])
+    return facts
 
 
 def write(folder: Path, model: PreTrainedModel) -> None:

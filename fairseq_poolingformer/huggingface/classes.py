@@ -46,7 +46,7 @@ def make_family(family: Family) -> None:
             bases = (before,)
             attributes = {"parts": parts if family.encoder is TwoLevelT5Stack else (globals()[f"{start}Model"],)}
         kinds = {kind: getattr(transformers, name + end, None) for kind, name in family.short.items()}
-        attributes["short_classes"] = {kind: found for kind, found in kinds.items() if found is not None}
+        attributes["short_classes"] = {kind: short for kind, short in kinds.items() if short is not None}
         doc = f"{transformers_name} {head.does}.\n\nA long model of from_short has {ONE_SOFTMAX}."
         cls = make(start + end, doc, FromShort, *bases, base, **own, **attributes)
         getattr(transformers, head.auto or f"AutoModel{end}").register(config, cls, exist_ok=True)

@@ -285,6 +285,6 @@ class RelativeEncoder(TextEncoder):
 
     def _encode(self, *args: Any, **kwargs: Any) -> BaseModelOutputWithPooling:
         """Give every layer's attention the tables of relative positions by the names that it takes."""
-        found = {name: getattr(self.encoder, name) for name in ("relative_positions", "global_relative_positions")}
-        tables = {name: table.weight for name, table in found.items() if table is not None}
+        embeddings = {name: getattr(self.encoder, name) for name in ("relative_positions", "global_relative_positions")}
+        tables = {name: table.weight for name, table in embeddings.items() if table is not None}
         return super()._encode(*args, **tables, **kwargs)

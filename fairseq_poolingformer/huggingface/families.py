@@ -106,8 +106,8 @@ class Family:
     @property
     def ends(self) -> dict[str, type]:
         """The ends of its classes' names -> what comes before transformers' own."""
-        found = {end: head.decoder if self.has_decoder else head.encoder for end, head in HEADS.items()}
-        theirs = {end: base for end, base in found.items() if base and hasattr(transformers, self.name + end)}
+        bases = {end: head.decoder if self.has_decoder else head.encoder for end, head in HEADS.items()}
+        theirs = {end: base for end, base in bases.items() if base and hasattr(transformers, self.name + end)}
         return {end: self.heads.get(end, base) for end, base in theirs.items() if end not in self.lacks}
 
     @property

@@ -41,7 +41,7 @@ def summarize(
     if "max_length" in set_already:
         lacking.pop("max_new_tokens", None)
     longest = longest_input(model, tokenizer)
-    texts, found = [texts] if isinstance(texts, str) else list(texts), []
+    texts, summaries = [texts] if isinstance(texts, str) else list(texts), []
     for first in range(0, len(texts), batch_size):
         batch = [prefix + text for text in texts[first : first + batch_size]]
         for number, tokens in enumerate(tokenizer(batch, verbose=False)["input_ids"], first):
@@ -50,8 +50,8 @@ def summarize(
         cut = {"truncation": True, "max_length": longest} if longest < UNLIMITED else {}
         inputs = tokenizer(batch, padding=True, return_token_type_ids=False, return_tensors="pt", **cut)
         written = model.generate(**inputs.to(model.device), **{**lacking, **own, **generation})
-        found += tokenizer.batch_decode(written, skip_special_tokens=True)
-    return found
+        summaries += tokenizer.batch_decode(written, skip_special_tokens=True)
+    return summaries
 
 
 def of_summaries(config: Any) -> tuple[str, dict[str, Any]]:

@@ -152,8 +152,8 @@ class ModernBertChoiceHead(ChoiceHead):
     """Gives transformers the mask that it needs for a mean."""
 
     def _prepared(self, *inputs: Tensor | None) -> dict[str, Tensor | None]:
-        found = super()._prepared(*inputs)
-        if found["attention_mask"] is None:
-            given = found["inputs_embeds"] if found["input_ids"] is None else found["input_ids"]
-            found["attention_mask"] = torch.ones(given.shape[:3], dtype=torch.long, device=given.device).flatten(0, 1)
-        return found
+        prepared = super()._prepared(*inputs)
+        if prepared["attention_mask"] is None:
+            x = prepared["inputs_embeds"] if prepared["input_ids"] is None else prepared["input_ids"]
+            prepared["attention_mask"] = torch.ones(x.shape[:3], dtype=torch.long, device=x.device).flatten(0, 1)
+        return prepared

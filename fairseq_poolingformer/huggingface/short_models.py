@@ -222,9 +222,9 @@ def longest_input(
 def _tokenizer(place: str, longest: int, local_files_only: bool) -> PreTrainedTokenizerBase | None:
     """Return the tokenizer of a short model's folder or name for a longer one; None, and a warning, without any."""
     try:
-        found = AutoTokenizer.from_pretrained(place, model_max_length=longest, local_files_only=local_files_only)
-        if len(found) > len(found.all_special_ids):  # transformers makes one without words where there are no files
-            return found
+        tokenizer = AutoTokenizer.from_pretrained(place, model_max_length=longest, local_files_only=local_files_only)
+        if len(tokenizer) > len(tokenizer.all_special_ids):  # without files, transformers makes one without words
+            return tokenizer
         why = "it has no words"
     except (OSError, ValueError, ImportError) as error:  # no files, files of another kind, a library that is missing
         why = str(error)

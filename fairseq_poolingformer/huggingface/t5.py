@@ -109,7 +109,7 @@ class TwoLevelT5Stack(TwoLevelModel):
         inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds}
         if self.is_decoder:
             return super().forward(attention_mask=attention_mask, **inputs, **kwargs)
-        found = encode(
+        output = encode(
             super().forward,
             inputs,
             attention_mask,
@@ -118,4 +118,5 @@ class TwoLevelT5Stack(TwoLevelModel):
             global_tokens=self.config.global_tokens,
             **self.with_defaults(kwargs),
         )
-        return BaseModelOutput(found.last_hidden_state, found.hidden_states, found.attentions)  # as T5 takes it again
+        # as T5 takes it again
+        return BaseModelOutput(output.last_hidden_state, output.hidden_states, output.attentions)

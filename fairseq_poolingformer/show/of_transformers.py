@@ -35,8 +35,8 @@ class OfTransformers(Subject):
             self.limit, self.summary_limit, self.cross_attention = self.model.max_tokens - 2, 0, nn.Module
 
     def encode(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        return np.array(found["input_ids"]), np.array(found["offset_mapping"]).reshape(-1, 2)
+        encoding = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        return np.array(encoding["input_ids"]), np.array(encoding["offset_mapping"]).reshape(-1, 2)
 
     def framed(self, ids: np.ndarray) -> Tensor:
         config, tokenizer = self.whole.config, self.tokenizer

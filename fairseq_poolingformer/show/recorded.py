@@ -88,8 +88,8 @@ def look(
         return Look(views=views, **shared)
     sentences = Passages.sentences(summary)
     # the query at place t chooses token t, <s> first
-    found = [weights[1 : 1 + len(pieces)].cpu().numpy() for weights in cross.values() if weights is not None]
-    on_passages, group = np.stack(found), sentences.of_characters(pieces[:, 0])
+    cross_weights = [weights[1 : 1 + len(pieces)].cpu().numpy() for weights in cross.values() if weights is not None]
+    on_passages, group = np.stack(cross_weights), sentences.of_characters(pieces[:, 0])
     by_sentence = np.stack([mean_rows(layer, group, len(sentences)) for layer in on_passages])
     views = {CROSS: Shares(list(range(len(on_passages))), by_sentence), **views}
     return Look(views=views, summary=sentences, pieces=pieces, piece_weights=on_passages.mean(0), **shared)
@@ -141,13 +141,13 @@ def _places_of_words(text: str, tokens: np.ndarray, words: Sequence[str]) -> lis
     places = []
     for word in words:
         begin = text.find(word) if word else -1
-        found = []
-        while begin >= 0 and len(found) < MOST_WORDS:
+        spans = []
+        while begin >= 0 and len(spans) < MOST_WORDS:
             inside = np.flatnonzero((tokens[:, 0] < begin + len(word)) & (tokens[:, 1] > begin))
             if len(inside):
-                found.append((int(inside[0]), int(inside[-1]) + 1))
+                spans.append((int(inside[0]), int(inside[-1]) + 1))
             begin = text.find(word, begin + len(word))
-        if not found:
+        if not spans:
             raise ValueError(f"--word {word!r} is not in what the model read of the document")
-        places += found
+        places += spans
     return places

@@ -110,7 +110,7 @@ def _levels(family: Family, settings: Settings, library: str) -> int:
 
 def task_of(architecture: str) -> tuple[str, str | None]:
     """Return what TASKS says of a class."""
-    return next(found for end, found in TASKS.items() if architecture.endswith(end))
+    return next(task for end, task in TASKS.items() if architecture.endswith(end))
 
 
 def head(facts: Mapping[str, str], tags: Iterable[str]) -> str:

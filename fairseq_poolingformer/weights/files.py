@@ -182,10 +182,10 @@ def read_training(path: Path) -> tuple[Settings, State, int | None]:
     ``labels``, the names of the classes, and ``problem_type``, if its task has any.
     """
     if path.is_dir():
-        found = sorted(file.name for file in path.glob("*.pt"))
+        checkpoints = sorted(file.name for file in path.glob("*.pt"))
         raise ConversionError(
-            f"{path} is a folder: name a checkpoint in it, {' or '.join(found)}"
-            if found
+            f"{path} is a folder: name a checkpoint in it, {' or '.join(checkpoints)}"
+            if checkpoints
             else f"{path} is a folder without checkpoints: name a .pt file that fairseq-train wrote"
         )
     with conversion_errors(path):

@@ -61,9 +61,9 @@ def to_fairseq_files(vocab: Mapping[str, int], merges: list[str], rows: int) -> 
     token_of = {row: token for token, row in vocab.items()}
     if len(token_of) != len(vocab):
         raise ConversionError("the vocabulary has two tokens with one id: repair vocab.json, or download it again")
-    found = tuple(token_of.get(row) for row in range(len(SPECIAL_SYMBOLS)))
-    if found != SPECIAL_SYMBOLS:
-        raise ConversionError(f"rows 0-3 are {found}; fairseq's dictionary needs {SPECIAL_SYMBOLS} there")
+    symbols = tuple(token_of.get(row) for row in range(len(SPECIAL_SYMBOLS)))
+    if symbols != SPECIAL_SYMBOLS:
+        raise ConversionError(f"rows 0-3 are {symbols}; fairseq's dictionary needs {SPECIAL_SYMBOLS} there")
     if max(token_of) >= rows:
         raise ConversionError(f"the vocabulary goes up to id {max(token_of)}, but the embedding has {rows} rows")
     encoder = encoder_of(merges, vocab)

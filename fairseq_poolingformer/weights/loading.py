@@ -70,12 +70,12 @@ def with_unused_rows(table: Tensor) -> Tensor:
 
 def copied(names: Iterable[str], state: State, sources: Mapping[str, str]) -> State:
     """Return copies for the parameters that a state dict lacks, of those that they start from."""
-    found = {}
+    copies = {}
     for name in names:
         source = next((name.replace(new, old) for new, old in sources.items() if new in name), None)
         if name not in state and source in state:
-            found[name] = state[source].clone()
-    return found
+            copies[name] = state[source].clone()
+    return copies
 
 
 def one_sided(attention_window: int | list[int], layers: int) -> list[int]:

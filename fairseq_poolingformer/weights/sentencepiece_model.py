@@ -65,13 +65,13 @@ def languages_of(source: Path, model: Path, rows: int) -> Sequence[str]:
     path = source / "tokenizer.json"
     contents = read_json_file(path) if path.is_file() else {}
     named = {token["id"]: token["content"] for token in contents.get("added_tokens", [])}
-    found = [named.get(row, "") for row in range(first, rows - 1)]
-    if not all(map(LANGUAGE.fullmatch, found)):
+    languages = [named.get(row, "") for row in range(first, rows - 1)]
+    if not all(map(LANGUAGE.fullmatch, languages)):
         raise ConversionError(
             f"{source} has {count} rows between the pieces of {model.name} and {MASK}, and no tokenizer.json that "
             "names their languages: save the model's tokenizer with transformers into this folder"
         )
-    return found
+    return languages
 
 
 def write_fairseq(

@@ -44,9 +44,9 @@ def match_special_tokens(own: dict[str, Tensor], state: dict[str, Tensor]) -> No
     if not tables or not explained or trained == tokens:
         return
     for name in tables:
-        found = dict(zip(trained, state[name][words[name] :], strict=True))
+        rows_of = dict(zip(trained, state[name][words[name] :], strict=True))
         fresh = own[name][words[name] :].to(state[name])
-        rows = [found.get(token, row).unsqueeze(0) for token, row in zip(tokens, fresh, strict=True)]
+        rows = [rows_of.get(token, row).unsqueeze(0) for token, row in zip(tokens, fresh, strict=True)]
         state[name] = torch.cat([state[name][: words[name]], *rows])
     for what, some, others in (
         ("newly initialized: the embeddings of %s", tokens, trained),

@@ -228,7 +228,7 @@ def _pool(workers: int) -> tuple[Callable[..., dict | Future], Callable[[], None
 
 
 def _exit_with_parent() -> None:
-    """Lets a worker end when the process that started it is killed, instead of waiting for work for ever."""
+    """End a worker when the process that started it is killed, instead of waiting for work for ever."""
 
     def wait() -> None:
         multiprocessing.parent_process().join()

@@ -1,6 +1,7 @@
 """A RoBERTa in fairseq and its counterpart in transformers: loaded, run, compared."""
 
 import torch
+
 from tests.models import tiny_huggingface
 
 ROWS = len(tiny_huggingface.vocabulary())

@@ -148,12 +148,12 @@ def to_predict(data: str, args: argparse.Namespace, split: str | None) -> tuple[
     sources = expand([data]) if split is None else splits_of(data, unnamed=False).get(split)
     if not sources:
         raise InputError(f"{data}: no --subset {split} in it; leave it out to predict all records")
-    found = options.find(
+    reading = options.find(
         argparse.Namespace(**vars(args) | UNDIVIDED | {"data": data, "split_key": None}),
         str,
         sources={"train": sources},
     )
-    records = found.splits["train"].records
+    records = reading.splits["train"].records
     parse = partial(example_of, text=_named(data, "text", args.text_column, TEXTS, _sample(records())))
     examples, rejects = [], []
     for record in records():
@@ -219,13 +219,13 @@ def _sample(records: Iterator[Record]) -> list[dict]:
 def _named(data: str, what: str, column: str | None, standard: Sequence[str], sample: list[dict]) -> str:
     there = dict.fromkeys(key for fields in sample for key, value in fields.items() if value is not None)
     if column is not None:
-        found = [column] * any(keys.under(fields, column) is not None for fields in sample)
+        columns = [column] * any(keys.under(fields, column) is not None for fields in sample)
     else:
-        found = [name for name in standard if name in there]
-    if len(found) != 1:
-        wrong = f"{' and '.join(found)} may be it" if found else f"no column {column or ', '.join(standard)}"
+        columns = [name for name in standard if name in there]
+    if len(columns) != 1:
+        wrong = f"{' and '.join(columns)} may be it" if columns else f"no column {column or ', '.join(standard)}"
         raise InputError(f"{data}: {wrong}; its columns are {keys.names_of(there)}; name one with --{what}-column")
-    return found[0]
+    return columns[0]
 
 
 def _labels_of(name: str, train: Sequence[LabelledDocument]) -> list[str]:

@@ -109,13 +109,13 @@ def train_all(data: Data, base: Base, args: argparse.Namespace, given: Mapping[s
 def _systems(asked: str | None, base: Base, length: int) -> list[str]:
     if asked is None:
         return [TWO_LEVELS if base.is_long or length > base.length else SHORT]
-    found = asked.split(",")
-    if unknown := [name for name in found if name not in SYSTEMS]:
+    names = asked.split(",")
+    if unknown := [name for name in names if name not in SYSTEMS]:
         raise ValueError(f"--compare {unknown[0]}: must be some of {','.join(SYSTEMS)}")
     if base.is_long or not base.long_class:
         reason = "has two levels already; give the short model that it was made from" if base.is_long else "stays short"
         raise ValueError(f"--compare: {base.name} {reason}" + (f": {base.why_not_long}" if not base.is_long else ""))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 def _train(task: Task, data: Data, system: str, given: Mapping[str, Any], folder: Path) -> None:
@@ -162,11 +162,11 @@ class ReproducibleTrainer(Seq2SeqTrainer):
         return super().evaluation_loop(*args, **more)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        found = super()._get_train_sampler(train_dataset)
-        if isinstance(found, LengthGroupedSampler):
-            found = ByLength(found.batch_size, lengths=found.lengths)
-            found.seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        return found
+        sampler = super()._get_train_sampler(train_dataset)
+        if isinstance(sampler, LengthGroupedSampler):
+            sampler = ByLength(sampler.batch_size, lengths=sampler.lengths)
+            sampler.seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        return sampler
 
 
 def arguments(given: Mapping[str, Any], task: Task, folder: Path, examples: int, longest: int) -> dict[str, Any]:

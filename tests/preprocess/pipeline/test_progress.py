@@ -11,7 +11,7 @@ from preprocess.pipeline import progress
 
 @pytest.fixture
 def wait(monkeypatch, caplog):
-    """Lets seconds pass; log lines are collected."""
+    """Make seconds pass; log lines are collected."""
     seconds = [0.0]
     caplog.set_level(logging.INFO, "preprocess")
 
