@@ -16,13 +16,17 @@ if find_spec("fairseq"):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item):
+def pytest_runtest_call():
+    """Skip what needs fairseq."""
     try:
         return (yield)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "fairseq":
             pytest.skip("needs fairseq")
         raise
+
+
+pytest_runtest_setup = pytest_runtest_call
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGen
 from fairseq_poolingformer.weights import files
 from tests.huggingface.tiny_models import LEVELS, WIDE, enlarge
 from tests.models import tiny_huggingface
-from tests.tasks.summarization.test_beams import BEAM, LIMIT, as_fairseq, their_search
 from tests.weights.conftest import run
 from tests.weights.seq2seq import assert_agree, fairseq_outputs, load_fairseq
 
@@ -133,6 +132,8 @@ def test_global_attention_mask(pair):
 
 def test_five_beams_write_what_fairseq_writes(made, pair):
     """All five hypotheses with their scores, under fairseq's conditions. The source is encoded once for all beams."""
+    from tests.tasks.summarization.test_beams import BEAM, LIMIT, as_fairseq, their_search
+
     (_, task, _), (ours, theirs) = made, pair
     source, _ = tiny_huggingface.batch(length=40)
     limits = {"beam": BEAM, "nbest": BEAM, "max_len_b": LIMIT, "min_len": LIMIT, "lenpen": 2.0}

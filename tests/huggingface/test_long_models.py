@@ -277,6 +277,7 @@ def test_the_head_is_the_short_models_or_the_one_that_is_asked_for(tmp_path, cap
 
 def test_led_checkpoints_of_fairseq_convert_to_poolingformers(tmp_path):
     """The other way to the same folder: LED -> fairseq -> transformers."""
+    pytest.importorskip("fairseq")
     source = tiny_huggingface.folder(tmp_path / "hf", "led")
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
     options = ["--model-type", "poolingformer-bart"]

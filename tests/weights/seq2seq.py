@@ -1,7 +1,6 @@
 """A BART in fairseq and its counterpart in transformers: loaded, run, compared."""
 
 import torch
-from fairseq import checkpoint_utils
 
 from tests.models import tiny_huggingface
 
@@ -10,6 +9,8 @@ ROWS = len(tiny_huggingface.vocabulary())
 
 def load_fairseq(path, **overrides):
     """The model as generation loads it: from the settings in the checkpoint alone."""
+    from fairseq import checkpoint_utils
+
     overrides["data"] = str(path.parent)
     models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], arg_overrides=overrides)
     return models[0].eval(), task
