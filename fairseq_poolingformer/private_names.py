@@ -59,7 +59,7 @@ INSTANCES = {  # class -> private attributes of its instances
 
 @contextlib.contextmanager
 def tried_transformers() -> Iterator[None]:
-    """Say which transformers were tried where a block of imports misses one of its names."""
+    """Name the tried versions of transformers where a block of imports misses one of its names."""
     try:
         for name in TRANSFORMERS:
             resolve_name(name)

@@ -80,7 +80,7 @@ class Clock:
         return (time.perf_counter() - start) / calls * 1e3
 
     def replayed_ms(self, function: Callable[[], object]) -> float:
-        """The same of a CUDA graph; NaN on CPUs."""
+        """Milliseconds of a replayed CUDA graph; NaN on CPUs."""
         if not self.cuda:
             return float("nan")
         stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
