@@ -141,9 +141,9 @@ def backward_queries(
     most_hidden: tl.constexpr = 1 if GATHERED else 0
     start, end = keys_inside(
         first, stop, first_query, last_query, lowest, highest, key_stride, 1.0, key_hidden, stride_sn, before,
-        most_hidden, BANDED, BLOCK_N,
+        most_hidden, BANDED, BLOCK_N, BLOCK_D,
     )  # fmt: skip
-    for INSIDE in tl.static_range(2 if before is None else 1):
+    for INSIDE in tl.static_range(2 if before is None and BLOCK_D <= 64 else 1):  # wider vectors would spill
         acc = _query_gradient(
             acc, q, queries, query_position, queries + lowest, queries + highest, do, row_lse, row_delta,
             key + place, value + place, stride_kn, key_hidden, stride_sn, None,
@@ -277,7 +277,7 @@ def backward_keys(
     first, stop = queries_seeing(first_key, last_key, num_queries, lowest, highest, key_stride, BANDED)
     first, stop = split_of(first, stop, split, num_splits, BLOCK_M)
     start, end = first, first
-    if before is None:  # inside all queries see all keys of the block
+    if before is None and BLOCK_D <= 64:  # inside all queries see all keys of the block
         start, end = 0, num_queries
         if BANDED:
             start = tl.maximum((first_key + BLOCK_N - 1) * key_stride - highest, 0)
@@ -285,7 +285,7 @@ def backward_keys(
         start, end = inside(first, stop, start, end, BLOCK_M)
         all_seen = tl.max(token, 0) < HIDDEN
         start, end = tl.where(all_seen, start, first), tl.where(all_seen, end, first)
-    for INSIDE in tl.static_range(2 if before is None else 1):
+    for INSIDE in tl.static_range(2 if before is None and BLOCK_D <= 64 else 1):  # wider vectors would spill
         grad_k, grad_v = _key_gradient(
             grad_k, grad_v, k, v, first_key, token, key_position,
             query, stride_qm, grad_out, stride_om, lse + place, delta + place, stride_lm, None,

@@ -148,9 +148,9 @@ def forward(
     most_hidden: tl.constexpr = 1 if GATHERED else 0
     start, end = keys_inside(
         first, stop, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn, before,
-        most_hidden, BANDED, BLOCK_N,
+        most_hidden, BANDED, BLOCK_N, BLOCK_D,
     )  # fmt: skip
-    for INSIDE in tl.static_range(2 if before is None else 1):
+    for INSIDE in tl.static_range(2 if before is None and BLOCK_D <= 64 else 1):  # wider vectors would spill
         acc, top, total = _attend(
             acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
             key + place, value + place, stride_kn, key_hidden, stride_sn, None,

@@ -142,11 +142,11 @@ def inside(first, stop, inner_first, inner_stop, BLOCK: tl.constexpr):
 @triton.jit
 def keys_inside(
     first, stop, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn, before,
-    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, BLOCK: tl.constexpr,
+    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """The blocks of keys ``first`` … ``stop`` that all of ``first_query`` … ``last_query`` see: no score is masked.
 
-    None where pools' unseen tokens are counted with ``before``.
+    None where pools' unseen tokens are counted with ``before``, or vectors are wider than 64 numbers.
     """
     inner_first, inner_stop = first, stop
     if BANDED:
@@ -154,7 +154,7 @@ def keys_inside(
         inner_stop = tl.maximum(first_query + highest + key_stride, 0) // key_stride
     start, end = inside(first, stop, inner_first, inner_stop, BLOCK)
     end = tl.where(scale < 0.0, start, end)  # inside the greatest product has the greatest score
-    if before is not None:
+    if before is not None or BLOCK_D > 64:
         end = start
     if key_hidden is not None:
         if BANDED:

@@ -109,6 +109,16 @@ def test_one_query_and_keys_that_it_does_not_see(offset, num_globals):
 
 
 @runs_kernels
+def test_blocks_inside_a_window(monkeypatch):
+    """Among windows of several blocks, with hidden keys in some, and a scale below zero."""
+    use_small_blocks(monkeypatch)
+    place = torch.arange(120)[None]
+    masks = {"global_mask": place == 50, "key_padding_mask": place > 110}
+    compare(tensors(1, 1, 120, 120, 4), window=Window(40, 30), **masks)
+    compare(tensors(1, 1, 120, 120, 4), window=Window(40, 30), scale=-0.5)
+
+
+@runs_kernels
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("pooling", [None, Pooling(3, 2), Pooling(3, 2, "query")])
 def test_unlimited_windows(pooling):
