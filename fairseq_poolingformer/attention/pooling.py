@@ -79,7 +79,9 @@ def has_kernels(x: Tensor, pooling: Pooling, kind: str) -> bool:
     """Whether Triton kernels pool ``x``: on GPUs, means and LDConv on the grid."""
     if exporting() or kind == "max" or pooling.alignment != "grid" or not backend.pools(x, pooling.kernel_size):
         return False
-    return not x.is_cuda or not _kernels_fail(x.dtype, x.device, x.size(3), pooling, kind)
+    if not x.is_cuda or torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing():
+        return True  # nothing else may be computed now
+    return not _kernels_fail(x.dtype, x.device, x.size(3), pooling, kind)
 
 
 @cache
