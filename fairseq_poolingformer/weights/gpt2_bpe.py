@@ -182,24 +182,30 @@ def write_huggingface_tokenizer(
 ) -> None:
     """Write ``tokenizer.json`` and ``tokenizer_config.json``."""
     with needing("huggingface"):
-        from transformers import DebertaTokenizer, RobertaTokenizer
-    bpe = {token for token in tokenizer.encoder if token != END_OF_TEXT}
-    if lacking := sorted(bpe.difference(vocab)):
+        from transformers import DebertaTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
+    merges = [tuple(merge.split(" ")) for merge in tokenizer.merges]
+    used = {token for left, right in merges for token in (left, right, left + right)}
+    if lacking := sorted(used.difference(vocab)):
         raise ConversionError(
-            f"dict.txt has no row for {len(lacking)} of the {len(bpe)} tokens of vocab.bpe, such as {lacking[0]!r}; "
+            f"dict.txt has no row for {len(lacking)} of the {len(used)} tokens of vocab.bpe, such as {lacking[0]!r}; "
             "transformers' BPE needs one for each: give the dictionary that has them all, with --tokenizer"
         )
     mask = family.special_tokens.get(MASK, MASK)
     vocab = family.write_vocabulary(vocab)
     # BART's, LED's and Longformer's are RoBERTa's
     kind = DebertaTokenizer if family.model_type == "deberta" else RobertaTokenizer
-    kind(
+    fast = kind(
         vocab,
-        [tuple(merge.split(" ")) for merge in tokenizer.merges],
+        merges,
         model_max_length=max_length,
         mask_token=mask_token(mask) if mask in vocab else None,
         additional_special_tokens=[*added_tokens(tokenizer), *(mark for mark in MARKS if mark in vocab)],
-    ).save_pretrained(folder)
+    )
+    if not byte_symbols().keys() <= vocab.keys():  # which fairseq reads as <unk>, and these classes would leave out
+        fast.backend_tokenizer.model.unk_token = fast.unk_token
+        special = {**fast.special_tokens_map, "model_max_length": max_length}
+        fast = PreTrainedTokenizerFast(tokenizer_object=fast.backend_tokenizer, **special)
+    fast.save_pretrained(folder)
 
 
 def mask_token(content: str = MASK) -> AddedToken:

@@ -16,15 +16,15 @@ def test_a_folder_of_questions_has_the_options_of_its_task(tmp_path, monkeypatch
     taken = []
     if kind in ("natural_questions", "tydiqa"):
         monkeypatch.setattr(predict, "run", lambda args, own: taken.append(args))
-    flags = ["--output", "predictions.json", "--join", "shard.json"]
+    flags = ["--output", "predictions.json", "--readable", "text.tsv"]
     arguments = [str(tmp_path), *flags] if first else [*flags[:2], str(tmp_path), *flags[2:]]
     if kind in ("natural_questions", "tydiqa"):
         assert predict.main(arguments) == 0
-        assert (taken[0].data, list(map(str, taken[0].join))) == (tmp_path, ["shard.json"])
+        assert (taken[0].data, str(taken[0].readable)) == (tmp_path, "text.tsv")
         return
     with pytest.raises(SystemExit):
         predict.main(arguments)
-    assert "unrecognized arguments: --join shard.json" in capsys.readouterr().err
+    assert "unrecognized arguments: --readable text.tsv" in capsys.readouterr().err
 
 
 def test_a_checkpoint_must_be_named(tmp_path, capsys):

@@ -43,7 +43,9 @@ def test_a_model_without_summaries(document, capsys):
 
 
 def test_a_folder_of_transformers_is_shown_without_a_conversion_and_like_it(document, monkeypatch):
-    tiny_huggingface.folder(document / "long", "longformer", max_position_embeddings=102)
+    tiny_huggingface.folder(document / "short", "roberta")
+    sizes = {"max_position_embeddings": 102, "window_size": 4, "pooled_layers": "1", "pooled_window_size": 12}
+    huggingface.PoolingformerRobertaForMaskedLM.from_short("short", **sizes).save_pretrained("long")
     assert convert.main(["to-fairseq", "long", "model"]) == 0
     monkeypatch.delattr(show, "write_fairseq")
     pages = []

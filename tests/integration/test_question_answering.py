@@ -1,5 +1,6 @@
 """From a data folder to predictions: fairseq-train overfits a few questions, poolingformer-predict answers them."""
 
+import gzip
 import json
 from itertools import chain
 
@@ -66,7 +67,8 @@ def predict(data, *flags):
 
 
 def written(path):
-    return json.loads(path.read_text(encoding="utf-8"))["predictions"]
+    with gzip.open(path, "rt") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
+        return json.load(file)["predictions"]
 
 
 @pytest.fixture(scope="module")

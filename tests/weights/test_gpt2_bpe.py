@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
-from transformers import BartTokenizer
+from transformers import AutoTokenizer, BartTokenizer
 
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.weights import ConversionError, gpt2_bpe
@@ -158,13 +158,22 @@ def test_dictionary_of_another_model():
         gpt2_bpe.to_huggingface_vocab(repeated, rows=6)
 
 
-def test_a_dictionary_without_all_tokens_is_refused(tmp_path):
-    """transformers' BPE would leave a byte without a row out of the text, and say nothing."""
+def test_a_dictionary_without_all_tokens(tmp_path):
+    """A byte without a row is <unk>, as in fairseq, and not left out of the text; merges need all their tokens."""
     made = gpt2_bpe.to_fairseq_files(vocab := tiny_huggingface.vocabulary(), tiny_huggingface.MERGES, len(vocab))
-    for token in ("!", "Ġthe"):
+
+    def write(token):
         fewer = {name: row for row, name in enumerate(name for name in vocab if name != token)}
-        with pytest.raises(ConversionError, match=rf"no row for 1 of the 264 tokens of vocab.bpe, such as '{token}'"):
-            gpt2_bpe.write_huggingface_tokenizer(tmp_path, fewer, made, FAMILIES["bart"], 40)
+        gpt2_bpe.write_huggingface_tokenizer(tmp_path, fewer, made, FAMILIES["bart"], 40)
+        return fewer
+
+    with pytest.raises(ConversionError, match=r"no row for 1 of the \d+ tokens of vocab.bpe, such as 'Ġthe'"):
+        write("Ġthe")
+    fewer, tokenizer = write("!"), AutoTokenizer.from_pretrained(tmp_path)
+    expected = [fewer[token] for token in ("<s>", "a", "<unk>", "a", "</s>")]
+    assert tokenizer("a!a")["input_ids"] == expected
+    assert tokenizer.model_max_length == 40
+    assert tokenizer.mask_token_id == fewer["<mask>"]
 
 
 def test_openais_ids_are_bytes_then_merges_then_the_end_of_text():

@@ -23,6 +23,7 @@ from torch import nn
 from torch.utils.data import SequentialSampler
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 from transformers.modelcard import TrainingSummary, parse_log_history
+from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import get_last_checkpoint, set_seed
 
@@ -150,6 +151,33 @@ class ByLength(LengthGroupedSampler):
         self.generator = torch.Generator().manual_seed(2**20 * self.seed + epoch)
 
 
+class SaveAfterUpdates(JITCheckpointCallback):
+    """transformers' checkpoint on SIGTERM, where a training goes on bit for bit: at the end of an update or an epoch.
+
+    Where Trainer saves by itself, its checkpoint serves, which comes after the validation.
+    """
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Wait for the end of the update: the random numbers of a new epoch are drawn already."""
+
+    def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """Wait for the end of the update: it would be repeated with other dropout."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Save, or let Trainer save, and stop."""
+        if not control.should_save:
+            super().on_step_end(args, state, control, **kwargs)
+        elif self.jit_manager.is_checkpoint_requested:
+            control.should_training_stop = True
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Let Trainer save a whole epoch; one that was stopped within has its checkpoint."""
+        if self.jit_manager.is_checkpoint_requested:
+            control.should_training_stop = True
+        elif control.should_training_stop and state.epoch % 1:
+            control.should_evaluate = control.should_save = False
+
+
 class ReproducibleTrainer(Seq2SeqTrainer):
     """Trainer with this sampler; what is predicted keeps its order, and its number, whatever processes there are."""
 
@@ -237,6 +265,10 @@ def train(
         compute_metrics=None if writes and not used.predict_with_generate else figures,
         preprocess_logits_for_metrics=None if writes else lambda logits, _: _logits(logits),
     )
+    if on_sigterm := trainer.pop_callback(JITCheckpointCallback):
+        callback = SaveAfterUpdates()
+        callback.trainer, callback.jit_manager = trainer, on_sigterm.jit_manager
+        trainer.add_callback(callback)
     trainer.model_accepts_loss_kwargs = False  # losses here are means; Trainer would add them over processes and parts
     if last := _last_whole(Path(used.output_dir)):
         print(f"  going on from {last}", flush=True)

@@ -24,6 +24,9 @@ FINETUNE = (
     "import sys; sys.modules['fairseq'] = None; from fairseq_poolingformer.cli.main import main; sys.exit(main())"
 )
 COMMAND = [PYTHON, "-u", "-c", FINETUNE, "finetune"]
+AT_ONCE = (  # transformers asks for a checkpoint three seconds after a signal, when so small a training is over
+    "from transformers.trainer_jit_checkpoint import CheckpointManager as Saving; Saving.__init__.__defaults__ = (0,); "
+)
 
 
 def finetune(*words, status=0):
@@ -77,7 +80,7 @@ def classified(files, roberta, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "reviews"
     start()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [*COMMAND, *map(str, reviews(files, roberta, folder)), "--use_cpu"]
+    command = [*COMMAND[:-2], AT_ONCE + FINETUNE, "finetune", *map(str, reviews(files, roberta, folder)), "--use_cpu"]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     printed = []
     for line in process.stdout:
