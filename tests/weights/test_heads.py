@@ -14,7 +14,7 @@ from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.text.labels import AMOUNT, SEVERAL
 from fairseq_poolingformer.weights import ConversionError, convert
 from fairseq_poolingformer.weights.files import read_training, write_checkpoint
-from fairseq_poolingformer.weights.heads import write_config
+from fairseq_poolingformer.weights.heads import in_huggingface, write_config
 from fairseq_poolingformer.weights.special_tokens import NAMES
 from tests.models import tiny_huggingface
 from tests.tasks.folders import random_wikihop, write_wikihop
@@ -104,6 +104,18 @@ def test_a_head_of_another_number_of_labels_has_them_numbered():
     state = {"document_classification_head.out_proj.weight": torch.zeros(3, 4)}
     assert write_config({"labels": ["x", "y", "z"]}, state, "")["id2label"] == {"0": "x", "1": "y", "2": "z"}
     assert write_config({"labels": ["x"]}, state, "")["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
+
+
+@pytest.mark.parametrize(
+    ("names", "class_name", "has_head"),
+    [
+        (["classifier.dense.weight", "classifier.out_proj.weight"], "", True),
+        (["classifier.dense.weight"], "", False),
+        (["classifier.dense.weight", "classifier.out_proj.weight"], "RobertaForTokenClassification", False),
+    ],
+)
+def test_a_head_has_both_layers_and_the_class_of_documents(names, class_name, has_head):
+    assert in_huggingface(dict.fromkeys(names, torch.zeros(1)), "roberta", class_name) == has_head
 
 
 def test_the_command_keeps_marks_and_labels(tmp_path, capsys):
