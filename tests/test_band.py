@@ -319,6 +319,7 @@ def in_one_graph(model: Callable) -> tuple[Callable, list[str]]:
     return torch.compile(model, fullgraph=True, backend=backend), called
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["mistral", "modernbert"])
 @pytest.mark.parametrize("padding", ["none", "holes"])
 def test_graphs_keep_the_windows(name, padding):

@@ -227,6 +227,7 @@ def settings(**changed):
     return argparse.Namespace(**settings | {"memory_limit": None} | changed)
 
 
+@pytest.mark.full
 def test_memory_is_measured_and_too_little_of_it_is_a_result(scripts, capfd):
     import measure
 

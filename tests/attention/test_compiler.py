@@ -48,6 +48,7 @@ def test_the_operator(backend, masks):
         torch.testing.assert_close(compiled, plain, atol=1e-12, rtol=0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("separate", "shared"), [(False, True), (True, False)])
 def test_a_layer_in_training_and_inference(separate, shared):
     x, global_mask, padding = layer_inputs()

@@ -123,6 +123,7 @@ def test_dynamically_quantized_layers_run(folder):
     assert 0 < error.norm() < 0.05 * expected.norm()
 
 
+@pytest.mark.full
 def test_a_compiled_encoder_gives_the_same_numbers(folder):
     """In training, with padding, without dropout, whose masks the compiler draws in another way."""
     torch.compiler.reset()

@@ -171,7 +171,7 @@ class SaveAfterUpdates(JITCheckpointCallback):
             control.should_training_stop = True
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Let Trainer save a whole epoch; one that was stopped within has its checkpoint."""
+        """Leave a whole epoch to Trainer; one that was stopped within has its checkpoint."""
         if self.jit_manager.is_checkpoint_requested:
             control.should_training_stop = True
         elif control.should_training_stop and state.epoch % 1:
