@@ -85,7 +85,7 @@ class EncoderSelfAttention(TwoLevelAttention):
     def _warn_of_untrained_values(self) -> None:
         """Warn in training of a frozen level two with initial projections, or of frozen pool weights, as under LoRA."""
         bias = getattr(self.pooled_q_proj, "bias", None)  # zero at first; ModernBERT has none
-        if bias is not None and not bias.any() and not self._trains("pooled_"):
+        if bias is not None and not self._trains("pooled_") and not bias.any():  # which waits for a GPU
             logger.warning_once(
                 "level two keeps its random values, since none of its parameters is trained: name pooled_q_proj, "
                 "pooled_k_proj and pooled_v_proj in target_modules, or make the model with "
