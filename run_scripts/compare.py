@@ -5,12 +5,11 @@
     python run_scripts/compare.py bits|spans "model=test.json" ["model=0.99" …]
     python run_scripts/compare.py masked "model=train.log" ["model=1.705" …]
     python run_scripts/compare.py tasks --row NAME FIGURE PUBLISHED SCORES.json … [--row …]
-    python run_scripts/compare.py means COLUMN,COLUMN,… NAME=FILE.json NAME=FILE.json …
 
-All but the last two have published numbers beside the results: a name may be given with files and once with these; all
-go into one row. Files of the same name are seeds of one system: the row has the mean and the range. ``tasks`` reads
-files of ``poolingformer-score --json`` and gives the mean and the deviation of several trainings. ``means`` reads files
-of equal_budget.py, seeds likewise. A file that does not exist leaves its cells empty.
+All but ``tasks`` have published numbers beside the results: a name may be given with files and once with these; all go
+into one row. Files of the same name are seeds of one system: the row has the mean and the range. ``tasks`` reads files
+of ``poolingformer-score --json`` and gives the mean and the deviation of several trainings. A file that does not exist
+leaves its cells empty.
 """
 
 import argparse
@@ -105,7 +104,7 @@ def table(kind: Kind, results: list[tuple[str, str]]) -> str:
     rows = [[kind.title, *kind.columns, *([f"published {first}".strip(), *others] if published else [])]]
     for name in dict.fromkeys(name for name, _ in results):
         columns = zip(*ours[name], strict=True) if name in ours else [()] * len(kind.columns)
-        row = [name, *(describe(values, lambda x: f"{x:.{kind.digits}f}") for values in columns)]
+        row = [name, *(describe(values, kind.digits) for values in columns)]
         rows.append(row + (published.get(name, ["-"] * len(kind.published)) if published else []))
     return aligned(rows)
 
@@ -134,23 +133,11 @@ def _mean_and_deviation(figure: str, files: Sequence[Path]) -> str:
     return mean if len(figures) == 1 else f"{mean} ± {statistics.stdev(figures):.2f} ({len(figures)})"
 
 
-def table_of_means(columns: list[str], runs: list[tuple[str, str]]) -> str:
-    """Lay out one row for each name, with the mean of every column and, of several files, the range."""
-    rows: dict[str, list[dict[str, float]]] = {}
-    for name, file in runs:
-        rows.setdefault(name, []).append(json.loads(Path(file).read_text(encoding="utf-8")))
-    cells = [["", *columns]]
-    for name, found in rows.items():
-        cells.append([name, *(describe([one[column] for one in found if column in one]) for column in columns)])
-    return aligned(cells, left=len(columns) + 1)
-
-
-def describe(values: Sequence[float], form: Callable[[float], str] | None = None) -> str:
-    """``mean [least, greatest]``, or the one value, to four digits or as a whole number where no form is given."""
+def describe(values: Sequence[float], digits: int) -> str:
+    """``mean [least, greatest]``, or the one value."""
     if not values:
         return "-"
-    form = form or (lambda x: f"{x:,.0f}" if x >= 1e4 else f"{x:.4g}")
-    mean, least, greatest = map(form, (statistics.mean(values), min(values), max(values)))
+    mean, least, greatest = (f"{x:.{digits}f}" for x in (statistics.mean(values), min(values), max(values)))
     return mean if least == greatest else f"{mean} [{least}, {greatest}]"
 
 
@@ -163,9 +150,6 @@ def make_parser() -> argparse.ArgumentParser:
         kinds.add_parser(name).add_argument("results", nargs="+", metavar="NAME=RESULT", help=text)
     rows = kinds.add_parser("tasks", help="scores of Longformer's tasks beside the published ones")
     rows.add_argument("--row", nargs="+", action="append", required=True, metavar="WORD")
-    means = kinds.add_parser("means", help="means and ranges of runs on equal budgets")
-    means.add_argument("columns", metavar="COLUMN,COLUMN,…")
-    means.add_argument("results", nargs="+", metavar="NAME=FILE.json")
     return parser
 
 
@@ -179,9 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.kind == "tasks":
             print(table_of_tasks(args.row))
             return 0
-        results = [tuple(word.split("=", 1)) for word in args.results]
-        is_mean = args.kind == "means"
-        print(table_of_means(args.columns.split(","), results) if is_mean else table(KINDS[args.kind], results))
+        print(table(KINDS[args.kind], [tuple(word.split("=", 1)) for word in args.results]))
     except ValueError as error:
         parser.error(str(error))
     return 0

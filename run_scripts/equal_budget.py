@@ -1,4 +1,4 @@
-"""Measures a run that is compared with others on equal budgets; ``compare.py means`` prints their table.
+"""Measures a run that is compared with others on equal budgets.
 
 python run_scripts/equal_budget.py RESULT.json [--log train.log] -- COMMAND …
 """

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import runpy
 
 import pytest
 
 from tests.forked_python import PYTHON
 from tests.integration.conftest import dry_run, module, options
-from tests.lab import SCRIPTS, run_script
+from tests.lab import run_script
 from tests.text.tiny_gpt2 import write_vocabulary
 
 SCRIPT = "longformer_tasks/run.sh"
@@ -58,37 +57,6 @@ def test_every_table_runs_dry(script):
     assert "published" in output
     with_figures = [line.split() for line in output.splitlines() if line.split()[2:3] == ["-"]]
     assert len(with_figures) == {"table_7": 12, "table_10": 9, "large": 3}[script]
-
-
-def test_far_evidence_runs_dry(tmp_path):
-    words = dry_run("longformer_tasks/far_evidence.sh", f"out={tmp_path}", "models=longformer,roberta", "seeds=1")
-    assert [module(command) for command in words] == ["triviaqa", "train", "predict", "score"] * 2
-    assert not list(tmp_path.iterdir())
-
-
-def test_far_evidence_is_near_one_choice_of_three(tmp_path, monkeypatch):
-    prose = [f"It returns {number}, data of the {number + 1}th kind." for number in range(60)]
-    monkeypatch.setattr(
-        "fairseq_poolingformer.preprocess.facts.read_sentences",
-        lambda is_held_out: prose[::-1] if is_held_out else prose,
-    )
-    monkeypatch.setattr("sys.argv", ["far_evidence.py", str(tmp_path), "--train", "5", "--dev", "3"])
-    runpy.run_path(str(SCRIPTS / "longformer_tasks" / "far_evidence.py"), run_name="__main__")
-    for split, count in (("train", 5), ("dev", 3)):
-        questions = json.loads((tmp_path / "qa" / f"wikipedia-{split}.json").read_text())["Data"]
-        assert len({question["QuestionId"] for question in questions}) == count
-        for question in questions:
-            (page,) = question["EntityPages"]
-            words = (tmp_path / "evidence" / "wikipedia" / page["Filename"]).read_text().split()
-            town = words.index("town")
-            places = [place + 2 for place in range(len(words)) if words[place : place + 2] == ["they", "chose"]]
-            assert len({words[place] for place in places}) == 3
-            near, *far = sorted(places, key=lambda place: abs(place - town))
-            assert 32 <= abs(near - town) < 46
-            assert min(abs(place - town) for place in far) > 64
-            assert question["Answer"]["Aliases"] == [words[near]]
-            assert words.count(words[near]) == 1
-            assert "returns" in words
 
 
 @pytest.mark.full

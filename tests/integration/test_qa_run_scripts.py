@@ -14,17 +14,13 @@ from tests.integration.conftest import dry_run, module, options
 from tests.lab import run_script
 from tests.tasks.question_answering.folders import Example, write_folder
 
+QUESTIONS = Path(__file__).parents[1] / "preprocess" / "fixtures" / "qa"
+
 
 def commands(experiment: str, *arguments: object) -> dict[str, list[str]]:
     """The commands of a dry run on eight GPUs by the last part of their module's name, each as its words."""
     commands = dry_run("question_answering/run.sh", f"experiments={experiment}", "gpus=8", *arguments)
     return {module(words): words for words in commands}
-
-
-def attention(words: list[str]) -> tuple[str | None, ...]:
-    """Windows, layers, kernel, stride and kind of the two levels."""
-    names = ("--window-size", "--pooled-window-size", "--pooled-layers", "--pool-kernel-size", "--pool-stride")
-    return tuple(options(words).get(name) for name in (*names, "--pool-type"))
 
 
 @pytest.mark.parametrize(("partial_segments", "count"), [("skip", 1), ("negative", 6)])
@@ -105,72 +101,27 @@ def call_dry(*arguments: object) -> str:
     return run_script("question_answering/run.sh", *arguments).replace("\\\n", " ")
 
 
-def test_a_run_from_generated_questions_to_f1(tmp_path):
-    arguments = [f"out={tmp_path}", "train=24", "dev=6", "epochs=1", "models=two_levels", "seeds=1"]
-    output = run_script("question_answering/far_answers.sh", *arguments, f"python={PYTHON}")
-    assert json.loads((tmp_path / "two_levels_1" / "scores.json").read_text())["all"]["short"]["gold"] == 6
-    own = read_lines(tmp_path / "two_levels_1" / "predictions.0.json")
-    assert len(own) == 6
-    assert output.splitlines()[-1].split()[0] == "two_levels"
-    again = run_script("question_answering/far_answers.sh", *arguments, f"python={PYTHON}")
-    assert again.splitlines() == output.splitlines()[-len(again.splitlines()) :], "nothing but the table"
-    tiny = [
-        "corpus=far",
-        "length=2048",
-        "doc_stride=1024",
-        "predict_tokens=16384",
-        "gpus=0",
-        f"python={PYTHON}",
-    ]
-    tiny += [f"out={tmp_path}", f"dev_files={tmp_path}/raw/dev.jsonl", "experiments=tydi_large", "steps=predict,score"]
-    output = run_script("question_answering/run.sh", *tiny, "name=twice", "ensemble=two_levels_1,two_levels_1")
+@pytest.mark.full
+def test_a_run_from_raw_questions_to_f1_and_an_ensemble(tmp_path):
+    tiny = [f"out={tmp_path}", f"python={PYTHON}", "gpus=0", "experiments=tydi_large", "published=-", "blind_test=-"]
+    tiny += [f"train_files={QUESTIONS}/tydiqa_train.jsonl", f"dev_files={QUESTIONS}/tydiqa_valid.jsonl"]
+    tiny += ["pretrained=-", "vocabulary=390", "arch=poolingformer_roberta_tiny", "w1=8", "w2=32", "pooled_layers=1"]
+    tiny += ["length=256", "doc_stride=128", "batch=2", "device_batch=2", "epochs=1", "recompute=0", "num_workers=0"]
+    run_script("question_answering/run.sh", *tiny, "name=member", "steps=preprocess,train,predict,score")
+    predictions = (tmp_path / "member" / "predictions.0.json").read_text()
+    assert json.loads((tmp_path / "member" / "scores.json").read_text())["all"]["short"]["gold"] > 0
+    ensemble = ["name=twice", "ensemble=member,member", "steps=predict,score"]
+    output = run_script("question_answering/run.sh", *tiny, *ensemble)
     assert output.splitlines()[-1].split()[0] == "twice"
-    assert read_lines(tmp_path / "two_levels_1" / "predictions.0.json") == own
-    twice = read_lines(tmp_path / "twice" / "predictions.0.json")  # the mean of two equal models
-    for name in ("example_id", "passage_answer_score", "minimal_answer_score"):
-        assert [line[name] for line in twice] == pytest.approx([line[name] for line in own], abs=1e-4)
+    assert (tmp_path / "member" / "predictions.0.json").read_text() == predictions
+    expected, twice = map(read_lines, (tmp_path / name / "predictions.0.json" for name in ("member", "twice")))
+    for name in ("example_id", "passage_answer_score", "minimal_answer_score"):  # the mean of two equal models
+        assert [line[name] for line in twice] == pytest.approx([line[name] for line in expected], abs=1e-4)
 
 
 def read_lines(path: Path) -> list[dict]:
     """The objects of a file of JSON lines."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def test_far_answers_are_sought_by_windows_of_as_many_keys_and_as_far_a_reach():
-    steps = dry_run("question_answering/far_answers.sh", "seeds=1,2")
-    found = {
-        options(words)["--save-dir"].split("/")[2]: attention(words) for words in steps if module(words) == "train"
-    }
-    names = ("level_one", "two_levels", "equal_keys", "equal_reach")
-    assert list(found) == [f"{name}_{seed}" for name in names for seed in (1, 2)]
-    w1, w2, layers, _, stride, _ = found["two_levels_1"]
-    assert layers == "1"
-    windows = {name: found[f"{name}_1"][0] for name in names}
-    keys = int(w1) + int(w2) // int(stride)
-    assert list(windows.values()) == [w1, w1, f"{w1},{keys}", f"{w1},{w2}"]
-
-
-@pytest.mark.full
-def test_far_answers_are_where_they_should_be(tmp_path):
-    run_script("question_answering/far_answers.py", tmp_path, "--train", "20", "--dev", "1")
-    for line in (tmp_path / "train.jsonl").read_text().splitlines():
-        example = json.loads(line)
-        text, answer = example["document_plaintext"], example["annotations"][0]
-        words = text.split(" ")
-        town = example["question_text"].split()[-1]
-        cues = [i + 2 for i, word in enumerate(words) if word == "town"]
-        (cue,) = [i for i in cues if words[i] == town]
-        assert len(cues) == 3
-        assert words.count(town) == 1
-        choices = [i + 1 for i, word in enumerate(words) if word == "chose"]
-        start = answer["minimal_answer"]["plaintext_start_byte"]
-        place = len(text[:start].split())
-        assert 280 <= abs(place - cue) < 440
-        assert [i for i in choices if abs(i - cue) <= 480] == [place]
-        assert len(choices) == 3
-        passage = example["passage_answer_candidates"][answer["passage_answer"]["candidate_index"]]
-        assert passage["plaintext_start_byte"] <= start < passage["plaintext_end_byte"]
-        assert not passage["plaintext_start_byte"] <= text.index(f"town of {town}") < passage["plaintext_end_byte"]
 
 
 @pytest.mark.full
