@@ -25,7 +25,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Window, band_attention
-from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.extras import needing
 
@@ -320,15 +319,9 @@ def _attend_in_window(
     arguments["query_offset"] = mask.query_offset
 
     def attend(*tensors: Tensor, hidden: Tensor | None) -> Tensor:
-        in_graph = torch.compiler.is_dynamo_compiling() and not exporting() and not dropout_p
-        if in_graph:
-            attended, lse = _in_graph(*tensors, hidden, mask.window.left, mask.window.right, mask.query_offset, scale)
-        elif sinks is None:
-            return band_attention(*tensors, key_padding_mask=hidden, **arguments)
-        else:
-            attended, lse = band_attention(*tensors, key_padding_mask=hidden, return_lse=True, **arguments)
         if sinks is None:
-            return attended
+            return band_attention(*tensors, key_padding_mask=hidden, **arguments)
+        attended, lse = band_attention(*tensors, key_padding_mask=hidden, return_lse=True, **arguments)
         # a sink adds exp(sink) to the denominator exp(lse), and nothing to the numerator
         return attended * (lse - sinks[:, None]).sigmoid()[..., None].to(attended.dtype)
 
@@ -342,68 +335,6 @@ def _attend_in_window(
         order.append(places[~beyond])
     together = torch.cat(attended)[torch.cat(order).argsort()]
     return together.unflatten(0, mask.starts.shape).transpose(1, 2)[..., :width]
-
-
-def _with_lse(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    hidden: Tensor | None,
-    left: int,
-    right: int,
-    query_offset: int,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
-    masks = {"key_padding_mask": hidden, "query_offset": query_offset, "scale": scale}
-    out, lse = band_attention(query, key, value, window=Window(left, right), return_lse=True, **masks)
-    return out.contiguous(), lse.contiguous()  # as the compiler is told
-
-
-# the operator without dropout as one node of a compiled graph, whose backward pass computes it once more
-_in_graph = torch.library.custom_op("fairseq_poolingformer::window_attention", _with_lse, mutates_args=())
-
-
-@torch.library.custom_op("fairseq_poolingformer::window_attention_backward", mutates_args=())
-def _backward_in_graph(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    hidden: Tensor | None,
-    left: int,
-    right: int,
-    query_offset: int,
-    scale: float,
-    grad: Tensor,
-    grad_of_lse: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    tensors = [x.detach().requires_grad_() for x in (query, key, value)]
-    autograd = torch._C.DispatchKey.AutogradFunctionality  # which torch leaves out inside of such an operator
-    with torch.enable_grad(), torch._C._SetExcludeDispatchKeyGuard(autograd, False):
-        found = _with_lse(*tensors, hidden, left, right, query_offset, scale)
-    return tuple(x.contiguous() for x in torch.autograd.grad(found, tensors, (grad, grad_of_lse)))
-
-
-@_in_graph.register_fake
-def _(query: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
-    return query.new_empty(query.shape), query.new_empty(query.shape[:3], dtype=wide)
-
-
-@_backward_in_graph.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.save_for_backward(*inputs[:4])
-    ctx.rest = inputs[4:]
-
-
-def _gradients(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-    return (*_backward_in_graph(*ctx.saved_tensors, *ctx.rest, *grads), None, None, None, None, None)
-
-
-_in_graph.register_autograd(_gradients, setup_context=_save)
 
 
 def _attend_with_sinks(

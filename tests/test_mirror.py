@@ -9,6 +9,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("attention", "text")
 # modules whose tests lie elsewhere, with the file or folder that has them
 ELSEWHERE = {
+    "attention/graph.py": "attention/test_compiler.py",
+    "attention/backends/choice.py": "attention/test_functional.py",
+    "attention/backends/operation.py": "attention/test_functional.py",
     "attention/backends/block/disentangled.py": "attention/score_terms/test_disentangled.py",
     "attention/backends/block/terms.py": "attention/score_terms/test_disentangled.py",
     **{

@@ -85,9 +85,20 @@ def passes(module: nn.Module, x: Tensor, **arguments: Any) -> tuple[Count, Count
     with Count() as forward:
         out = module(x, **arguments)
     grad = torch.ones_like(out)
+    module.zero_grad()
+    x.grad = None
     with Count() as backward:
-        torch.autograd.grad(out, [x, *module.parameters()], grad, allow_unused=True)
+        out.backward(grad)  # not grad(), which recomputed layers refuse
     return forward, backward
+
+
+def report(title: str, counts: tuple[Count, Count], with_lines: bool) -> None:
+    cells = "".join(f"{count.triton:16d}{count.total:6d}" for count in counts)
+    synchronizations = [place for count in counts for place in count.synchronizations]
+    print(f"{title}{cells}{sum(count.total for count in counts):8d}  {synchronizations or 0}", flush=True)
+    for count in counts if with_lines else ():
+        for (line, operator), launches in count.by_line.items():
+            print(f"    {launches:3d} {operator:40s} {line}")
 
 
 def main() -> None:
@@ -104,13 +115,7 @@ def main() -> None:
             masks = layers.masks_of(options.length, with_global=with_global, with_padding=with_padding)
             x = torch.randn(1, options.length, 32, requires_grad=True)
             counts = passes(layers.build(name, 32, 2), x, masks=masks)
-            cells = "".join(f"{count.triton:16d}{count.total:6d}" for count in counts)
-            synchronizations = [place for count in counts for place in count.synchronizations]
-            total = sum(count.total for count in counts)
-            print(f"{name:34s}{with_global:7d}{with_padding:8d}{cells}{total:8d}  {synchronizations or 0}", flush=True)
-            for count in counts if options.lines else ():
-                for (line, operator), launches in count.by_line.items():
-                    print(f"    {launches:3d} {operator:40s} {line}")
+            report(f"{name:34s}{with_global:7d}{with_padding:8d}", counts, options.lines)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def main() -> None:
     gc.disable()
     print(f"{'layer':34s}{'global':>7s}{'padding':>8s}{'forward':>9s}{'both':>9s}")
     for name in options.layers:
-        length, dim = 32 if name == layers.ORDINARY else 1024, 16
+        length, dim = 32 if name == layers.ORDINARY else 144, 16
         for with_global, with_padding in ((False, False), (True, False), (True, True)):
             torch.manual_seed(0)
             masks = layers.masks_of(length, with_global=with_global, with_padding=with_padding)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, Window, require_kind
@@ -131,6 +132,7 @@ class Call:
     query_offset: int = 0
     dropout_p: float = 0.0
     return_lse: bool = False
+    seed: Tensor | None = None  # of dropout; None to draw one
 
     @classmethod
     def of(
@@ -223,11 +225,19 @@ class Call:
         """(B, S) bool, True at keys that no query sees."""
         return self.masks.padding
 
+    def keep_mask(self) -> KeepMask:
+        """The call's dropout mask."""
+        if self.seed is None:
+            return KeepMask.draw(self.dropout_p, self.query.device)
+        return KeepMask(self.dropout_p, self.seed)
+
     def global_queries(self) -> GlobalTokens | None:
         """The global tokens among the queries, as indices into the queries; None without any."""
         num_queries, num_keys = self.query.size(2), self.key.size(2)
-        start, of_keys = self.query_offset, self.global_mask
-        if of_keys is None or (start == 0 and num_queries == num_keys):
+        start, of_keys = self.query_offset, self.global_mask if self.masks.global_queries else None
+        if of_keys is None:
+            return None
+        if start == 0 and num_queries == num_keys:
             return self.masks.global_keys
         mask = of_keys.new_zeros(self.query.size(0), num_queries)
         first, last = max(0, start), min(num_keys, start + num_queries)

@@ -1,16 +1,33 @@
-"""Functions that torch.compile must not trace, and whether torch.export is tracing."""
+"""What torch.compile can trace and what it must not, and whether torch.export is tracing."""
 
 from __future__ import annotations
 
 import functools
 import sys
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class lazy_property(Generic[R]):
+    """:class:`functools.cached_property` without a lock, which compiled functions cannot hold before Python 3.12."""
+
+    def __init__(self, function: Callable[[Any], R]) -> None:
+        self.function, self.__doc__ = function, function.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> lazy_property[R]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> R: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        value = instance.__dict__[self.function.__name__] = self.function(instance)
+        return value
 
 
 def outside_the_compiler(function: Callable[P, R]) -> Callable[P, R]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from fairseq_poolingformer.attention import graph
 from fairseq_poolingformer.attention.backends import BACKENDS, traced
+from fairseq_poolingformer.attention.backends.choice import pick
 from fairseq_poolingformer.attention.call import Call, ScoreTerm
 from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 
-logger = logging.getLogger(__name__)
 
-
-@outside_the_compiler
 def band_attention(
     query: Tensor,
     key: Tensor,
@@ -66,68 +64,26 @@ def band_attention(
     Raises:
         ValueError: an argument is out of range, or the named backend cannot run the call.
     """
-    call = Call.of(
-        query,
-        key,
-        value,
-        window=window,
-        pooling=pooling,
-        masks=masks,
-        global_mask=global_mask,
-        key_padding_mask=key_padding_mask,
-        score_terms=score_terms,
-        query_offset=query_offset,
-        dropout_p=dropout_p,
-        scale=scale,
-        return_lse=return_lse,
-    )
+    arguments: dict[str, Any] = {
+        "window": window,
+        "pooling": pooling,
+        "masks": masks,
+        "global_mask": global_mask,
+        "key_padding_mask": key_padding_mask,
+        "score_terms": score_terms,
+        "query_offset": query_offset,
+        "dropout_p": dropout_p,
+        "scale": scale,
+        "return_lse": return_lse,
+    }
     if exporting():
-        return traced.run(call)
-    return BACKENDS[_pick(call, backend)].run(call)
+        return traced.run(Call.of(query, key, value, **arguments))
+    if torch.compiler.is_compiling() and graph.takes(score_terms):
+        return graph.run(Call.of(query, key, value, **arguments), backend)
+    return _eager(query, key, value, backend, arguments)
 
 
-def _pick(call: Call, name: str | None) -> str:
-    if name is None:
-        name, refusals = fastest_backend(call)
-        _announce_once(name, call.query.device.type, refusals)
-        return name
-    if name not in BACKENDS:
-        raise ValueError(f"backend must be one of {tuple(BACKENDS)} or None, got {name!r}")
-    reason = BACKENDS[name].why_not(call) or _failure(call, name)
-    if reason:
-        raise ValueError(f"backend {name!r} cannot run this call: {reason}")
-    return name
-
-
-def fastest_backend(call: Call) -> tuple[str, tuple[str, ...]]:
-    """The fastest backend that can run a call, and the reasons why those before it cannot.
-
-    Raises:
-        ValueError: none can.
-    """
-    refusals: list[str] = []
-    for name, module in BACKENDS.items():
-        reason = module.why_not(call)
-        if reason is None and (reason := _failure(call, name)):
-            _warn_once(name, reason)
-        if reason is None:
-            return name, tuple(refusals)
-        refusals.append(f"{name}: {reason}")
-    raise ValueError("no backend can run this call; " + "; ".join(refusals))
-
-
-def _failure(call: Call, name: str) -> str | None:
-    """The reason why a backend's self-check fails; None where it passes, and for backends without compiled kernels."""
-    self_check = getattr(BACKENDS[name], "self_check", None)
-    return None if self_check is None else self_check(call)
-
-
-@cache
-def _warn_once(name: str, failure: str) -> None:
-    logger.warning("attention backend %s is left out: %s; please report it with `poolingformer doctor`", name, failure)
-
-
-@cache
-def _announce_once(name: str, device: str, refusals: tuple[str, ...]) -> None:
-    skipped = f" (skipped: {'; '.join(refusals)})" if refusals else ""
-    logger.info("attention backend on %s: %s%s", device, name, skipped)
+@outside_the_compiler
+def _eager(query: Tensor, key: Tensor, value: Tensor, backend: str | None, arguments: dict[str, Any]) -> Any:
+    call = Call.of(query, key, value, **arguments)
+    return BACKENDS[pick(call, backend)].run(call)

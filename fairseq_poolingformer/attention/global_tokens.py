@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from fairseq_poolingformer.attention.compiler import exporting, lazy_property
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,52 @@ class GlobalTokens:
             raise ValueError(f"global_mask must be a Tensor or a GlobalTokens, got {type(mask).__name__}")
         return cls(mask) if isinstance(mask, Tensor) else mask
 
-    @cached_property
+    @classmethod
+    def of_slots(cls, mask: Tensor, slots: Tensor | None, num_first: int) -> GlobalTokens:
+        """The global tokens of a mask of which :attr:`slots` and :attr:`num_first` are known."""
+        tokens = cls(mask)
+        if num_first:
+            vars(tokens)["_counts"] = num_first, num_first
+        elif slots is not None:
+            vars(tokens)["_counts"] = slots.size(1), 0
+            vars(tokens)["index"], vars(tokens)["unused"] = slots.clamp(min=0), slots < 0
+        return tokens
+
+    @lazy_property
+    def _counts(self) -> tuple[int, int]:
+        """The most global tokens in a row, and how many every row begins with: one synchronization."""
+        if not self.mask.numel():
+            return 0, 0
+        if exporting():
+            return int(self.mask.sum(1).max()), 0
+        counts = self.mask.sum(1).amax(), self.mask.long().cumprod(1).sum(1).amin()
+        most, first = torch.stack(counts).tolist()
+        return most, first
+
+    def settle(self) -> None:
+        """Look at the mask now, since a compiled function that is handed this object may not."""
+        if not self.num_first:
+            self.slots  # noqa: B018 (computed once)
+
+    @property
+    def known(self) -> bool:
+        """Whether the number of slots is known, or may be looked at."""
+        return "_counts" in vars(self) or not torch.compiler.is_compiling()
+
+    @property
+    def num_slots(self) -> int:
+        """G, the most global tokens in a row."""
+        return self._counts[0]
+
+    @property
+    def num_first(self) -> int:
+        """G where the global tokens of every row are its first G tokens, else 0, as in exported graphs."""
+        if exporting():
+            return 0
+        most, first = self._counts
+        return most if most == first else 0
+
+    @lazy_property
     def places(self) -> tuple[Tensor, ...]:
         """(R,) the batch row of each global token, and (R,) its index among the row's tokens."""
         return self.mask.nonzero(as_tuple=True)
@@ -45,55 +91,79 @@ class GlobalTokens:
     def token(self) -> Tensor:
         return self.places[1]
 
-    @cached_property
+    @lazy_property
     def slot(self) -> Tensor:
         """(R,) the slot 0 … G−1 of each global token: its number among the global tokens of its row."""
         return (self.mask.cumsum(1) - 1)[self.places]
-
-    @cached_property
-    def num_slots(self) -> int:
-        """G, the most global tokens in a row."""
-        return int(self.mask.sum(1).max()) if self.mask.numel() else 0
 
     @property
     def num_rows(self) -> int:
         """B."""
         return self.mask.size(0)
 
-    @cached_property
+    @lazy_property
     def unused(self) -> Tensor:
         """(B, G) bool, True at slots without a token."""
+        if self.num_first:
+            return torch.zeros_like(self.mask[:, : self.num_first])
         unused = torch.ones(self.num_rows, self.num_slots, dtype=torch.bool, device=self.mask.device)
         unused[self.row, self.slot] = False
         return unused
 
-    @cached_property
+    @lazy_property
     def index(self) -> Tensor:
         """(B, G) the token in each slot; 0 in unused slots."""
+        if self.num_first:
+            return torch.arange(self.num_first, device=self.mask.device).expand(self.num_rows, -1)
         index = torch.zeros(self.num_rows, self.num_slots, dtype=torch.long, device=self.mask.device)
         index[self.row, self.slot] = self.token
         return index
 
+    @lazy_property
+    def slots(self) -> Tensor:
+        """(B, G) the token in each slot; −1 in unused slots."""
+        return self.index.masked_fill(self.unused, -1)
+
     def hidden(self, padding: Tensor | None) -> Tensor:
         """(B, G) bool, True at slots without a token and at tokens that are padding by the (B, S) mask."""
-        return self.unused if padding is None else self.unused | padding.gather(1, self.index)
+        if padding is None:
+            return self.unused
+        return padding[:, : self.num_first] if self.num_first else self.unused | padding.gather(1, self.index)
 
     def gather(self, x: Tensor) -> Tensor:
-        """The global tokens' vectors of ``x`` (B, H, S, D): (B, H, G, D), zero in unused slots."""
+        """The global tokens' vectors of ``x`` (B, H, S, D): (B, H, G, D), zero in unused slots; maybe a view."""
+        if self.num_first:
+            return x[:, :, : self.num_first]
+        if torch.compiler.is_compiling() and not exporting():  # without a look at the mask
+            index = self.index[:, None, :, None].expand(-1, x.size(1), -1, x.size(3))
+            return x.gather(2, index).masked_fill(self.unused[:, None, :, None], 0.0)
         out = x.new_zeros(self.num_rows, x.size(1), self.num_slots, x.size(3))
         out[self.row, :, self.slot] = x[self.row, :, self.token]
         return out
 
-    def put(self, x: Tensor, values: Tensor) -> None:
+    def put(self, x: Tensor, values: Tensor | float) -> None:
         """Overwrite the global tokens' vectors of ``x`` (B, H, S, D) in place with ``values`` (B, H, G, D)."""
-        x[self.row, :, self.token] = values[self.row, :, self.slot].to(x.dtype)
+        if self.num_first:
+            x[:, :, : self.num_first] = values
+        else:
+            of_tokens = values[self.row, :, self.slot].to(x.dtype) if isinstance(values, Tensor) else values
+            x[self.row, :, self.token] = of_tokens
 
     def add(self, x: Tensor, values: Tensor) -> None:
         """Add ``values`` (B, H, G, D) in place to the global tokens' vectors of ``x`` (B, H, S, D)."""
-        x[self.row, :, self.token] += values[self.row, :, self.slot].to(x.dtype)
+        if self.num_first:
+            x[:, :, : self.num_first] += values.to(x.dtype)
+        else:
+            x[self.row, :, self.token] += values[self.row, :, self.slot].to(x.dtype)
 
     def replaced(self, x: Tensor, values: Tensor) -> Tensor:
         """``x`` (B, H, S, D) with ``values`` (B, H, G, D) at the global tokens, as a new tensor."""
+        if torch.compiler.is_compiling() and not exporting() and not self.num_first:
+            slot = (self.mask.cumsum(1) - 1).clamp(min=0)[:, None, :, None].expand(-1, x.size(1), -1, x.size(3))
+            return torch.where(self.mask[:, None, :, None], values.gather(2, slot), x)
+        if self.num_first:
+            rows = (y.permute(2, 0, 1, 3) for y in (values, x[:, :, self.num_first :]))  # the backends' layout
+            return torch.cat(tuple(rows)).permute(1, 2, 0, 3)
         x = x.clone()
         self.put(x, values)
         return x
@@ -109,8 +179,8 @@ class FirstTokens(GlobalTokens):
 
     def __init__(self, mask: Tensor, count: int) -> None:
         super().__init__(mask)
-        object.__setattr__(self, "num_slots", count)
-        object.__setattr__(self, "unused", ~mask[:, :count])
+        vars(self)["_counts"] = count, 0
+        vars(self)["unused"] = ~mask[:, :count]
 
     def hidden(self, padding: Tensor | None) -> Tensor:
         return self.unused if padding is None else self.unused | padding[:, : self.num_slots]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
+from fairseq_poolingformer.attention.compiler import exporting, lazy_property
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 
 P = ParamSpec("P")
@@ -20,8 +20,8 @@ class Masks:
 
     Make one for each batch and hand it to every layer: slots of global tokens, real tokens of pools and unseen-token
     counts are then computed once, and read again where activations are recomputed. A plain mask makes every layer
-    compute them, and synchronize with the device. Both masks are copied, so that later changes of the caller's have no
-    effect.
+    compute them, and synchronize with the device; so does a Masks that is made inside a compiled function. Both masks
+    are copied, so that later changes of the caller's have no effect.
 
     Args:
         global_mask: (B, S) bool, True at global tokens, or the :class:`GlobalTokens` of such a mask; None for none.
@@ -31,12 +31,16 @@ class Masks:
         ValueError: a mask is neither a tensor nor None.
     """
 
+    global_queries = True  # whether global tokens, as queries, see every token
+
     def __init__(self, global_mask: Tensor | GlobalTokens | None = None, padding: Tensor | None = None) -> None:
         if not isinstance(padding, Tensor | None):
             raise ValueError(f"key_padding_mask must be a Tensor or None, got {type(padding).__name__}")
         self.global_tokens = GlobalTokens.of(global_mask)
         self.padding = None if padding is None else padding.clone()
         self._derived: dict[Any, Any] = {}
+        if self.global_keys is not None and self.global_keys.known and not exporting():
+            self.global_keys.settle()
 
     @classmethod
     def of(
@@ -72,18 +76,25 @@ class Masks:
         """(B, S) bool, True at global tokens."""
         return None if self.global_tokens is None else self.global_tokens.mask
 
-    @cached_property
+    @lazy_property
     def without_globals(self) -> Masks:
         """The padding alone, for layers without global tokens."""
         return self if self.global_tokens is None else Masks(None, self.padding)
 
-    @cached_property
-    def global_keys(self) -> GlobalTokens | None:
-        """The global tokens, padding or not; None where no row has one."""
-        tokens = self.global_tokens
-        return tokens if tokens is not None and tokens.num_slots else None
+    @lazy_property
+    def without_global_queries(self) -> Masks:
+        """The same tokens, of which global ones see windows, for layers that compute their rows otherwise."""
+        masks = Masks(self.global_tokens, self.padding)
+        masks.global_queries = False
+        return masks
 
-    @cached_property
+    @lazy_property
+    def global_keys(self) -> GlobalTokens | None:
+        """The global tokens, padding or not; None where no row has one, if that may be looked at."""
+        tokens = self.global_tokens
+        return tokens if tokens is not None and (not tokens.known or tokens.num_slots) else None
+
+    @lazy_property
     def hidden(self) -> Tensor | None:
         """(B, S) bool, True at keys that no window shows: padding, and global tokens, which are a lane of their own."""
         if self.global_keys is None:
@@ -91,7 +102,7 @@ class Masks:
         mask = self.global_keys.mask  # a global token inside the window counts once
         return mask if self.padding is None else self.padding | mask
 
-    @cached_property
+    @lazy_property
     def hidden_globals(self) -> Tensor | None:
         """(B, G) bool, True at slots of global keys without a token, or with padding."""
         return None if self.global_keys is None else self.global_keys.hidden(self.padding)

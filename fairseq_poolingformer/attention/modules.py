@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_poolingformer.attention.backends.triton.backend import runs_on
 from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.functional import band_attention
@@ -182,6 +184,8 @@ class TwoLevelAttention(nn.Module):
         def recorded(level: str, query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Any:
             result = self._operator(level, query, key, value, dropout_p=0.0, **arguments)
             return_lse = arguments.pop("return_lse", False)
+            if level == "one":  # whose global tokens' rows are from_global's, whoever computes them
+                arguments["masks"] = masks
             calls[level] = band_weights(query, key, **arguments), result[1] if return_lse else None
             return result
 
@@ -215,15 +219,17 @@ class TwoLevelAttention(nn.Module):
         "one", "global" or "two".
         """
         self.check_score_terms(score_terms)
-        # eq. 1: Q, K, V
-        query = turned(self._split(self.q_proj(x)), rotary)
-        key, value = self._split(self.k_proj(x)), self._split(self.v_proj(x))
+        # eq. 1: Q, K, V; Longformer §3.1: global tokens have projections of their own
+        separate = self.global_q_proj is not None and masks.global_keys is not None
+        query, key, value, *of_globals = self._projected(x, separate)
+        query = turned(query, rotary)
         # a window that shows every token leaves no token to the pools
         has_pools = self.one_softmax and (exporting() or key.size(2) > 1 + min(self.window.left, self.window.right))
 
         # eq. 13 (eq. 4 without global tokens): Y, from the window and the global tokens
         geometry: dict[str, Any] = {"window": self.window, "score_terms": score_terms, "scale": self.scale}
-        y = attend("one", query, turned(key, rotary), value, masks=masks, return_lse=has_pools, **geometry)
+        of_level_one = masks.without_global_queries if separate else masks
+        y = attend("one", query, turned(key, rotary), value, masks=of_level_one, return_lse=has_pools, **geometry)
 
         # one softmax: the pools' share of it goes to the pooled values
         if has_pools:
@@ -234,16 +240,9 @@ class TwoLevelAttention(nn.Module):
             unused = self.pooled_k_pool_weight[0, 0] + self.pooled_v_pool_weight[0, 0]
             y = y + 0 * unused  # a gradient of zeros, for which several GPUs wait
 
-        # Longformer §3.1: global tokens attend to all tokens with projections of their own
-        if self.global_q_proj is not None and masks.global_keys is not None:
-            global_query = self._split(self.global_q_proj(self._merge(masks.global_keys.gather(self._split(x)))))
-            if rotary is not None:
-                global_query = turned(global_query, rotary.of_global(masks.global_keys))
-            global_key = turned(self._split(self.global_k_proj(x)), rotary)
-            global_value = self._split(self.global_v_proj(x))
-            geometry = {"window": Window.unlimited(), "scale": self.scale}
-            rows = attend("global", global_query, global_key, global_value, masks=masks.without_globals, **geometry)
-            y = masks.global_keys.replaced(y, rows)
+        # the rows of global tokens, which attend to all tokens
+        if separate:
+            y = self._with_global_rows(x, y, of_globals, masks, rotary, attend)
 
         if self.pooling is None or self.one_softmax:
             return y
@@ -261,6 +260,45 @@ class TwoLevelAttention(nn.Module):
         # eq. 8: Z, from the pools within w2
         geometry = {"window": self.pooled_window, "pooling": self.pooling, "masks": masks.derived(pool_masks, *place)}
         return y + attend("two", query, turned(pooled_keys, rotary, key.size(2)), pooled_values, **geometry)
+
+    def _with_global_rows(
+        self,
+        x: Tensor,
+        y: Tensor,
+        key_and_value: list[Tensor],
+        masks: Masks,
+        rotary: Rotary | None,
+        attend: Callable[..., Any],
+    ) -> Tensor:
+        """``y`` with the rows of the global tokens, from their own projections of ``x``."""
+        tokens, of_globals = cast(GlobalTokens, masks.global_keys), x
+        # where nobody may look, all tokens are queries, of which those that are not global go unused
+        geometry: dict[str, Any] = {"window": Window(0), "masks": masks, "scale": self.scale}
+        if tokens.known:
+            of_globals = self._merge(tokens.gather(self._split(x))).contiguous()
+            geometry |= {"window": Window.unlimited(), "masks": masks.without_globals}
+        query = self._split(cast(nn.Module, self.global_q_proj)(of_globals))
+        if rotary is not None:
+            query = turned(query, rotary.of_global(tokens) if tokens.known else rotary)
+        kv_proj = cast(Sequence[nn.Module], (self.global_k_proj, self.global_v_proj))
+        key, value = key_and_value or (self._split(p(x)) for p in kv_proj)
+        rows = attend("global", query, turned(key, rotary), value, **geometry)
+        return tokens.replaced(y, rows) if tokens.known else torch.where(tokens.mask[:, None, :, None], rows, y)
+
+    def _projected(self, x: Tensor, separate: bool) -> list[Tensor]:
+        """Q, K and V (B, H, T, D); on a GPU, which waits for its launches, by one product.
+
+        It then also has, with ``separate`` global tokens, the keys and values that these see.
+        """
+        modules: Any = [self.q_proj, self.k_proj, self.v_proj]
+        if exporting() or not runs_on(x) or not all(map(is_plain_linear, modules)):
+            return [self._split(p(x)) for p in modules]
+        more: Any = [self.global_k_proj, self.global_v_proj] if separate else []
+        modules += more if all(map(is_plain_linear, more)) else []
+        biases = [p.bias for p in modules]
+        bias = None if biases[0] is None else torch.cat(biases)
+        projected = F.linear(x, torch.cat([p.weight for p in modules]), bias)
+        return [self._split(part) for part in projected.chunk(len(modules), -1)]
 
     def _operator(self, level: str, query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Any:
         """:func:`band_attention` by the layer's backend."""
@@ -369,7 +407,7 @@ class TwoLevelAttention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         """To (B, H, T, D), a view."""
-        x = x.unflatten(-1, (self.num_heads, -1))
+        x = x.view(*x.shape[:-1], self.num_heads, -1)  # at a third of unflatten()'s host time
         return x.transpose(1, 2) if self.batch_first else x.permute(1, 2, 0, 3)
 
     def _merge(self, x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from fairseq_poolingformer.attention.backends.self_check import TOLERANCES
 from fairseq_poolingformer.attention.backends.triton import backend
-from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
+from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, require_kind
 
@@ -25,7 +25,6 @@ POOL_TYPES = ("ldconv", "mean-ldconv", "mean", "max")
 POOL_MERGES = ("sum", "softmax")
 
 
-@outside_the_compiler
 def pool_keys(
     x: Tensor,
     pooling: Pooling,
@@ -113,7 +112,6 @@ def _kernels_fail(dtype: torch.dtype, device: torch.device, head_dim: int, pooli
     return problem is not None
 
 
-@outside_the_compiler
 def pool_pair(
     key: Tensor, value: Tensor | None, pooling: Pooling, kind: str, masks: Masks, weights: Iterable[Tensor | None]
 ) -> Tensor:
@@ -135,7 +133,6 @@ def _real_of_kernels(
     return hidden, centre.int(), real.sum(-1, dtype=torch.int32)
 
 
-@outside_the_compiler
 def pool(
     x: Tensor, pooling: Pooling, kind: str, masks: Masks, weight: Tensor | None, bias: Tensor | None = None
 ) -> Tensor:

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 import torch
 
 from fairseq_poolingformer.attention import DisentangledPosition, Pooling, RelativePositionBias, Window
+from fairseq_poolingformer.attention.backends.choice import fastest_backend
 from fairseq_poolingformer.attention.call import DTYPES, Call
-from fairseq_poolingformer.attention.functional import fastest_backend
 from fairseq_poolingformer.cli.main import versions
 from fairseq_poolingformer.cli.options import device_name
 from fairseq_poolingformer.command import load_fairseq, run_command

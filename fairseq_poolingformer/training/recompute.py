@@ -61,7 +61,7 @@ class SeededDropout(FairseqDropout):
         active = self.p > 0 and (self.training or self.apply_during_inference)
         if x.device.type != "cpu" or not active or torch.compiler.is_compiling():
             return super().forward(x, inplace)
-        return _SeededDropout.apply(x, KeepMask.draw(self.p))
+        return _SeededDropout.apply(x, KeepMask.draw(self.p, x.device))
 
 
 class _SeededDropout(torch.autograd.Function):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import Pooling, Window, band_attention
+from fairseq_poolingformer.attention import Masks, Pooling, TwoLevelAttention, Window, band_attention
 from fairseq_poolingformer.attention.dropout import KeepMask
 from tests.attention.calls import tensors
 
@@ -12,7 +12,7 @@ from tests.attention.calls import tensors
 @pytest.mark.parametrize("shape", [(1,), (3, 5), (7, 1001)])
 def test_the_same_again_and_another_elsewhere(dtype, shape):
     x = torch.zeros(shape, dtype=dtype)
-    mask = KeepMask(0.5, seed=3)
+    mask = KeepMask(0.5, torch.tensor(3))
     drawn = mask.like(x)
     assert drawn.dtype == dtype
     assert drawn.shape == x.shape
@@ -20,12 +20,12 @@ def test_the_same_again_and_another_elsewhere(dtype, shape):
     assert torch.equal(drawn, mask.like(x))
     if x.numel() > 1000:
         assert not torch.equal(drawn, mask.like(x, (1,)))
-        assert not torch.equal(drawn, KeepMask(0.5, seed=4).like(x))
+        assert not torch.equal(drawn, KeepMask(0.5, torch.tensor(4)).like(x))
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.999])
 def test_share_and_independence_of_what_is_kept(probability):
-    mask = KeepMask(probability, seed=0)
+    mask = KeepMask(probability, torch.tensor(0))
     drawn = mask.like(torch.zeros(1000, 1000))
     assert mask.keep == pytest.approx(1 - probability, abs=2**-16)
     spread = (mask.keep * (1 - mask.keep) / drawn.numel()) ** 0.5
@@ -35,10 +35,42 @@ def test_share_and_independence_of_what_is_kept(probability):
 
 
 def test_seeds_come_from_torchs_generator():
+    device = torch.device("cpu")
     torch.manual_seed(5)
-    first, second = KeepMask.draw(0.1), KeepMask.draw(0.1)
+    first, second = KeepMask.draw(0.1, device), KeepMask.draw(0.1, device)
     torch.manual_seed(5)
-    assert KeepMask.draw(0.1) == first != second
+    assert KeepMask.draw(0.1, device) == first != second
+    torch.manual_seed(5)
+    assert first.seed == torch.randint(2**62, ())
+    assert KeepMask.draw(0.0, device).seed is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+@pytest.mark.parametrize("levels", [{}, {"pooled_window": Window(64), "pooling": Pooling(5, 4)}])
+def test_a_replayed_graph_draws_another_mask(levels):
+    """In the forward and in the backward pass."""
+    layer = TwoLevelAttention(64, 2, window=Window(16), dropout=0.3, **levels).cuda()
+    x = torch.randn(1, 300, 64, device="cuda", requires_grad=True)
+    masks = Masks(torch.arange(300, device="cuda")[None] < 1)
+
+    def step():
+        out = layer(x, masks=masks)
+        return out, *torch.autograd.grad(out.sum(), [x, layer.v_proj.weight])
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):  # kernels are compiled and checked before a capture
+        for _ in range(3):
+            step()
+    side.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = step()
+    replayed = []
+    for _ in range(2):
+        graph.replay()
+        replayed.append([result.clone() for result in results])
+    for one, other in zip(*replayed, strict=True):
+        assert not torch.equal(one, other)
 
 
 GLOBAL = torch.arange(40)[None].expand(2, -1) % torch.tensor([[19], [50]]) == 3
@@ -65,7 +97,7 @@ def test_the_backward_pass_of_blocks_draws_the_same_mask(arguments):
     weights = band_attention(query, key, one_hot, backend="reference", **arguments)
     kept = run(one_hot).detach() != 0.0
     assert kept[weights > 0].double().mean() == pytest.approx(0.6, abs=0.06)
-    out, expected = run(value), (weights * kept / KeepMask(0.4, 0).keep) @ value
+    out, expected = run(value), (weights * kept / KeepMask(0.4).keep) @ value
     torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
     grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     gradients = (torch.autograd.grad(x, inputs, grad) for x in (out, expected))

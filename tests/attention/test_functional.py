@@ -15,9 +15,9 @@ from fairseq_poolingformer.attention import (
     TwoLevelAttention,
     Window,
     band_attention,
-    functional,
     pool_keys,
 )
+from fairseq_poolingformer.attention.backends import choice
 from fairseq_poolingformer.attention.call import Call
 from tests.attention.calls import (
     FAST,
@@ -310,11 +310,11 @@ def test_the_kernels_run_on_gpus_that_they_were_made_for(
         monkeypatch.setattr(BACKENDS["triton"], "triton", None)
     monkeypatch.setattr(BACKENDS["triton"], "self_check", lambda call: None)
     caplog.set_level("INFO")
-    functional._announce_once.cache_clear()
+    choice._announce_once.cache_clear()
     for device, expected in (("cuda", picked), ("cpu", "block")):
         with FakeTensorMode():
             x = torch.empty(1, 2, 30, head_dim, device=device)
-        assert functional._pick(Call.of(x, x, x, window=Window(3)), None) == expected
+        assert choice.pick(Call.of(x, x, x, window=Window(3)), None) == expected
     if has_triton and (hip or capability < (8, 0)):
         assert "triton: it needs an NVIDIA GPU of compute capability 8.0 or later" in caplog.messages[0]
 
@@ -365,10 +365,10 @@ def test_no_gradient_is_computed_from_tensors_that_were_changed(changed):
 def test_the_next_backend_runs_where_a_self_check_fails(failure, picked, monkeypatch, caplog):
     triton = SimpleNamespace(why_not=lambda call: None, self_check=lambda call: failure)
     monkeypatch.setitem(BACKENDS, "triton", triton)
-    functional._warn_once.cache_clear()
+    choice._warn_once.cache_clear()
     x = torch.zeros(1, 1, 4, 8)
     call = Call.of(x, x, x, window=Window(1))
-    assert functional.fastest_backend(call)[0] == picked
+    assert choice.fastest_backend(call)[0] == picked
     assert ("attention backend triton is left out" in caplog.text) == (failure is not None)
 
 

@@ -113,7 +113,7 @@ class Plan:
             key_offset=call.key_offset,
             key_stride=call.key_stride,
             scale=call.scale,
-            dropout=KeepMask.draw(call.dropout_p),
+            dropout=call.keep_mask(),
             return_lse=call.return_lse,
         )
 

@@ -36,7 +36,7 @@ def with_global(call: Call) -> Tensor:
     queries, keys = call.query.size(2), call.key.size(2)
     position = torch.arange(call.query_offset, call.query_offset + queries, device=call.query.device)
     inside = (position >= 0) & (position < keys)
-    global_query = call.global_mask[:, position.clamp(0, keys - 1)] & inside
+    global_query = call.global_mask[:, position.clamp(0, keys - 1)] & inside & call.masks.global_queries
     return call.global_mask[:, None, :] | global_query[:, :, None]
 
 

@@ -57,7 +57,7 @@ def failure(run: Run, call: Call) -> str | None:
     variant = run, *variant_of(call)
     if variant in _failures:
         return _failures[variant]
-    if torch.compiler.is_compiling() or (call.query.is_cuda and torch.cuda.is_current_stream_capturing()):
+    if call.query.is_cuda and torch.cuda.is_current_stream_capturing():
         return None  # nothing else may be computed now
     with _lock, ThreadPoolExecutor(1) as thread:  # which has no mode of this one's: no_grad, autocast, hooks, …
         checked = thread.submit(difference, run, call)
@@ -109,7 +109,7 @@ def difference(run: Run, call: Call) -> str | None:
     one_hot = torch.eye(exact.key.size(2), device=exact.key.device).double().expand(*exact.key.shape[:2], -1, -1)
     weights, *logs = _outputs(reference.run, replace(exact, value=one_hot, dropout_p=0.0))
     if problem.dropout_p:
-        kept, keep = _kept(run, problem, one_hot.to(dtype)), KeepMask(DROPOUT, 0).keep
+        kept, keep = _kept(run, problem, one_hot.to(dtype)), KeepMask(DROPOUT).keep
         share = float(kept[weights > 0.0].double().mean())
         if not abs(share - keep) <= 0.05:
             return f"dropout keeps {share:.0%} of the weights in place of {keep:.0%}"
@@ -136,8 +136,10 @@ def difference(run: Run, call: Call) -> str | None:
 
 def _outputs(run: Run, call: Call) -> list[Tensor]:
     """The output, of one dropout mask each time, and (B, H, T, 1) the logarithms, 0 where a query sees nothing."""
-    with torch.random.fork_rng(devices=[]):
+    device = call.query.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.cuda.device_of(call.query):
         torch.default_generator.manual_seed(0)
+        torch.cuda.manual_seed(0)  # of this device, where there is one
         out, *logs = run(call) if call.return_lse else (run(call),)
     return [out, *(x.masked_fill(x == -torch.inf, 0.0).unsqueeze(-1) for x in logs)]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm
+from fairseq_poolingformer.attention.compiler import lazy_property
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 
@@ -38,7 +38,7 @@ class UnseenTokens(ScoreTerm):
         counted = torch.ones(shape, dtype=torch.bool, device=device) if masks.padding is None else ~masks.padding
         return UnseenTokens(window, pooling, counted if masks.global_mask is None else counted & ~masks.global_mask)
 
-    @cached_property
+    @lazy_property
     def masks(self) -> Masks:
         """The masks of the pools: those of which no token counts are hidden."""
         return Masks(None, self.empty)
@@ -48,24 +48,24 @@ class UnseenTokens(ScoreTerm):
             return f"it counts {self.of_pool.size(1)} pools of {self.pooling}; the call has {call.key.size(2)} keys"
         return None
 
-    @cached_property
+    @lazy_property
     def of_pool(self) -> Tensor:
         """(B, P) the tokens of each pool that count, wherever the query is."""
         size, num_tokens = self.pooling.kernel_size, self.counted.size(1)
         start = size * torch.arange(self.pooling.num_pools(num_tokens), device=self.counted.device)
         return self.before[:, (start + size).clamp(max=num_tokens)] - self.before[:, start]
 
-    @cached_property
+    @lazy_property
     def empty(self) -> Tensor:
         """(B, P) bool, True at pools of which no token counts."""
         return self.of_pool == 0
 
-    @cached_property
+    @lazy_property
     def partial(self) -> Tensor:
         """(P,) bool, on the CPU: pools of which in some row some tokens count, and some do not."""
         return ((self.of_pool > 0) & (self.of_pool < self.pooling.kernel_size)).any(0).cpu()
 
-    @cached_property
+    @lazy_property
     def before(self) -> Tensor:
         """(B, S + 1) int32, the tokens before each place that count."""
         return F.pad(self.counted.cumsum(1, dtype=torch.int32), (1, 0))

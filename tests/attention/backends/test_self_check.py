@@ -255,20 +255,7 @@ def test_a_variant_is_checked_once(compiled):
     assert counted.times == 1 + 3 + 2, "another variant is checked"
 
 
-def test_nothing_is_checked_while_a_model_is_traced_and_what_failed_before_stays_out(compiled, monkeypatch):
-    counted = compiled(with_another_window)
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.compiler, "is_compiling", lambda: True)
-        attend()
-        assert counted.times == 1
-    attend()
-    times = counted.times
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    attend()
-    assert counted.times == times
-
-
-def test_nothing_is_checked_while_a_graph_is_captured(monkeypatch):
+def test_nothing_is_checked_while_a_graph_is_captured_and_what_failed_before_stays_out(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     monkeypatch.setattr(self_check, "difference", lambda run, call: "it was computed")
     with FakeTensorMode():
@@ -276,6 +263,8 @@ def test_nothing_is_checked_while_a_graph_is_captured(monkeypatch):
     call = Call.of(x, x, x, window=Window(3))
     assert self_check.failure(block.run, call) is None
     assert self_check.failure(block.run, call_of()) is not None, "on the CPU nothing is captured"
+    monkeypatch.setitem(self_check._failures, (block.run, *self_check.variant_of(call)), "it failed")
+    assert self_check.failure(block.run, call) == "it failed"
 
 
 def test_without_memory_nothing_is_decided(compiled):

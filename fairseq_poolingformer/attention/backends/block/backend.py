@@ -7,12 +7,10 @@ alg. 4).
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from fairseq_poolingformer.attention.backends.block import fused
 from fairseq_poolingformer.attention.backends.block.disentangled import DisentangledOfGroup
@@ -27,13 +25,13 @@ from fairseq_poolingformer.attention.backends.block.lanes import (
     take_index,
 )
 from fairseq_poolingformer.attention.backends.block.terms import BlockPair, TermOfGroup
+from fairseq_poolingformer.attention.backends.operation import Operation, Saved, attend
 from fairseq_poolingformer.attention.backends.plan import (
     LOG2E,
     Plan,
     TermGradients,
     dense,
     softmax_dtype,
-    tensors_of,
     zeros_like,
 )
 from fairseq_poolingformer.attention.call import Call, Pairs
@@ -47,62 +45,60 @@ def why_not(call: Call) -> str | None:
 
 def run(call: Call) -> Any:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
-    query, key, value = dense(call.query), dense(call.key), dense(call.value)
-    plan = Plan.of(call)
-    return _BlockAttention.apply(plan, query, key, value, *tensors_of(plan.terms))
+    return attend(OPERATION, *inputs(call))
 
 
-class _BlockAttention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor):
-        batch, heads, queries, _ = query.shape
-        out = zeros_like(query)
-        lse = query.new_full((batch, heads, queries), torch.inf, dtype=softmax_dtype(query))
-        slots = plan.global_queries.num_slots if plan.global_queries else 0
-        global_lse = lse.new_full((batch, heads, slots), torch.inf)
-        x = Tensors(query, key, value, out, lse, global_lse)
-        with torch.autocast(query.device.type, enabled=False):
-            for group in local_groups(plan, x):
-                _forward(plan, group)
-            if plan.global_queries:
-                group = global_group(plan, x)
-                _forward(plan, group)
-                plan.global_queries.put(out, group.out)
-                # the window pass also wrote these rows; lse = +inf makes their weights zero in the backward pass
-                lse[plan.global_queries.row, :, plan.global_queries.token] = torch.inf
-        ctx.plan = plan
-        ctx.save_for_backward(query, key, value, out, lse, global_lse, *tensors)
-        if not plan.return_lse:
-            return out
-        natural = lse * math.log(2)
+def inputs(call: Call) -> tuple[Plan, Tensor, Tensor, Tensor]:
+    """The plan, and query, key and value as :data:`OPERATION` takes them."""
+    return Plan.of(call), dense(call.query), dense(call.key), dense(call.value)
+
+
+def forward(plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor) -> Saved:
+    """See :class:`Operation`."""
+    batch, heads, queries, _ = query.shape
+    out = zeros_like(query)
+    lse = query.new_full((batch, heads, queries), torch.inf, dtype=softmax_dtype(query))
+    slots = plan.global_queries.num_slots if plan.global_queries else 0
+    global_lse = lse.new_full((batch, heads, slots), torch.inf)
+    x = Tensors(query, key, value, out, lse, global_lse)
+    with torch.autocast(query.device.type, enabled=False):
+        for group in local_groups(plan, x):
+            _forward(plan, group)
         if plan.global_queries:
-            plan.global_queries.put(natural.unsqueeze(-1), global_lse.unsqueeze(-1) * math.log(2))
-        return out, natural.masked_fill_(natural == torch.inf, -torch.inf)
+            group = global_group(plan, x)
+            _forward(plan, group)
+            plan.global_queries.put(out, group.out)
+            # the window pass also wrote these rows; lse = +inf makes their weights zero in the backward pass
+            plan.global_queries.put(lse.unsqueeze(-1), torch.inf)
+    return out, lse, global_lse
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_out: Tensor, grad_lse: Tensor | None = None):
-        plan = ctx.plan
-        query, key, value, out, lse, global_lse, *tensors = ctx.saved_tensors
-        dtype = softmax_dtype(query)
-        # with global keys a sum over two lanes
-        grad_query = zeros_like(query, dtype if plan.masks.global_keys else None)
-        grad_key, grad_value = zeros_like(key, dtype), zeros_like(value, dtype)
-        x = Tensors(query, key, value, out, lse, global_lse, grad_out, grad_query, grad_key, grad_value, grad_lse)
-        terms = TermGradients(plan.terms, tensors, ctx.needs_input_grad[4:])
-        with torch.autocast(query.device.type, enabled=False):
-            for group in local_groups(plan, x):
-                _backward(plan, group, terms)
-                if plan.masks.global_keys:
-                    heads, lane = group.heads, group.lanes[1]
-                    plan.masks.global_keys.add(grad_key[:, heads], lane.grad_key)
-                    plan.masks.global_keys.add(grad_value[:, heads], lane.grad_value)
-            if plan.global_queries:
-                group = global_group(plan, x)
-                _backward(plan, group, terms)
-                plan.global_queries.put(grad_query, group.grad_query)
-        grads = grad_query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype)
-        return None, *grads, *terms.results()
+
+def backward(
+    plan: Plan, saved: tuple[Tensor, ...], wanted: tuple[bool, ...], grad_out: Tensor, grad_lse: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """See :class:`Operation`."""
+    query, key, value, out, lse, global_lse, *tensors = saved
+    dtype = softmax_dtype(query)
+    # with global keys a sum over two lanes
+    grad_query = zeros_like(query, dtype if plan.masks.global_keys else None)
+    grad_key, grad_value = zeros_like(key, dtype), zeros_like(value, dtype)
+    x = Tensors(query, key, value, out, lse, global_lse, grad_out, grad_query, grad_key, grad_value, grad_lse)
+    terms = TermGradients(plan.terms, tensors, wanted)
+    with torch.autocast(query.device.type, enabled=False):
+        for group in local_groups(plan, x):
+            _backward(plan, group, terms)
+            if plan.masks.global_keys:
+                heads, lane = group.heads, group.lanes[1]
+                plan.masks.global_keys.add(grad_key[:, heads], lane.grad_key)
+                plan.masks.global_keys.add(grad_value[:, heads], lane.grad_value)
+        if plan.global_queries:
+            group = global_group(plan, x)
+            _backward(plan, group, terms)
+            plan.global_queries.put(grad_query, group.grad_query)
+    return grad_query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype), *terms.results()
+
+
+OPERATION = Operation(forward, backward, nothing=torch.inf)
 
 
 def _forward(plan: Plan, group: QueryGroup) -> None:

@@ -59,13 +59,13 @@ class Tokens(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan) -> Tokens:
-        if plan.global_queries is plan.masks.global_keys:  # of tokens that attend to themselves
-            return plan.masks.derived(_tokens_of_all)
-        return _tokens_of(plan.masks, plan.global_queries)
+        if plan.global_queries is None or plan.global_queries is plan.masks.global_keys:
+            return plan.masks.derived(_tokens_of_masks, plan.global_queries is not None)
+        return _tokens_of(plan.masks, plan.global_queries)  # queries that are not the keys' tokens
 
 
-def _tokens_of_all(masks: Masks) -> Tokens:
-    return _tokens_of(masks, masks.global_keys)
+def _tokens_of_masks(masks: Masks, with_queries: bool) -> Tokens:
+    return _tokens_of(masks, masks.global_keys if with_queries else None)
 
 
 def _tokens_of(masks: Masks, queries: GlobalTokens | None) -> Tokens:

@@ -8,20 +8,13 @@ than the device.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from fairseq_poolingformer.attention.backends.plan import (
-    Plan,
-    TermGradients,
-    dense,
-    empty_like,
-    tensors_of,
-)
+from fairseq_poolingformer.attention.backends.operation import Operation, Saved, attend
+from fairseq_poolingformer.attention.backends.plan import Plan, TermGradients, dense, empty_like
 from fairseq_poolingformer.attention.backends.self_check import failure
 from fairseq_poolingformer.attention.backends.triton.arguments import (
     Tokens,
@@ -102,17 +95,21 @@ def _why_not_positions(call: Call) -> str | None:
     return None
 
 
-def pools(x: Tensor, kernel_size: int) -> bool:
-    """Whether the kernels of ``pooling.py`` pool ``x`` (B, H, S, D) on the grid."""
-    if _why_not_on(x.device) is not None or x.dtype == torch.float64 or kernel_size > MAX_KERNEL_SIZE:
+def runs_on(x: Tensor) -> bool:
+    """Whether the kernels read tensors like ``x``, where they are."""
+    if _why_not_on(x.device) is not None or x.dtype == torch.float64:
         return False
     return x.dtype != torch.bfloat16 or not _is_interpreted()
 
 
-def pooled(key: Tensor, value: Tensor | None, *arguments: Any) -> Tensor:
-    """Pooled keys and values (2, B, H, P, D) by one launch; see :class:`pooling.Pools`."""
-    with torch.cuda.device_of(key):
-        return pooling.Pools.apply(key, value, *arguments)
+def pools(x: Tensor, kernel_size: int) -> bool:
+    """Whether the kernels of ``pooling.py`` pool ``x`` (B, H, S, D) on the grid."""
+    return kernel_size <= MAX_KERNEL_SIZE and runs_on(x)
+
+
+def pooled(*arguments: Any) -> Tensor:
+    """Pooled keys and values (2, B, H, P, D) by one launch; see :func:`pooling.pooled`."""
+    return pooling.pooled(*arguments)
 
 
 def self_check(call: Call) -> str | None:
@@ -122,73 +119,73 @@ def self_check(call: Call) -> str | None:
 
 def run(call: Call) -> Any:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
-    plan = Plan.of(with_contiguous_tables(call))
+    return attend(OPERATION, *inputs(call))
+
+
+def inputs(call: Call) -> tuple[Plan, Tensor, Tensor, Tensor]:
+    """The plan, and query, key and value as :data:`OPERATION` takes them."""
     query, key, value = dense(call.query), dense(call.key), dense(call.value)
     if not same_layout(key, value):
         key, value = key.contiguous(), value.contiguous()
+    return Plan.of(with_contiguous_tables(call)), query, key, value
+
+
+def forward(plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor) -> Saved:
+    """See :class:`Operation`."""
+    table = binary_scores(distance_table(plan.num_heads, plan.terms))
+    x = launches.Inputs(plan, Tokens.of(plan), query, key, value, table, PositionTables.of(plan.terms))
+    out, global_lse = empty_like(query), None
+    lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
     with torch.cuda.device_of(query):
-        return _Attention.apply(plan, query, key, value, *tensors_of(plan.terms))
-
-
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor):
-        ctx.plan, ctx.tokens = plan, Tokens.of(plan)
-        table = binary_scores(distance_table(plan.num_heads, plan.terms))
-        x = launches.Inputs(plan, ctx.tokens, query, key, value, table, PositionTables.of(plan.terms))
-        out = empty_like(query)
-        lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
         for group in local_groups(plan, x.tokens, query, key, value):
             launches.forward(x, group, group.of_queries(out), group.of_queries(lse))
-        global_lse = None
         if plan.global_queries:
             group = global_group(plan, x.tokens, query, key, value)
             global_lse = lse.new_empty(*query.shape[:2], group.num_queries)
             launches.forward(x, group, out, global_lse, window_lse=lse)
-        ctx.save_for_backward(query, key, value, out, lse, global_lse, *tensors)
-        if not plan.return_lse:
-            return out
-        natural = lse * math.log(2)
-        if plan.global_queries:
-            plan.global_queries.put(natural.unsqueeze(-1), global_lse.unsqueeze(-1) * math.log(2))
-        return out, natural.masked_fill_(natural < LEAST_LSE, -torch.inf)
+    return out, lse, global_lse
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_out: Tensor, grad_lse: Tensor | None = None):
-        plan, tokens = ctx.plan, ctx.tokens
-        query, key, value, out, lse, global_lse, *tensors = ctx.saved_tensors
-        if not same_layout(grad_out, out):
-            grad_out = torch.empty_like(out).copy_(grad_out)
-        terms = TermGradients(plan.terms, tensors, ctx.needs_input_grad[4:])
-        with torch.enable_grad():
-            table = distance_table(plan.num_heads, [term for term, _ in terms.terms])
-        positions = PositionTables.with_sums(terms)
-        grad_table = None
-        if table is not None and table.requires_grad:
-            grad_table = torch.zeros(table.shape, dtype=table.dtype, device=table.device)
-        x = launches.Inputs(plan, tokens, query, key, value, binary_scores(table), positions)
-        grad_query, delta, global_rows = torch.empty_like(out), torch.empty_like(lse), None
-        groups, grad_of_globals = list(local_groups(plan, tokens, query, key, value)), None
-        if grad_lse is not None:  # +inf as lse has at global queries is more than LEAST_LSE, and makes weights zero
-            grad_lse = grad_lse.masked_fill(lse < LEAST_LSE, 0.0).contiguous()
-        for group in groups:
-            of = group.of_queries
-            rows = of(out), of(grad_out), of(lse), of(delta), of(grad_query)
-            launches.backward_queries(x, group, *rows, grad_table, None if grad_lse is None else of(grad_lse))
-        if plan.global_queries:
-            group = global_group(plan, tokens, query, key, value)
-            global_rows = launches.GlobalRows(group, global_lse, torch.empty_like(global_lse))
-            if grad_lse is not None:
-                grad_of_globals = plan.global_queries.gather(grad_lse.unsqueeze(-1)).squeeze(-1)
-                grad_of_globals = grad_of_globals.masked_fill(global_lse < LEAST_LSE, 0.0).contiguous()
-            rows = out, grad_out, *global_rows[1:], grad_query
-            launches.backward_queries(x, group, *rows, grad_table, grad_of_globals)
-        grad_key, grad_value = launches.backward_keys(x, groups, grad_out, lse, delta, global_rows)
-        if grad_table is not None:
-            biases = [numbers for term, numbers in terms.terms if isinstance(term, RelativePositionBias)]
-            places = [place for numbers in biases for place in numbers.values()]
-            grads = torch.autograd.grad(table, [terms.leaves[place] for place in places], grad_table)
-            for place, grad in zip(places, grads, strict=True):
-                terms.sums[place] += grad
-        return None, grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), *terms.results()
+
+def backward(
+    plan: Plan, saved: tuple[Any, ...], wanted: tuple[bool, ...], grad_out: Tensor, grad_lse: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """See :class:`Operation`."""
+    query, key, value, out, lse, global_lse, *tensors = saved
+    tokens = Tokens.of(plan)
+    if not same_layout(grad_out, out):
+        grad_out = torch.empty_like(out).copy_(grad_out)
+    terms = TermGradients(plan.terms, tensors, wanted)
+    with torch.enable_grad():
+        table = distance_table(plan.num_heads, [term for term, _ in terms.terms])
+    positions = PositionTables.with_sums(terms)
+    grad_table = None
+    if table is not None and table.requires_grad:
+        grad_table = torch.zeros(table.shape, dtype=table.dtype, device=table.device)
+    x = launches.Inputs(plan, tokens, query, key, value, binary_scores(table), positions)
+    grad_query, delta, global_rows = torch.empty_like(out), torch.empty_like(lse), None
+    groups, grad_of_globals = list(local_groups(plan, tokens, query, key, value)), None
+    if grad_lse is not None:  # +inf as lse has at global queries is more than LEAST_LSE, and makes weights zero
+        grad_lse = grad_lse.masked_fill(lse < LEAST_LSE, 0.0).contiguous()
+    for group in groups:
+        of = group.of_queries
+        rows = of(out), of(grad_out), of(lse), of(delta), of(grad_query)
+        launches.backward_queries(x, group, *rows, grad_table, None if grad_lse is None else of(grad_lse))
+    if plan.global_queries:
+        group = global_group(plan, tokens, query, key, value)
+        global_rows = launches.GlobalRows(group, global_lse, torch.empty_like(global_lse))
+        if grad_lse is not None:
+            grad_of_globals = plan.global_queries.gather(grad_lse.unsqueeze(-1)).squeeze(-1)
+            grad_of_globals = grad_of_globals.masked_fill(global_lse < LEAST_LSE, 0.0).contiguous()
+        rows = out, grad_out, *global_rows[1:], grad_query
+        launches.backward_queries(x, group, *rows, grad_table, grad_of_globals)
+    grad_key, grad_value = launches.backward_keys(x, groups, grad_out, lse, delta, global_rows)
+    if grad_table is not None:
+        biases = [numbers for term, numbers in terms.terms if isinstance(term, RelativePositionBias)]
+        places = [place for numbers in biases for place in numbers.values()]
+        grads = torch.autograd.grad(table, [terms.leaves[place] for place in places], grad_table)
+        for place, grad in zip(places, grads, strict=True):
+            terms.sums[place] += grad
+    return grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), *terms.results()
+
+
+OPERATION = Operation(forward, backward, nothing=2 * LEAST_LSE)

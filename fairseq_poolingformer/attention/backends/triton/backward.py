@@ -109,6 +109,8 @@ def backward_queries(
     first_query = tl.program_id(0) % blocks * BLOCK_M
     queries = first_query + tl.arange(0, BLOCK_M)
     GATHERED: tl.constexpr = query_token is not None
+    if DROPOUT:
+        seed = tl.load(seed)
     if query_token is not None:
         query_token += batch * num_queries
     rows, count = rows_of(query_token, queries, num_queries)
@@ -249,6 +251,8 @@ def backward_keys(
     batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
     first_key = tl.program_id(0) % blocks * BLOCK_N
     keys = first_key + tl.arange(0, BLOCK_N)
+    if DROPOUT:
+        seed = tl.load(seed)
     if key_token is not None:
         key_token += batch * num_keys
     rows, count = rows_of(key_token, keys, num_keys)

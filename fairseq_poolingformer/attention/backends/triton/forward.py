@@ -14,8 +14,8 @@ contiguous. Global keys are the *extra* lane of the queries, and global queries 
 ``positions`` and ``extra_positions`` are the ``terms.Positions`` of the two lanes.
 ``before`` (B, num_tokens + 1) and ``near_left``, ``near_right`` are :func:`~.tiles.unseen_tokens`'.
 Optional pointers are None, and code that needs them is then not compiled. Scores and ``lse`` are to base 2, for
-``exp2``; ``rescale`` multiplies the weights that dropout keeps. Arguments are passed by place, which takes the host
-half the time of names; each line of them comes from one function of ``arguments.py``.
+``exp2``; ``rescale`` multiplies the weights that dropout keeps; ``seed`` points to one number. Arguments are passed by
+place, which takes the host half the time of names; each line of them comes from one function of ``arguments.py``.
 """
 
 import triton
@@ -43,7 +43,7 @@ LOWEST = tl.constexpr(-1.0e38)  # a row's maximum before there is any; finite, f
 # Triton compiles a kernel again where an integer becomes 1 or a multiple of 16; these change with every length
 VARYING = [
     *("num_queries", "num_keys", "num_extra", "num_splits", "lowest", "highest", "key_stride", "farthest", "spacing"),
-    *("seed", "dropped", "draw", "extra_draw", "first_query_position", "first_key_position"),
+    *("dropped", "draw", "extra_draw", "first_query_position", "first_key_position"),
     *("num_tokens", "near_left", "near_right"),
     *("stride_lb", "stride_lh", "stride_sb", "stride_wb", "stride_wh"),
 ]
@@ -126,6 +126,8 @@ def forward(
     first_query = tl.program_id(0) % blocks * BLOCK_M
     queries = first_query + tl.arange(0, BLOCK_M)
     GATHERED: tl.constexpr = query_token is not None
+    if DROPOUT:
+        seed = tl.load(seed)
     if query_token is not None:
         query_token += batch * num_queries
     rows, count = rows_of(query_token, queries, num_queries)

@@ -9,12 +9,16 @@ that gives a pool's dynamic weights and the number of its real tokens. Padding i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fairseq_poolingformer.attention.backends.plan import empty_like
 from fairseq_poolingformer.attention.backends.triton.arguments import TileShape, padded
 from fairseq_poolingformer.attention.backends.triton.launcher import launch
 
@@ -226,37 +230,100 @@ def backward_tokens(
     tl.store(to, total.to(grad_k.dtype.element_ty), mask=(tokens < num_tokens)[:, None] & valid[None, :])
 
 
-class Pools(torch.autograd.Function):
-    """``Pools.apply(key, value, weight, bias, real, kernel_size, stride, of_mean)``: (sources, B, H, P, D).
+@dataclass(frozen=True)
+class Geometry:
+    """The numbers of a call of :func:`pooled`, and what the kernels make of them."""
 
-    Without ``value`` there is one source; with ``value`` the tensor ``key`` itself both read the same one. ``real`` are
-    ``hidden``, ``centre`` and ``count`` as the kernels read them.
-    """
+    kernel_size: int
+    stride: int
+    of_mean: bool
+    sources: int  # 1, or 2 of which ``value`` is None where both are ``key``
+
+    def constants(self, key: Tensor, weight: Tensor | None) -> tuple[Any, ...]:
+        """HEAD_DIM … OF_MEAN."""
+        sets = 1 if weight is None else weight.size(1) // self.kernel_size
+        return key.size(3), self.kernel_size, self.stride, sets, padded(self.kernel_size), self.of_mean
+
+
+def _lines(key: Tensor, value: Tensor | None, real: tuple[Tensor | None, Tensor, Tensor]) -> tuple[Any, ...]:
+    """x_k … channels."""
+    hidden, centre, count = real
+    value = key if value is None else value
+    stride_c = centre.stride(0) if centre.size(0) > 1 else 0
+    sizes = key.size(2), centre.size(1), key.size(1) * key.size(3)
+    return key, value, *key.stride()[:3], *value.stride()[:3], hidden, centre, count, stride_c, *sizes
+
+
+def _dense(x: Tensor | None) -> Tensor | None:
+    return x if x is None or x.stride(-1) == 1 else x.contiguous()
+
+
+def pools(
+    geometry: Geometry,
+    key: Tensor,
+    value: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    real: tuple[Tensor | None, Tensor, Tensor],
+) -> tuple[Tensor, Tensor | None]:
+    """``out`` (sources, B, H, P, D), and ``delta``, None without ``weight``; see :func:`pooled`."""
+    (batch, heads, _, head_dim), num_pools, delta = key.shape, real[1].size(1), None
+    constants, sources = geometry.constants(key, weight), geometry.sources
+    sets = constants[3]
+    out = key.new_empty(sources, batch, num_pools, heads, head_dim).transpose(2, 3)
+    if weight is not None:
+        shape = sources, batch, sets, num_pools, geometry.kernel_size
+        delta = torch.empty(shape, dtype=torch.float32, device=key.device)
+    with torch.cuda.device_of(key):
+        launch(
+            forward, (-(-num_pools // POOLS), batch, sources * sets), SHAPE, *_lines(key, value, real),
+            weight, bias, out, *out.stride()[:4], delta, *constants, POOLS, CHANNELS,
+        )  # fmt: skip
+    return out, delta
+
+
+def gradients(
+    geometry: Geometry,
+    key: Tensor,
+    value: Tensor | None,
+    weight: Tensor | None,
+    real: tuple[Tensor | None, Tensor, Tensor],
+    delta: Tensor | None,
+    grad: Tensor,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients of key, value, weight and bias; that of key is of both sources where ``value`` is None."""
+    (batch, heads, num_tokens, head_dim), num_pools = key.shape, grad.size(3)
+    constants, sources, lines = geometry.constants(key, weight), geometry.sources, _lines(key, value, real)
+    grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+    grad_logits = grad_weight = grad_bias = grad_value = None
+    with torch.cuda.device_of(key):
+        if weight is not None and delta is not None:
+            blocks, grad_logits = -(-num_pools // POOLS), torch.empty_like(delta)
+            partial = delta.new_empty(blocks * batch, *weight.shape[:2], heads * head_dim + 1)
+            launch(
+                backward_weights, (blocks, batch, sources * constants[3]), SHAPE, *lines,
+                grad, *grad.stride()[:4], delta, grad_logits, partial, *constants, POOLS, CHANNELS,
+            )  # fmt: skip
+            total = partial.sum(0).to(weight.dtype)
+            grad_weight, grad_bias = total[..., :-1], total[..., -1]
+        # laid out as (S, B, H, D), fairseq's layout, as the gradients of attention are
+        grad_key = empty_like(key)
+        grad_value = None if value is None else empty_like(key)
+        grid = -(-num_tokens // TOKENS), batch, -(-heads * head_dim // CHANNELS) * (1 if value is None else 2)
+        launch(
+            backward_tokens, grid, SHAPE, grad_key, grad_value, *grad_key.stride()[:3], *lines[8:], weight, grad,
+            *grad.stride()[:4], delta, grad_logits, *constants, sources, TOKENS, CHANNELS,
+        )  # fmt: skip
+    return grad_key, grad_value, grad_weight, grad_bias
+
+
+class Pools(torch.autograd.Function):
+    """:func:`pooled` of eager calls."""
 
     @staticmethod
-    def forward(ctx, key, value, weight, bias, real, kernel_size: int, stride: int, of_mean: bool) -> Tensor:
-        batch, heads, num_tokens, head_dim = key.shape
-        ctx.together, ctx.sources = value is None or value is key, 1 if value is None else 2
-        key = key if key.stride(-1) == 1 else key.contiguous()
-        value = key if ctx.together else value if value.stride(-1) == 1 else value.contiguous()
-        hidden, centre, count = real
-        num_pools, sets = centre.size(1), 1 if weight is None else weight.size(1) // kernel_size
-        out = key.new_empty(ctx.sources, batch, num_pools, heads, head_dim).transpose(2, 3)
-        delta = None
-        if weight is not None:
-            shape = ctx.sources, batch, sets, num_pools, kernel_size
-            delta = torch.empty(shape, dtype=torch.float32, device=key.device)
-        stride_c = centre.stride(0) if centre.size(0) > 1 else 0
-        ctx.geometry = head_dim, kernel_size, stride, sets, padded(kernel_size), of_mean
-        ctx.sources_line = *key.stride()[:3], *value.stride()[:3]
-        ctx.tokens_line = hidden, centre, count, stride_c, num_tokens, num_pools, heads * head_dim
-        ctx.has_bias = bias is not None
-        grid = -(-num_pools // POOLS), batch, ctx.sources * sets
-        launch(
-            forward, grid, SHAPE, key, value, *ctx.sources_line, *ctx.tokens_line,
-            weight, bias, out, *out.stride()[:4], delta,
-            *ctx.geometry, POOLS, CHANNELS,
-        )  # fmt: skip
+    def forward(ctx, geometry: Geometry, key, value, weight, bias, real) -> Tensor:
+        out, delta = pools(geometry, key, value, weight, bias, real)
+        ctx.geometry, ctx.real, ctx.has_bias = geometry, real, bias is not None
         ctx.save_for_backward(key, value, weight, delta)
         return out
 
@@ -264,27 +331,82 @@ class Pools(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor):
         key, value, weight, delta = ctx.saved_tensors
-        batch, heads, num_tokens, head_dim = key.shape
-        grad = grad if grad.stride(-1) == 1 else grad.contiguous()
-        num_pools, channels, sets = grad.size(3), heads * head_dim, ctx.geometry[3]
-        grad_logits = grad_weight = grad_bias = None
-        if weight is not None:
-            blocks, grad_logits = -(-num_pools // POOLS), torch.empty_like(delta)
-            partial = delta.new_empty(blocks * batch, *weight.shape[:2], channels + 1)
-            grid = blocks, batch, ctx.sources * sets
-            launch(
-                backward_weights, grid, SHAPE, key, value, *ctx.sources_line, *ctx.tokens_line,
-                grad, *grad.stride()[:4], delta, grad_logits, partial, *ctx.geometry, POOLS, CHANNELS,
-            )  # fmt: skip
-            total = partial.sum(0).to(weight.dtype)
-            grad_weight, grad_bias = total[..., :-1], total[..., -1] if ctx.has_bias else None
-        # laid out as (S, B, H, D), fairseq's layout, as the gradients of attention are
-        grad_key = key.new_empty(num_tokens, batch, heads, head_dim).permute(1, 2, 0, 3)
-        grad_value = None if ctx.together else torch.empty_like(grad_key)
-        grid = -(-num_tokens // TOKENS), batch, -(-channels // CHANNELS) * (1 if ctx.together else 2)
-        launch(
-            backward_tokens, grid, SHAPE,
-            grad_key, grad_value, *grad_key.stride()[:3], *ctx.tokens_line, weight, grad, *grad.stride()[:4],
-            delta, grad_logits, *ctx.geometry, ctx.sources, TOKENS, CHANNELS,
-        )  # fmt: skip
-        return grad_key, grad_value, grad_weight, grad_bias, None, None, None, None
+        *grads, grad_bias = gradients(ctx.geometry, key, value, weight, ctx.real, delta, grad)
+        return None, *grads, grad_bias if ctx.has_bias else None, None
+
+
+def pooled(
+    key: Tensor,
+    value: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    real: tuple[Tensor | None, Tensor, Tensor],
+    kernel_size: int,
+    stride: int,
+    of_mean: bool,
+) -> Tensor:
+    """(sources, B, H, P, D).
+
+    Without ``value`` there is one source; with ``value`` the tensor ``key`` itself both read the same one. ``real`` are
+    ``hidden``, ``centre`` and ``count`` as the kernels read them.
+    """
+    sources = 1 if value is None else 2
+    value = None if value is key else value
+    if torch.compiler.is_compiling():
+        return _in_graph(key, value, weight, bias, *real, kernel_size, stride, of_mean, sources)[0]
+    geometry = Geometry(kernel_size, stride, of_mean, sources)
+    return Pools.apply(geometry, _dense(key), _dense(value), weight, bias, real)
+
+
+REAL, NUMBERS = "Tensor? hidden, Tensor centre, Tensor count", "int kernel_size, int stride, bool of_mean, int sources"
+INPUTS = f"(Tensor key, Tensor? value, Tensor? weight, Tensor? bias, {REAL}, {NUMBERS}) -> (Tensor, Tensor)"
+OF_BACKWARD = f"(Tensor key, Tensor? value, Tensor? weight, {REAL}, Tensor delta, Tensor grad, {NUMBERS}) -> Tensor[]"
+
+
+@torch.library.custom_op("fairseq_poolingformer::pools", mutates_args=(), schema=INPUTS)
+def _in_graph(key: Tensor, value: Any, weight: Any, bias: Any, *rest: Any) -> tuple[Tensor, Tensor]:
+    """``out`` and ``delta`` of :func:`pools`, without ``weight`` no number."""
+    out, delta = pools(Geometry(*rest[3:]), _dense(key), _dense(value), weight, bias, rest[:3])
+    return out, out.new_empty(0) if delta is None else delta
+
+
+@_in_graph.register_fake
+def _(key: Tensor, value: Any, weight: Tensor | None, bias: Any, hidden: Any, centre: Tensor, *rest: Any):
+    (batch, heads, _, head_dim), num_pools, (_, kernel_size, *_, sources) = key.shape, centre.size(1), rest
+    out = key.new_empty(sources, batch, num_pools, heads, head_dim).transpose(2, 3)
+    if weight is None:
+        return out, key.new_empty(0)
+    return out, key.new_empty(
+        sources, batch, weight.size(1) // kernel_size, num_pools, kernel_size, dtype=torch.float32
+    )
+
+
+@torch.library.custom_op("fairseq_poolingformer::pools_backward", mutates_args=(), schema=OF_BACKWARD)
+def _backward_in_graph(key: Tensor, value: Any, weight: Any, *rest: Any) -> list[Tensor]:
+    """:func:`gradients`, those that there are."""
+    real, (delta, grad), numbers = rest[:3], rest[3:5], rest[5:]
+    grads = gradients(Geometry(*numbers), _dense(key), _dense(value), weight, real, delta, grad)
+    return [x.contiguous() if n > 1 else x for n, x in enumerate(grads) if x is not None]
+
+
+@_backward_in_graph.register_fake
+def _(key: Tensor, value: Tensor | None, weight: Tensor | None, *_: Any) -> list[Tensor]:
+    of_weight = [] if weight is None else [weight.new_empty(weight.shape), weight.new_empty(weight.shape[:2])]
+    return [empty_like(x) for x in (key, value) if x is not None] + of_weight
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    key, value, weight, bias, *real, kernel_size, stride, of_mean, sources = inputs
+    ctx.save_for_backward(key, value, weight, *real, output[1])
+    ctx.has_bias, ctx.numbers = bias is not None, (kernel_size, stride, of_mean, sources)
+
+
+def _gradients(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
+    key, value, weight, *rest = ctx.saved_tensors
+    grad_key, *grads = _backward_in_graph(key, value, weight, *rest, grad, *ctx.numbers)
+    grad_value = None if value is None else grads.pop(0)
+    grad_weight, grad_bias = grads or (None, None)
+    return grad_key, grad_value, grad_weight, grad_bias if ctx.has_bias else None, *[None] * 7
+
+
+_in_graph.register_autograd(_gradients, setup_context=_save)

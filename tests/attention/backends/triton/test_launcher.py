@@ -44,12 +44,12 @@ def test_variants_are_told_apart(change, same):
 
 
 @pytest.mark.skipif(INTERPRETED, reason="interpreted kernels have no variants")
-def test_seeds_of_64_bits_are_another_variant():
+def test_numbers_of_64_bits_are_another_variant():
     names = [parameter.name for parameter in kernels.forward.params]
     arguments = [torch.zeros(1, device=DEVICE), *[0] * (len(names) - 1)]
     variants = []
-    for seed in (1, 7, 2**40):
-        arguments[names.index("seed")] = seed
+    for number in (1, 7, 2**40):
+        arguments[names.index("num_keys")] = number
         variants.append(launcher.variant_of(kernels.forward, SHAPE, tuple(arguments)))
     assert variants[0] == variants[1] != variants[2]
 
