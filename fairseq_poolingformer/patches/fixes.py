@@ -1,6 +1,7 @@
 """Fixes of what fairseq computes wrongly, or cannot do on current Python, torch and numpy, or without a GPU."""
 
 import logging
+import re
 import sys
 import types
 import warnings
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy
 import torch
+from hydra.errors import HydraException
 from torch import Tensor
 
 from fairseq_poolingformer.attention import keep_freed_memory
@@ -288,14 +290,16 @@ def clip_where_the_gradients_are(
 
 # errors that are written for people
 
-FOR_PEOPLE = (CheckpointError, DictionaryError, FolderError, MissingLibraryError, NonfiniteError, UsageError)
+FOR_PEOPLE = (CheckpointError, DictionaryError, FolderError, HydraException)
+FOR_PEOPLE += (MissingLibraryError, NonfiniteError, UsageError)
+OF_OPTIONS = re.compile(r"--[a-z]|dropout probability|num_workers option|embed_dim must be")  # fairseq's and torch's
 PACKAGE = Path(__file__).parents[1]
 
 
 def print_one_sentence(
     original: Callable, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
-    """Print the message alone of an error of this plugin, which says all that is needed."""
+    """Print the message alone of an error of this plugin, or of an option, which says all that is needed."""
     if isinstance(error, FOR_PEOPLE) or _is_sentence(error, traceback):
         print(f"error: {sentence(error)}", file=sys.stderr)
     else:
@@ -303,9 +307,12 @@ def print_one_sentence(
 
 
 def _is_sentence(error: BaseException, traceback: TracebackType | None) -> bool:
-    """Whether the plugin itself raises an error of the kind that it has for users' mistakes, or lacks a file."""
+    """Whether an error is of an option, or the plugin raises it for a user's mistake, or cannot read a file."""
+    if type(error) in (ValueError, AssertionError) and OF_OPTIONS.search(str(error)):
+        return True
     frames = extract_tb(traceback)
     if not frames or not Path(frames[-1].filename).is_relative_to(PACKAGE):
         return False
     is_raised = (frames[-1].line or "").startswith("raise ")  # not by Python, as that of int("x") is
-    return isinstance(error, FileNotFoundError) or (type(error) is ValueError and is_raised)
+    is_of_file = isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError)
+    return is_of_file or (type(error) is ValueError and is_raised)

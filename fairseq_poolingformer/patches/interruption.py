@@ -106,6 +106,18 @@ def end_with_former_handlers(original: Callable, *args: Any, **kwargs: Any) -> A
         restore_handlers()
 
 
+def end_below_least_rate(original: Callable, trainer: Any, *args: Any) -> float:
+    """Give signals back where ``--stop-min-lr`` ends a training that began before the plugin was imported.
+
+    A first job of ``fairseq-hydra-train`` imports it within fairseq's ``main``, which :func:`end_with_former_handlers`
+    is therefore not around.
+    """
+    rate = original(trainer, *args)
+    if rate <= trainer.cfg.optimization.stop_min_lr:
+        restore_handlers()
+    return rate
+
+
 def restore_handlers() -> None:
     """Handle signals as before the training, and forget those that came."""
     while _handlers:

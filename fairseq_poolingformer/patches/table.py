@@ -97,6 +97,7 @@ AROUND = (
     (checkpoint_utils, "load_checkpoint", interruption.lock_save_directory),
     (fairseq_train, "main", interruption.end_with_former_handlers),
     (fairseq_train, "train", interruption.leave_finished_training),
+    (Trainer, "lr_step", interruption.end_below_least_rate),
     (fairseq_train, "validate_and_save", interruption.save_and_stop_when_asked),
     # an error that is written for people ends with its sentence
     (sys, "excepthook", fixes.print_one_sentence),

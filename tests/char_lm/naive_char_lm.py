@@ -40,9 +40,10 @@ def positions(p: dict[str, Tensor], layer: str, number: int, nearest: int) -> li
 
 
 def span_mask(p: dict[str, Tensor], number: int, head: int, x: int, longest: int, ramp: int) -> Tensor:
-    """m; l counts as 0 where there is none (GAA eq. 1, Sukhbaatar et al. 2019 §2.2)."""
+    """m; l counts as 0 where there is none (GAA eq. 1, Sukhbaatar et al. 2019 §2.2). At 0 and 1 its gradient passes."""
     z, shared = p[f"decoder.spans.z.{number}"][head], p.get("decoder.spans.shared", torch.zeros(1))[0]
-    return ((ramp + longest * (z * (1 - shared) + shared) - x) / ramp).clamp(0, 1)
+    m = (ramp + longest * (z * (1 - shared) + shared) - x) / ramp
+    return m if 0 <= m <= 1 else m.detach().clamp(0, 1)
 
 
 def attend(p, number, x, *, heads, sees, longest=0, ramp=1, nearest=0, zeros=False) -> Tensor:

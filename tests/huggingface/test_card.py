@@ -104,14 +104,23 @@ def test_adapters_are_to_be_merged_first():
     adapted = peft.get_peft_model(tiny_huggingface.model("bart"), peft.LoraConfig(init_lora_weights=False))
     with pytest.raises(ValueError, match="adapters of PEFT: merge them first"):
         PoolingformerBartForConditionalGeneration.from_short(adapted, **LEVELS)
-    inside = tiny_huggingface.model("bart")
-    inside.add_adapter(peft.LoraConfig(target_modules=["q_proj"]))
-    with pytest.raises(ValueError, match="adapters of PEFT: merge them first"):
-        PoolingformerBartForConditionalGeneration.from_short(inside, **LEVELS)
     merged = adapted.merge_and_unload()
     long = PoolingformerBartForConditionalGeneration.from_short(merged, **LEVELS)
     first = merged.model.encoder.layers[0].self_attn.q_proj.weight
     assert torch.equal(long.model.encoder.layers[0].self_attn.q_proj.weight, first)
+
+
+def test_adapters_inside_the_model_are_to_be_merged_first():
+    peft = pytest.importorskip("peft")
+    inside = tiny_huggingface.model("bart")
+    try:
+        inside.add_adapter(peft.LoraConfig(target_modules=["q_proj"]))
+    except ValueError as error:
+        if "version of PEFT" not in str(error):
+            raise
+        pytest.skip(f"PEFT {peft.__version__} with transformers {transformers.__version__}: {error}")
+    with pytest.raises(ValueError, match="adapters of PEFT: merge them first"):
+        PoolingformerBartForConditionalGeneration.from_short(inside, **LEVELS)
 
 
 def test_what_is_uploaded_has_a_card(short, tmp_path, monkeypatch):

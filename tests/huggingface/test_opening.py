@@ -64,6 +64,9 @@ def change(folder, changes):
             True,
         ),
         (lambda state: state | {"roberta.more": torch.zeros(2)}, "does not: roberta.more", False),
+        (lambda state: state | {"roberta.pooler.more": torch.zeros(2)}, "does not: roberta.pooler.more", True),
+        (lambda state: state | {"roberta.encoder.pooler.x": torch.zeros(2)}, "does not: roberta.encoder.pooler", False),
+        (lambda state: state | {"electra.pooler.dense.bias": torch.zeros(2)}, "does not: electra.pooler", True),
         (lambda state: state | {BODY: state[BODY] / 0}, f"{BODY} has values that are NaN or infinite", False),
     ],
 )
@@ -79,6 +82,19 @@ def test_every_weight_is_there_or_to_be_trained(folder, changes, message, is_tra
     else:
         with pytest.raises(opening.FolderError, match=message):
             opening.load(AUTO, str(folder), new_head=True)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta", "camembert", "longformer"])
+def test_classifiers_before_transformers_4_have_a_pooler_that_they_do_not_read(kind, tmp_path):
+    sizes = {"vocab_size": 30, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 3}
+    windows = {"attention_window": 4} if kind == "longformer" else {}
+    model = AUTO.from_config(AutoConfig.for_model(kind, intermediate_size=32, **sizes, **windows)).eval()
+    model.save_pretrained(tmp_path)
+    body, source = model.base_model_prefix, torch.arange(3, 11)[None]
+    pooler = {f"{body}.pooler.dense.weight": torch.randn(24, 24), f"{body}.pooler.dense.bias": torch.randn(24)}
+    change(tmp_path, lambda state: state | pooler)
+    old = opening.load(AUTO, str(tmp_path)).eval()
+    assert torch.equal(old(source).logits, model(source).logits)
 
 
 def test_a_body_without_a_prefix_must_be_whole(tmp_path):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra.errors import HydraException
 
 import fairseq_poolingformer
 from fairseq_poolingformer.patches import fixes
@@ -41,6 +42,7 @@ def folder(tmp_path_factory):
         lab.copy(lab.summaries(), folder / name)
     (folder / "cut" / "train.source-target.source.bin").write_bytes(b"12345")
     (folder / "unfinished" / "dict.target.txt").unlink()
+    (lab.copy(folder / "unfinished", folder / "nested") / "dict.target.txt").mkdir()
     lab.copy(lab.bart().parent, folder / "bart")
     lab.copy(lab.roberta().parent, folder / "roberta")
     return folder
@@ -99,20 +101,27 @@ def test_a_mistake_is_named(folder, name, tmp_path, monkeypatch):
         lab.here(f"fairseq_cli.{command}", *arguments, *more)
 
 
-OF_THE_PLUGIN = {  # plain ValueErrors, and files that are missing
+SENTENCES = {  # plain ValueErrors of the plugin, files that are missing, and options that fairseq and torch refuse
     "no folder": (["nowhere", *TRAIN], "nowhere: no such folder"),
     "no dictionary of summaries": (["unfinished", *TRAIN], "unfinished/dict.target.txt: No such file"),
+    "a folder for a dictionary": (["nested", *TRAIN], "nested/dict.target.txt: Is a directory"),
     "a cut split": (["cut", *TRAIN], "cut/train.source-target.source.bin: has 5 bytes where its index says"),
     "a layer too many": (["pairs", *TRAIN, "--pooled-layers", 9], "--pooled-layers 9 names layer 9"),
+    "no layers": (["pairs", *TRAIN, "--encoder-layers", 0], "but the encoder has layers 0 to -1"),
     "no stride": (["pairs", *TRAIN, "--pool-stride", 0], "stride must be an integer >= 1, got 0"),
+    "dropout": (["pairs", *TRAIN, "--dropout", 2], "dropout probability has to be between 0 and 1, but got 2.0"),
+    "heads": (["pairs", *TRAIN, "--decoder-attention-heads", 3], "embed_dim must be divisible by num_heads"),
+    "no steps": (["pairs", *TRAIN, "--lr-scheduler", "polynomial_decay"], "lr_scheduler.total_num_update=null"),
+    "no model": (["pairs", *TRAIN, "--finetune-from-model", "none.pt"], "-model none.pt does not exist"),
+    "workers": (["pairs", *TRAIN, "--num-workers", -1], "num_workers option should be non-negative"),
 }
 
 
-@pytest.mark.parametrize("name", OF_THE_PLUGIN)
-def test_errors_of_the_plugin_are_their_sentence(folder, name, tmp_path, monkeypatch, capsys):
-    arguments, word = OF_THE_PLUGIN[name]
+@pytest.mark.parametrize("name", SENTENCES)
+def test_errors_of_data_folders_and_options_are_their_sentence(folder, name, tmp_path, monkeypatch, capsys):
+    arguments, word = SENTENCES[name]
     monkeypatch.chdir(folder)
-    with pytest.raises((ValueError, FileNotFoundError)) as caught:
+    with pytest.raises((ValueError, OSError, AssertionError, HydraException)) as caught:
         lab.here("fairseq_cli.train", *arguments, "--save-dir", tmp_path)
     capsys.readouterr()
     fixes.print_one_sentence(None, caught.type, caught.value, caught.tb)
@@ -153,6 +162,14 @@ def test_the_sentence_is_all_that_is_printed(folder, name):
     *logged, line = result.stderr.splitlines()
     assert line.startswith("error: ")
     assert all(re.match(r"(INFO|DEBUG):", entry) for entry in logged)  # logs of fairseq's imports
+
+
+@pytest.mark.parametrize("kind", [FileNotFoundError, IsADirectoryError, PermissionError])
+def test_files_that_cannot_be_read_are_named(capsys, kind):
+    with pytest.raises(kind) as caught:  # within the plugin
+        exec(compile("raise kind(1, 'Not so', 'file')", str(fixes.PACKAGE / "file.py"), "exec"), {"kind": kind})
+    fixes.print_one_sentence(None, caught.type, caught.value, caught.tb)
+    assert capsys.readouterr().err == "error: file: Not so\n"
 
 
 def test_other_errors_keep_their_traceback(capsys):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
+from fairseq_cli import train as fairseq_train
 
 import fairseq_poolingformer
 from fairseq_poolingformer.checkpoints import load
@@ -232,6 +233,20 @@ def test_a_process_handles_signals_as_before_a_training(corpus, tmp_path, monkey
     assert [signal.getsignal(number) for number in interruption.SIGNALS] == handlers
     last = train(corpus, tmp_path / "b", "--max-epoch", 1, "--disable-validation")  # the next one is not stopped
     assert last["optimizer_history"][-1]["num_updates"] == EXAMPLES["train"] / 4
+    assert [signal.getsignal(number) for number in interruption.SIGNALS] == handlers
+
+
+def test_a_job_of_hydra_ends_with_the_former_handlers(corpus, tmp_path, monkeypatch):
+    """Of the first one fairseq's own ``main`` is called, since the plugin is imported within it."""
+    handlers = [signal.getsignal(number) for number in interruption.SIGNALS]
+    monkeypatch.setattr(fairseq_train, "main", fairseq_train.main.__wrapped__)
+    trained = []
+    least = ["--lr-scheduler", "fixed", "--force-anneal", 1, "--lr-shrink", 0.1, "--stop-min-lr", 0.005]
+    monkeypatch.setattr(
+        Trainer, "train_step", lambda *arguments, step=Trainer.train_step: trained.append(1) or step(*arguments)
+    )
+    train(corpus, tmp_path, *least, "--max-epoch", 3, "--disable-validation")
+    assert len(trained) == EXAMPLES["train"] / 4  # the rate ended it, after an epoch
     assert [signal.getsignal(number) for number in interruption.SIGNALS] == handlers
 
 

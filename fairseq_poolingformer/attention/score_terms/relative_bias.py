@@ -95,8 +95,8 @@ def log_span_mask(span: Tensor, ramp: int, num_distances: int, nearest: int = 0)
 
     Added to the scores, it multiplies the weights by m before they are normalized. x counts from the nearest byte that
     is seen: the distance itself, or the distance less 1 where a byte does not see itself, as in the published code.
-    There a key at a mask of exactly 0 has no weight, but passes its gradient to the span, as ``torch.clamp`` does; its
-    weight is 1e-20 times as large here.
+    There masks of exactly 0 and 1 pass their gradient to the span, as ``torch.clamp`` did before torch 2.14; a key at 0
+    has no weight, and 1e-20 times its weight here.
 
     Args:
         span: (H,) distance up to which a head sees fully, in tokens; float32 or float64.
@@ -110,4 +110,4 @@ def log_span_mask(span: Tensor, ramp: int, num_distances: int, nearest: int = 0)
     x = torch.arange(num_distances, device=span.device) - nearest
     mask = (ramp + span[:, None] - x) / ramp
     hidden = (mask < 0.0) | (x < 0)
-    return (mask + LEAST_WEIGHT).clamp(max=1.0).masked_fill(hidden, 1.0).log().masked_fill(hidden, -torch.inf)
+    return (mask + LEAST_WEIGHT).masked_fill(hidden | (mask > 1.0), 1.0).log().masked_fill(hidden, -torch.inf)
