@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 UNLIMITED = 10**6  # tokens; tokenizers that know no limit have a larger number
 POSITIONS = "embed_positions.weight"
+SHORT_POSITIONS = 512  # tokens of BERT and RoBERTa; of windows that see each repeated position once, the widest has 255
 POOLER = "pooler."  # transformers alone has one; where the short model lacks it, it keeps its random values
 NOT_COPIED = (  # settings of the short model that say nothing about the long one
     *("model_type", "architectures", "transformers_version", "dtype", "torch_dtype", "max_position_embeddings"),
@@ -87,6 +88,7 @@ class FromShort:
 
         Level two is pools of four tokens in one softmax with the window (``pool_merge="softmax"``), and has no
         projections: the long model equals the short one where the window holds the text, and reads further from there.
+        The window has 255 tokens a side where the short model has 512 learned positions, and otherwise 128.
         What it learns is which tokens count in a pool (LDConv); it begins close to means.
         The papers' level two, with ``pool_merge="sum"`` or a value that one softmax cannot have, such as
         ``pool_mix=True`` or ``pool_type="max"``, starts with copies of level one's projections whose values are zero,
@@ -283,6 +285,8 @@ def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str
         own["scale_decoder_outputs"] = False  # as T5 1.1
     if kind not in WINDOWED:
         own["pooled_layers"] = upper_half(layers)
+        if getattr(config, "max_position_embeddings", 0) and longest_input(config) == SHORT_POSITIONS:
+            own["window_size"] = str(SHORT_POSITIONS // 2 - 1)
         if hasattr(cls.config_class, "max_decoder_position_embeddings"):
             own["max_decoder_position_embeddings"] = config.max_position_embeddings
         return own

@@ -18,6 +18,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaForMaskedLM,
 )
 from fairseq_poolingformer.huggingface.short_models import OF_THE_PAPERS, ONE_SOFTMAX, UNLIMITED, longest_input
+from tests.huggingface import tiny_models
 from tests.models import tiny_huggingface
 
 SMALL = {"vocab_size": 20, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
@@ -85,6 +86,23 @@ def test_the_tokenizer_comes_along_with_the_length_of_the_long_model(kind, extra
         (folder / file).unlink()
     assert cls.from_short(folder, pooled_layers="2").tokenizer is None
     assert "its tokenizer is not kept beside the long model, since it cannot be read: it has no words" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "positions", "window"),
+    [("bert", 512, "255"), ("roberta", 514, "255"), ("roberta", 512, "128"), ("bart", 1024, "128"), ("t5", 512, "128")],
+)
+def test_the_window_sees_each_of_512_repeated_positions_once(kind, positions, window):
+    changes = {"n_positions" if kind == "t5" else "max_position_embeddings": positions}
+    base = tiny_models.short(kind, attn_implementation="sdpa", **changes).float()
+    make = partial(tiny_models.ours(kind, "Model").from_short, base, max_position_embeddings=2000)
+    assert make().config.window_size == window
+    assert make(window_size=7).config.window_size == 7
+    if window == "255":
+        tokens = torch.randint(4, 50, (1, 500))
+        with torch.no_grad():
+            assert make()(tokens[:, :256])[0].equal(base(tokens[:, :256])[0])  # what the window holds, bit for bit
+            assert not torch.allclose(make()(tokens)[0], base(tokens)[0], atol=1e-3)
 
 
 def test_level_two_is_in_one_softmax_but_where_a_value_is_the_papers_alone(caplog):

@@ -6,12 +6,15 @@ import json
 import shlex
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import BertConfig, BertModel, BertTokenizer
 
 from fairseq_poolingformer.settings import DEFAULTS
-from run_scripts.evidence import crossover, report, sources
+from run_scripts import library_texts
+from run_scripts.evidence import crossover, report, retrieval, sources
 from run_scripts.evidence.systems import System, read_systems
 from tests.integration.conftest import options
 from tests.lab import ROOT, run_script
@@ -218,3 +221,63 @@ def test_the_start_copies_before_it_is_trained_and_a_system_continues_from_it(tm
     layer = "encoder.sentence_encoder.layers.2.self_attn."
     assert torch.equal(first[layer + "q_proj.weight"], first[layer + "k_proj.weight"])
     assert torch.equal(first[layer + "v_proj.weight"], nn.init.eye_(torch.empty(128, 128)))
+
+
+TEXTS = {  # a query and a document of distinct words each, in the forms that texts have
+    "a.rst": "PEP: 1\n\nStatus\n======\n\nfinal now\n\nAbstract\n========\n\n{query}\n\nMain\n----\n\n{document}\n",
+    "deep/b.md": "# Title {query}\n\n{query}\n\n## Main\n\n{document}\n",
+    "c.txt": "First\n~~~~~\n{query}\nSecond\n~~~~~~\n{document}\n",
+}
+
+
+def test_retrieval_compares_its_systems_on_a_folder_of_texts(tmp_path, monkeypatch, capsys):
+    for number, (name, text) in enumerate(TEXTS.items()):
+        words = [f"w{number}{letter}" for letter in "abcdefghijklmnop"]
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text.format(query=" ".join(words), document=" ".join(words * 3)), encoding="utf-8")
+    (tmp_path / "d.rst").write_text("no headings " * 40, encoding="utf-8")
+    query, document = retrieval.divide((tmp_path / "a.rst").read_text(encoding="utf-8"))
+    assert query.split() == [f"w0{letter}" for letter in "abcdefghijklmnop"]
+    assert document.split() == ["Status", "======", "final", "now", "Main", "----", *query.split() * 3]
+    vocabulary = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        *(f"w{n}{letter}" for n in range(3) for letter in "abcdefghijklmnop"),
+    ]
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+    BertTokenizer(str(tmp_path / "model" / "vocab.txt")).save_pretrained(tmp_path / "model")
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 48, "intermediate_size": 8}
+    model = BertModel(BertConfig(vocab_size=len(vocabulary), max_position_embeddings=24, **sizes))
+    model.save_pretrained(tmp_path / "model")
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path), "--model", str(tmp_path / "model"), "--tokens", "20", "80"])
+    retrieval.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "3 documents, median 57 tokens"
+    assert [line[:28].strip() for line in lines[2:]] == [
+        *("chunks of 12, the best", "chunks of 12, their mean", "first 12 tokens", "first 24 tokens"),
+        *("one vector: windows", "one vector: one softmax", "one vector: full attention"),
+    ]
+    assert [line[28:].split()[0] for line in (lines[2], *lines[-3:])] == ["100.0"] * 4  # these read every word
+
+
+def test_reciprocal_ranks_count_ties_against_a_document():
+    scores = np.array([[0.9, 0.1, 0.2], [0.5, 0.5, 0.1], [0.7, 0.8, 0.6]])
+    assert retrieval.reciprocal_ranks(scores).tolist() == [1, 1 / 2, 1 / 3]
+    assert retrieval.interval(np.array([1.0, 1.0])).split() == ["100.0", "(100.0", "to", "100.0)"]
+
+
+def test_texts_of_the_library_have_their_packages_as_labels(tmp_path):
+    long = " ".join(["word"] * 20)
+    for place, text in (
+        ("email", long),
+        ("email/deep", f"{long} {long}"),
+        ("http", "short"),
+        ("xml", long),
+        ("os", "x" + long),
+    ):
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / place / "a.py").write_text(f'def f():\n    """{text}"""\n', encoding="utf-8")
+    assert library_texts.docstrings(tmp_path) == {long: "email", f"{long} {long}": "email"}

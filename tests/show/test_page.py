@@ -6,10 +6,16 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+import torch
+from transformers import AutoTokenizer
 
-from fairseq_poolingformer.show.looks import CROSS, ONE
+from fairseq_poolingformer.cli import show
+from fairseq_poolingformer.huggingface import PoolingformerRobertaForMaskedLM
+from fairseq_poolingformer.show.looks import CROSS, ONE, Passages
 from fairseq_poolingformer.show.page import Page, page
+from tests.models import tiny_huggingface
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium: apt-get install chromium")
@@ -123,3 +129,63 @@ def test_a_browser_draws_the_shares(made_look, tmp_path, address, view, shares, 
     elements = assert_shows(text, view, shares)
     assert [text for _, text in elements.all(**{"class": "passage"})] == [made_look.document[row] for row in range(4)]
     assert extra in text
+
+
+# Clicks and hovers where elements are drawn: a real mouse's path to them.
+MOUSE = """<script>{
+const under = (element) => {
+  element.scrollIntoView({ block: "center" });
+  const { left, top, height } = element.getClientRects()[0];
+  return document.elementFromPoint(left + 2, top + height / 2);
+};
+const click = (element) => under(element).dispatchEvent(new MouseEvent("click", { bubbles: true }));
+const pick = (id, value) => {
+  document.getElementById(id).value = value;
+  document.getElementById(id).dispatchEvent(new Event("change"));
+};
+click(document.querySelector("[data-view=two]"));
+pick("layer", 2);
+const clicked = passages.map((passage) => (click(passage), passages.map((other) => other.dataset.share ?? "0 %")));
+pick("word", 0);
+const hovered = [...document.querySelectorAll("mark")].map((mark) => [mark.textContent, under(mark).title]);
+document.body.insertAdjacentHTML("beforeend", "<pre id=mouse></pre>");
+document.getElementById("mouse").textContent = JSON.stringify({ clicked, hovered });
+}</script>"""
+
+
+@needs_browser
+@pytest.mark.full
+@torch.no_grad()
+def test_the_numbers_under_the_mouse_are_the_weights(tmp_path):
+    text, word = "The Hunba school. It lies in Konwood. It was by Göhl.", "Konwood"  # ö is two tokens
+    short = tiny_huggingface.folder(tmp_path / "short", "roberta", initializer_range=0.4)
+    settings = {"max_position_embeddings": 102, "window_size": 4, "pooled_layers": "1-2", "pooled_window_size": 16}
+    PoolingformerRobertaForMaskedLM.from_short(short, **settings).save_pretrained(tmp_path / "long")
+    (tmp_path / "note.txt").write_text(text, encoding="utf-8")
+    paths = map(str, (tmp_path / "long", tmp_path / "note.txt", "--output", tmp_path / "note.html"))
+    assert show.main([*paths, "--word", word, "--device", "cpu"]) == 0
+    shown = shown_by_browser(tmp_path, (tmp_path / "note.html").read_text(encoding="utf-8") + MOUSE)
+    mouse = json.loads(Elements(shown).all(id="mouse")[0][1])
+
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "long")
+    inputs = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
+    offsets = inputs.pop("offset_mapping")[0, 1:-1].numpy()
+    model = PoolingformerRobertaForMaskedLM.from_pretrained(tmp_path / "long").eval()
+    level_two = model(**inputs, output_attentions=True).attentions[2].level_two  # the second of its two layers
+    rows = [level_two.over_tokens(level_two.of_query(token))[0].mean(0)[1:-1] for token in range(1, len(offsets) + 1)]
+    weights = torch.stack(rows).numpy()
+    owner = Passages.sentences(text).of_characters(offsets[:, 0])
+    expected = [[weights[owner == row][:, owner == column].sum(1).mean() for column in range(3)] for row in range(3)]
+    percents = [[float(share.split()[0]) for share in row] for row in mouse["clicked"]]
+    percents_expected = [[100 * share if share >= 0.0095 else 0 for share in row] for row in expected]  # 1 % is written
+    np.testing.assert_allclose(percents, percents_expected, atol=0.51)
+    assert np.std(percents) > 5
+
+    start = text.index(word)
+    inside = (offsets[:, 0] < start + len(word)) & (offsets[:, 1] > start)
+    of_word = weights[inside].mean(0)
+    seen = (offsets[:, 1] > offsets[:, 0]) & ((of_word >= 0.0005) | inside)  # a space is no mark
+    seen[1:] &= offsets[1:, 0] >= offsets[:-1, 1]  # nor the second token of a character
+    hovered = [float(share.split()[0]) for _, share in mouse["hovered"]]
+    assert "".join(piece for piece, _ in mouse["hovered"]) == "".join(text[slice(*span)] for span in offsets[seen])
+    np.testing.assert_allclose(hovered, 100 * of_word[seen], atol=0.51)
