@@ -1,9 +1,7 @@
 """Poolingformer for fairseq: the ``--user-dir`` entry.
 
-Importing this package imports nothing else, so that ``fairseq_poolingformer.attention`` needs torch alone and
-``poolingformer-score --help`` answers at once. :func:`register` patches fairseq and registers the plugin's models,
-tasks, criterions, optimizers and scorer. It runs by itself where fairseq asks for the plugin (``--user-dir``), and
-wherever fairseq was imported first.
+Importing this package imports nothing else. :func:`register` patches fairseq and registers the plugin's models, tasks,
+criterions, optimizers and scorer; it runs by itself where fairseq asks for the plugin, and where fairseq came first.
 """
 
 import os
@@ -32,11 +30,9 @@ def register() -> None:
 
 
 class _UserDir(list):
-    """The package's ``__path__``, which registers the plugin when fairseq looks for its ``--user-dir`` there.
+    """The package's ``__path__``, which registers the plugin when fairseq looks for its ``--user-dir`` there."""
 
-    fairseq imports a ``--user-dir`` that is not in ``sys.modules``. When it is, fairseq only asks whether the folder is
-    in the module's ``__path__``, by comparing strings.
-    """
+    # fairseq imports a --user-dir that sys.modules lacks; else it only compares the folder with the module's __path__
 
     def __contains__(self, folder: object) -> bool:
         found = os.path.realpath(str(folder)) in map(os.path.realpath, self)

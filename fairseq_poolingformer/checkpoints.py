@@ -286,10 +286,7 @@ def _has_dictionary(folder: Path) -> bool:
 
 
 def data_folder(checkpoint: Path, recorded: Any) -> Path:
-    """Return the folder in which to look for a checkpoint's dictionary and tokenizer where the user names none.
-
-    That is the checkpoint's own folder; where that has neither, the one that :func:`recorded_folder` returns.
-    """
+    """Return a checkpoint's folder if it has a dictionary, else :func:`recorded_folder`'s: where none was named."""
     folder = None if _has_dictionary(checkpoint.parent) else recorded_folder(recorded)
     if folder is None:
         return checkpoint.parent
@@ -299,10 +296,7 @@ def data_folder(checkpoint: Path, recorded: Any) -> Path:
 
 @contextlib.contextmanager
 def explained(path: str) -> Iterator[None]:
-    """Turn the errors of building something from a checkpoint into one sentence with its file.
-
-    The error itself is the cause of the new one.
-    """
+    """Turn the errors of building something from a checkpoint into one sentence with its file."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -317,31 +311,29 @@ def explained(path: str) -> Iterator[None]:
 
 
 def model_folder(name: str | os.PathLike) -> str:
-    """Return the folder of a model: the one that is named, or one with the content of the archive that is named.
-
-    fairseq unpacks an archive wherever its entries say, over the user's own files if they say so, and removes the
-    archive. Here an archive is kept, and unpacked once into the cache of torch.hub.
-    """
+    """Return the folder of a model, or one with the content of the archive that is named."""
+    # fairseq unpacks an archive over the user's own files if its entries say so, and removes it; here it is kept, and
+    # unpacked once into the cache of torch.hub
     from fairseq import file_utils
 
     try:
-        found = Path(file_utils.cached_path(os.fspath(name)))
+        path = Path(file_utils.cached_path(os.fspath(name)))
     except OSError as error:
         raise FileNotFoundError(f"{name}: no such folder, and no such archive ({first_line(error)})") from error
-    if found.is_dir():
-        return str(found)
-    folder = Path(file_utils.PYTORCH_FAIRSEQ_CACHE) / f"{digest_of(found)}.unpacked"
+    if path.is_dir():
+        return str(path)
+    folder = Path(file_utils.PYTORCH_FAIRSEQ_CACHE) / f"{digest_of(path)}.unpacked"
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=f"{folder.name[:8]}.", dir=folder.parent))
         try:
-            with tarfile.open(found) as archive:
-                unpack(archive, unfinished, max(SMALL, MOST_UNPACKED * found.stat().st_size))
+            with tarfile.open(path) as archive:
+                unpack(archive, unfinished, max(SMALL, MOST_UNPACKED * path.stat().st_size))
             if not folder.is_dir():  # another process may have been quicker
                 unfinished.rename(folder)
         except (*DAMAGE, tarfile.TarError) as error:
             raise CheckpointError(
-                f"{found} cannot be unpacked ({first_line(error)}). Give a whole .tar.gz, or the folder of a model"
+                f"{path} cannot be unpacked ({first_line(error)}). Give a whole .tar.gz, or the folder of a model"
             ) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -351,10 +343,8 @@ def model_folder(name: str | os.PathLike) -> str:
 
 
 def unpack(archive: tarfile.TarFile, folder: Path, most_bytes: int) -> None:
-    """Write the files and folders of an archive; refuse links, what leaves the folder, and more bytes than allowed.
-
-    ``tarfile``'s own filter lets links lead out of the folder before Python 3.11.13, 3.12.11 and 3.13.4.
-    """
+    """Write the files and folders of an archive; refuse links, what leaves the folder, and more bytes than allowed."""
+    # tarfile's own filter lets links lead out of the folder before Python 3.11.13, 3.12.11 and 3.13.4
     for member in archive:
         path = PurePosixPath(member.name)
         if not (member.isreg() or member.isdir()) or path.is_absolute() or ".." in path.parts:

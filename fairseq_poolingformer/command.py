@@ -13,6 +13,8 @@ import re
 import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +40,12 @@ def run_command(
     arguments: Sequence[str] | None = None,
 ) -> int:
     """Parse the arguments and run the command; return its exit status, which is 0 for None."""
-    for one in _with_subcommands(parser):
-        default = False if one is parser else argparse.SUPPRESS  # so that it counts before a subcommand and after it
+    for subparser in _with_subcommands(parser):
+        # so that it counts before a subcommand and after it
+        default = False if subparser is parser else argparse.SUPPRESS
         help_text = "print an error as Python does, for a report"
-        one.add_argument("--traceback", action="store_true", default=default, help=help_text)
-        shorten_errors(one)
+        subparser.add_argument("--traceback", action="store_true", default=default, help=help_text)
+        shorten_errors(subparser)
     with output_for_a_while():
         parsed = parser.parse_args(arguments)
         show_traceback = vars(parsed).pop("traceback")
@@ -66,8 +69,8 @@ def _with_subcommands(parser: argparse.ArgumentParser) -> Iterator[argparse.Argu
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for one in dict.fromkeys(action.choices.values()):
-                yield from _with_subcommands(one)
+            for subparser in dict.fromkeys(action.choices.values()):
+                yield from _with_subcommands(subparser)
 
 
 def shorten_errors(parser: Any) -> None:
@@ -167,35 +170,25 @@ def given_predictions(args: argparse.Namespace) -> str:
     return args.file or args.predictions
 
 
-def positive(text: str) -> int:
-    """The type of an option that is a whole number, 1 or more."""
-    return _whole_number(text, 1)
+def option(default: Any, help: str) -> Any:
+    """A field of a dataclass of fairseq's: an option with its help."""
+    return field(default=default, metadata={"help": help})
 
 
-def natural(text: str) -> int:
-    """The type of an option that is a whole number, 0 or more."""
-    return _whole_number(text, 0)
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Lay out rows of cells in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        lines.append("  ".join(c.ljust(w) if k < left else c.rjust(w) for k, (c, w) in enumerate(cells)).rstrip())
+    return "\n".join(lines)
 
 
 def _whole_number(text: str, least: int) -> int:
     if not text.strip().removeprefix("-").isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more, got {text!r}")
     return int(text)
-
-
-def number(text: str) -> float:
-    """The type of an option that is a number; infinity is one."""
-    return _real(text, -math.inf, math.inf, "a number")
-
-
-def finite(text: str) -> float:
-    """The type of an option that is a number, and no infinity."""
-    return _real(text, -sys.float_info.max, sys.float_info.max, "a finite number")
-
-
-def share(text: str) -> float:
-    """The type of an option that is a number from 0 to 1."""
-    return _real(text, 0, 1, "a number from 0 to 1")
 
 
 def _real(text: str, least: float, most: float, what: str) -> float:
@@ -208,15 +201,22 @@ def _real(text: str, least: float, most: float, what: str) -> float:
     return value
 
 
+# types of options: whole numbers, numbers (infinity is one), numbers without it, numbers from 0 to 1
+positive, natural = partial(_whole_number, least=1), partial(_whole_number, least=0)
+number = partial(_real, least=-math.inf, most=math.inf, what="a number")
+finite = partial(_real, least=-sys.float_info.max, most=sys.float_info.max, what="a finite number")
+share = partial(_real, least=0, most=1, what="a number from 0 to 1")
+
+
 def take_user_dir(arguments: Sequence[str]) -> list[str]:
     """Import the package that ``--user-dir`` names, which may add a task; return the other arguments."""
     parser = argparse.ArgumentParser(prog="poolingformer", add_help=False, allow_abbrev=False)
     parser.add_argument("--user-dir", type=Path)
-    found, rest = parser.parse_known_args(arguments)
-    if found.user_dir is not None:
-        folder = found.user_dir.resolve()
+    options, rest = parser.parse_known_args(arguments)
+    if options.user_dir is not None:
+        folder = options.user_dir.resolve()
         if not folder.is_dir():
-            parser.error(f"--user-dir {found.user_dir}: no such folder")
+            parser.error(f"--user-dir {options.user_dir}: no such folder")
         if folder.name not in sys.modules:
             sys.path.insert(0, str(folder.parent))
             importlib.import_module(folder.name)

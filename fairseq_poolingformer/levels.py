@@ -37,13 +37,7 @@ def attention_arguments(settings: TwoLevels, layer: int, num_layers: int, num_he
 
 
 def relative_projections(
-    settings: TwoLevels,
-    layer: int,
-    num_layers: int,
-    embed_dim: int,
-    num_heads: int,
-    dropout: float,
-    max_positions: int,
+    settings: TwoLevels, layer: int, num_layers: int, embed_dim: int, num_heads: int, dropout: float, max_positions: int
 ) -> RelativeProjections | None:
     """One layer's projections of the relative positions; None without ``relative_attention``."""
     if settings.relative_attention == "none":

@@ -30,12 +30,8 @@ def copies(owner: Any) -> list[Any]:
 
 
 def replace(owner: Any, name: str, patch: Callable) -> None:
-    """Have ``patch(original, …)`` called in place of ``owner.name(…)``, unless that has been done already.
-
-    Several patches of one name go around one another, the latest outermost.
-
-    A missing name raises: a patch that silently does not apply would bring back the fault it fixes.
-    """
+    """Have ``patch(original, …)`` called in place of ``owner.name(…)``, once; the last of several is outermost."""
+    # a missing name raises: a patch that silently does not apply would bring back the fault it fixes
     for holder in copies(owner):
         held = _held(holder, name)
         original = held.__func__ if isinstance(held, classmethod | staticmethod) else held

@@ -172,9 +172,7 @@ class LevelSettings:
         card="global tokens have projections of their own",
     )
     attention_backend: str | None = _setting(
-        None,
-        "implementation of the attention; default: the fastest that can run the call",
-        choices=BACKEND_NAMES,
+        None, "implementation of the attention; default: the fastest that can run the call", choices=BACKEND_NAMES
     )
 
 
@@ -211,10 +209,7 @@ class TwoLevels(RelativeSettings, LevelSettings):
 
     @classmethod
     def of(cls: type[Self], source: Any) -> Self:
-        """The settings among the entries of a dict, or the attributes of a Namespace or a model's configuration.
-
-        Those that it lacks, or that are None there, have their defaults.
-        """
+        """Settings of a dict, a Namespace or a model's configuration; defaults where they are missing or None."""
         found = {name: source.get(name) if isinstance(source, dict) else getattr(source, name, None) for name in TABLE}
         return cls(**with_pools({name: value for name, value in found.items() if value is not None}))
 

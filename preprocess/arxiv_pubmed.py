@@ -8,10 +8,8 @@ A record, in a file of any format that :mod:`preprocess.records` reads, has one 
   strings, each. BigPatent (Sharma et al., 2019) has ``description`` and ``abstract``. ``--article-key`` and
   ``--summary-key`` name other keys, which may be paths (:mod:`preprocess.records.keys`).
 
-In the release's form, this module replaces whitespace inside a sentence by single spaces and joins sentences by a space
-and sections by a newline. In the other form, it removes whitespace at both ends of a string and joins strings by a
-newline. It joins the summary's sentences by a space and removes their marks. It puts nothing before the text: GPT-2 BPE
-sees no leading space, as in fairseq's own recipes for BART.
+Sentences are joined by a space, sections and other strings by a newline. Nothing is put before the text: GPT-2 BPE sees
+no leading space, as in fairseq's own recipes for BART.
 """
 
 import argparse
@@ -144,10 +142,7 @@ def summary_of(fields: dict, summary_keys: Sequence[str], separator: str = " ") 
 
 
 def _join_sections(fields: dict, raw: list[str], article: list[str]) -> str:
-    """Join the sentences of an article; break it at sections where ``sections`` has the same sentences.
-
-    ``article`` is ``raw`` after :func:`_sentences`.
-    """
+    """Join sentences, broken where ``sections`` has them; ``article`` is ``raw`` after :func:`_sentences`."""
     sections = fields.get("sections")
     if not (isinstance(sections, list) and all(isinstance(section, list) for section in sections)):
         return " ".join(article)

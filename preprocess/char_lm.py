@@ -22,8 +22,8 @@ from fairseq_poolingformer.text.sequences import SequencesWriter
 
 from .pipeline import data_folder
 from .pipeline.command import log_to_stderr
-from .pipeline.progress import progress
 from .pipeline.records import InputError, describe_file, expand, open_compressed
+from .pipeline.report import progress
 from .pipeline.splits import SPLITS
 from .wikitext.text8 import clean
 
@@ -78,18 +78,10 @@ def make_parser() -> argparse.ArgumentParser:
     add("--text8", action="store_true", help="the input is a MediaWiki dump: clean it to a-z and spaces, as text8 is")
     add("--limit", type=positive, metavar="N", help="use the first N bytes, after the cleaning")
     splits = parser.add_mutually_exclusive_group()
-    splits.add_argument(
-        "--splits",
-        type=_sizes,
-        metavar="A,B,C",
-        help="bytes of train, valid and test, which must be all there are (default: 90, 5 and 5 of a hundred)",
-    )
-    splits.add_argument(
-        "--held-out",
-        type=positive,
-        metavar="N",
-        help="bytes of valid and of test, each; all before them is for training",
-    )
+    text = "bytes of train, valid and test, which must be all there are (default: 90, 5 and 5 of a hundred)"
+    splits.add_argument("--splits", type=_sizes, metavar="A,B,C", help=text)
+    text = "bytes of valid and of test, each; all before them is for training"
+    splits.add_argument("--held-out", type=positive, metavar="N", help=text)
     add("--overwrite", action="store_true", help="replace another text in the folder")
     return parser
 

@@ -26,13 +26,7 @@ with needing("cluster"):
 
 
 class EncodeFiles(PipelineStep):
-    """Encodes the files of a corpus, each where datatrove puts it.
-
-    The input's digests and the tokenizer are made here, once, where the step is made.
-
-    Attributes:
-        count: how many files there are; more tasks have nothing to do.
-    """
+    """Encodes the ``count`` files of a corpus, each where datatrove puts it; makes the tokenizer here, once."""
 
     type, name = "ENCODE", "files of fairseq-poolingformer"
 

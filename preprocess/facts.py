@@ -1,11 +1,8 @@
 """Made documents as a summarization corpus: five facts scattered in real prose, no download.
 
-A document is a file of papers. Each paper opens by saying whether it is the register, which is right, or gossip, which
-is not. Prose follows, and somewhere in it a few facts. A summarizer must find each fact, must know which kind of paper
-it is in, however far back that was said, and must copy names that it has never seen.
-
-Prose is that of the standard library's docstrings. Valid and test have other names and other prose than train, so that
-a right summary of theirs was read and not remembered.
+A document is a file of papers. Each opens by saying whether it is the register, which is right, or gossip, which is
+not; facts are scattered in its prose, the standard library's docstrings. Valid and test have other names and prose than
+train, so that a right summary of theirs was read and not remembered.
 """
 
 import argparse
@@ -276,13 +273,11 @@ def is_held_out(name: str) -> bool:
 
 def read_prose(modules: Iterable[tuple[str, Path]]) -> list[list[str]]:
     """The sentences of every module that has any, in order; none is in the list twice."""
-    seen: set[str] = set()
+    known: set[str] = set()
     prose = []
     for _, path in modules:
-        sentences = [sentence for sentence in _sentences(path) if sentence not in seen]
-        sentences = list(dict.fromkeys(sentences))
-        seen.update(sentences)
-        if sentences:
+        if sentences := list(dict.fromkeys(sentence for sentence in _sentences(path) if sentence not in known)):
+            known.update(sentences)
             prose.append(sentences)
     return prose
 

@@ -167,10 +167,7 @@ def _mark_supporting(paragraphs: Sequence[Paragraph], facts: Iterable[Fact], not
 
 
 def find_places(answer: str, paragraphs: Sequence[Paragraph]) -> list[tuple[int, Span]]:
-    """Find the places of an answer: in supporting facts, or else in titles, or else in other sentences beside them.
-
-    A place has the answer as it is written, or else as the official script compares it.
-    """
+    """Find the answer, as written or as the official script compares it: in facts, else titles, else elsewhere."""
     groups: list[list[tuple[int, str]]] = [[], [], []]
     number = 0
     for paragraph in paragraphs:

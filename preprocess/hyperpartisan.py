@@ -56,12 +56,8 @@ def id_of(record: Record) -> str:
 
 
 def clean(text: str) -> str:
-    """The text of an article as Longformer's authors read it: on one line, without what a model learns nothing from.
-
-    Two words with a slash between them become a blank; ``&#160;`` as text, and everything from ``http``, ``www`` or
-    ``href`` to the next blank, goes; of several marks ``!?.`` the last one stays, and of three or more of the same
-    character at the end of a word or before one, one stays.
-    """
+    """The text of an article on one line as Longformer's authors read it."""
+    # blanks for slashes between words and &#160;; no links; the last of several marks !?., one of three or more alike
     text = _EITHER_OR.sub(" ", text).replace("\n", " ").replace("&#160;", "")
     for link in _LINKS:
         text = link.sub("", text)
@@ -110,20 +106,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser = make_shared_parser("hyperpartisan", __doc__)
     parser.add_argument("--articles", metavar="FILE", type=Path, required=True, help="articles-….xml, plain or .gz")
     parser.add_argument("--truth", metavar="FILE", type=Path, required=True, help="ground-truth-….xml")
-    parser.add_argument(
-        "--text",
-        choices=TEXTS,
-        default=TEXTS[0],
-        help="body: the article's text, cleaned as Longformer's authors do; title_and_body: the title and the "
-        "paragraphs as they are (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--splits",
-        metavar="FILE",
-        type=Path,
-        help="which articles are in which split, in place of shares: JSON of lists of ids under train, dev and test, "
-        "such as Longformer's scripts/hp-splits.json, or lines of an id and a split",
-    )
+    text = "body: the article's text, cleaned as Longformer's authors do; title_and_body: the title and the paragraphs "
+    text += "as they are (default: %(default)s)"
+    parser.add_argument("--text", choices=TEXTS, default=TEXTS[0], help=text)
+    text = "which articles are in which split, in place of shares: JSON of lists of ids under train, dev and test, "
+    text += "such as Longformer's scripts/hp-splits.json, or lines of an id and a split"
+    parser.add_argument("--splits", metavar="FILE", type=Path, help=text)
     splits.add_shares(parser, valid=0.1, test=0.1)
     return parser
 

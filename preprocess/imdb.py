@@ -47,7 +47,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
     """Describe the corpus that the command line names."""
-    files = {split: _reviews(args.input / split) for split in ("train", "test")}
+    files = {
+        split: [path for label in IMDB_LABELS for path in sorted((args.input / split / label).glob("*.txt"))]
+        for split in ("train", "test")
+    }
     if not files["train"]:
         raise InputError(f"--input {args.input}: no train/pos/*.txt and train/neg/*.txt in it")
     whole = {split: splits.SplitRecords.of_files(read_reviews, paths) for split, paths in files.items()}
@@ -58,10 +61,6 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         divided["test"] = whole["test"]
     inputs = [[imdb_id(path), describe_file(path)["sha256"]] for paths in files.values() for path in sorted(paths)]
     return corpus_of(IMDB_LABELS, name="imdb", splits=divided, parse=parse, settings=settings, inputs=inputs)
-
-
-def _reviews(folder: Path) -> list[Path]:
-    return [path for label in IMDB_LABELS for path in sorted((folder / label).glob("*.txt"))]
 
 
 main = functools.partial(command.main, make_parser, make_corpus)

@@ -198,11 +198,7 @@ class TrainLabels:
         return sorted(self.seen)
 
     def problem_type(self) -> str:
-        """Tell which of :data:`PROBLEM_TYPES` it is.
-
-        Several labels where a record has a list of none or of several; amounts where all labels are numbers, and one is
-        a fraction or they are more than labels may be.
-        """
+        """Tell which of :data:`PROBLEM_TYPES` it is: several labels with any list, amounts with numbers alone."""
         if self.has_lists:
             return SEVERAL
         if not self.seen or not all(map(_NUMBER.fullmatch, self.seen)):

@@ -3,10 +3,8 @@
 The input is JSON lines, plain or gzip-compressed, in the original format with ``document_tokens`` or the simplified one
 with ``document_text``; an example gives the same data in both.
 
-A document's text is its tokens joined by single spaces. By default HTML tokens (``<P>``) are dropped, and each
-paragraph, table and list of the top level begins with a marker of its kind. Alberti et al. (2019) number the markers
-and leave out the text between these candidates. The long answer is the outermost candidate that holds the annotated
-one.
+A document's text is its tokens joined by single spaces; ``--html-tokens`` says what becomes of HTML's. The long answer
+is the outermost candidate that holds the annotated one.
 """
 
 import argparse
@@ -88,11 +86,7 @@ def _candidates(fields: dict, size: int) -> tuple[list[Candidate], list[bool]]:
 
 
 def _annotation(
-    value: object,
-    where: str,
-    candidates: list[Candidate],
-    paragraphs: tuple[Candidate, ...],
-    notes: list[str],
+    value: object, where: str, candidates: list[Candidate], paragraphs: tuple[Candidate, ...], notes: list[str]
 ) -> AnnotatedAnswer:
     found = natural_questions_annotation(value, where)
     index = json_values.integer_of(value["long_answer"], "candidate_index")
@@ -119,13 +113,9 @@ def _kind(tag: str) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = questions.make_parser("natural_questions", __doc__)
-    parser.add_argument(
-        "--html-tokens",
-        choices=["markers", "drop", "keep"],
-        default="markers",
-        help="tags such as <P>: markers drops them and begins each paragraph, table and list of the top level with a "
-        "marker of its kind; drop only drops them; keep takes them as text (default: %(default)s)",
-    )
+    text = "tags such as <P>: markers drops them and begins each paragraph, table and list of the top level with a "
+    text += "marker of its kind; drop only drops them; keep takes them as text (default: %(default)s)"
+    parser.add_argument("--html-tokens", choices=["markers", "drop", "keep"], default="markers", help=text)
     return parser
 
 

@@ -99,12 +99,8 @@ def make_parser() -> argparse.ArgumentParser:
     group.add_argument("--input", metavar="FILE", nargs="+", required=True, help="files or globs")
     text = "files or globs of the valid split; default: a share of --input"
     group.add_argument("--valid", metavar="FILE", nargs="+", help=text)
-    group.add_argument(
-        "--documents",
-        choices=["file", "block"],
-        default="file",
-        help="what a document is: a file, or lines up to a blank one (default: %(default)s)",
-    )
+    text = "what a document is: a file, or lines up to a blank one (default: %(default)s)"
+    group.add_argument("--documents", choices=["file", "block"], default="file", help=text)
     text = "reject longer documents without loading them"
     command.add_number(group, "--max-document-bytes", MAX_DOCUMENT_BYTES, text)
     documents.add_options(parser, min_chars=1)

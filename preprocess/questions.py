@@ -8,10 +8,10 @@ import bisect
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.command import aligned
 from fairseq_poolingformer.tasks.question_answering.data import (
     Answers,
     AnswerType,
@@ -27,7 +27,6 @@ from fairseq_poolingformer.tasks.question_answering.data import (
 from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_values import BadLine
-from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.tokenizers import Tokenizer
 
 from .pipeline import command, task_corpus
@@ -104,10 +103,7 @@ def checked_answer(
     yes_no: str,
     notes: list[str],
 ) -> AnnotatedAnswer:
-    """Check one annotator's answer.
-
-    Several short answers become one, from the start of the first to the end of the last (Alberti et al. 2019).
-    """
+    """Check an annotator's answer; several short ones become one, first start to last end (Alberti et al. 2019)."""
     if candidate_index == -1:
         if spans or yes_no != "NONE":
             raise BadLine("answer without a long answer: a short answer, yes or no, where candidate_index is -1")
@@ -136,12 +132,9 @@ def checked_answer(
 
 
 def encode(tokenizer: Tokenizer, example: QuestionExample) -> Encoded | Reject:
-    """Make the arrays of :mod:`fairseq_poolingformer.tasks.question_answering.data` for an example.
-
-    An answer becomes all tokens that share text with it; a note says where they hold more or less than the answer. A
-    paragraph without a token is left out. A short answer without a token becomes a long answer, and a long answer
-    without one has no paragraph; both get a note.
-    """
+    """Make the arrays of :mod:`fairseq_poolingformer.tasks.question_answering.data` for an example."""
+    # An answer is all tokens that share text with it. A short answer without a token becomes a long one, a long one
+    # without any has no paragraph; notes say so
     question = tokenizer.encode(example.texts[0])
     if not len(question):
         return Reject("empty question")
@@ -260,11 +253,7 @@ def make_corpus(
 
 
 def table(made: Made, doc_stride: int = DOC_STRIDE) -> str:
-    """Report examples, lengths in tokens, segments and answers of each split, and of each language of several.
-
-    The answer of an example is the one that training takes from its annotations. "without segment" counts the answers
-    that fit in no segment of that length.
-    """
+    """Report each split's and language's examples, lengths, segments, and answers that training takes."""
     head = [made.name, "examples", "question median", "document median", "90th"]
     for length in made.lengths:
         head += [f"segments of {length}", "without segment"]
@@ -274,7 +263,8 @@ def table(made: Made, doc_stride: int = DOC_STRIDE) -> str:
         answers = read_answers(data)
         cuts = [_cut(data, answers, length, doc_stride) for length in made.lengths]
         rows.append([*_row(split, data, answers, cuts, np.ones(len(data), bool)), str(made.rejects[split])])
-        languages = _languages(made.folder.text(split, "id"))
+        with open(made.folder.text(split, "id"), encoding="utf-8") as lines_of_ids:
+            languages = np.array([line.rstrip("\n").partition("\t")[2] for line in lines_of_ids])
         if len(set(languages)) > 1:
             for language in np.unique(languages):
                 rows.append([*_row(f"  {language}", data, answers, cuts, languages == language), ""])
@@ -312,8 +302,3 @@ def _row(
         return row + [""] * len(AnswerType)
     counts = np.bincount(answers.answer_type[chosen], minlength=len(AnswerType))
     return [*row, *(f"{100 * number / count:.1f} %" for number in counts)]
-
-
-def _languages(path: Path) -> np.ndarray:
-    with open(path, encoding="utf-8") as lines:
-        return np.array([line.rstrip("\n").partition("\t")[2] for line in lines])

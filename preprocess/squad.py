@@ -31,11 +31,7 @@ MOVED = "answer that is not where its place says"
 
 
 def questions(records: Iterator[Record]) -> Iterator[Record]:
-    """Make a record of each question of articles: ``id``, ``title``, ``context``, ``question`` and ``answers``.
-
-    A record that has no ``paragraphs`` stays as it is: a row of the Hub, or one to be rejected. A paragraph or question
-    that is none is a record without data.
-    """
+    """Make a record of each question of articles; a record without ``paragraphs``, such as a row, stays as it is."""
     for record in records:
         fields = keys.parsed_object(record.data)
         if fields is None or "paragraphs" not in fields:

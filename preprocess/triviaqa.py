@@ -48,10 +48,7 @@ class TriviaqaExample(Example):
 
 
 def read(paths: Sequence[Path], evidence: Path) -> Iterator[Record]:
-    """Read each question once for each of its documents; a record holds both.
-
-    A question that is not what it should be, or has no documents, is one record, as it is in the file.
-    """
+    """Read each question once for each of its documents; a malformed one is one record, as it is in the file."""
     for path in paths:
         domain = _domain(path)
         for element in read_elements([path], "Data"):
@@ -88,10 +85,7 @@ def _with_documents(element: Record, domain: str, evidence: Path) -> Iterator[Re
     for number, page in enumerate(pages):
         fields = {**kept, "domain": domain, "page": page, "twice": page in pages[:number], **_document(evidence, page)}
         yield Record(
-            f"{element.file}, {page}",
-            element.line,
-            json.dumps(fields).encode(),
-            element.progress if number == 0 else 0,
+            f"{element.file}, {page}", element.line, json.dumps(fields).encode(), element.progress if number == 0 else 0
         )
 
 

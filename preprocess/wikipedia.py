@@ -24,11 +24,7 @@ CLEANING = 5  # raise it when an article's text changes: unfinished work and fin
 
 
 def parse(
-    record: Record,
-    sites: Mapping[str, Site],
-    bounds: Bounds,
-    min_chars: int = 200,
-    **options: object,
+    record: Record, sites: Mapping[str, Site], bounds: Bounds, min_chars: int = 200, **options: object
 ) -> Example | Reject | Skipped:
     """Turn a page into an article."""
     site = sites[record.file]
@@ -89,13 +85,9 @@ def make_parser() -> argparse.ArgumentParser:
     group = parser.add_argument_group("input")
     text = "dumps or globs: pages-articles XML, plain, .bz2 (multistream too) or .gz"
     group.add_argument("--input", metavar="DUMP", nargs="+", required=True, help=text)
-    group.add_argument(
-        "--templates",
-        choices=["drop", "keep"],
-        default="drop",
-        help="{{templates}} that carry no text known here: drop them, or keep their parameters that have no name "
-        "(default: %(default)s)",
-    )
+    text = "{{templates}} that carry no text known here: drop them, or keep their parameters that have no name "
+    text += "(default: %(default)s)"
+    group.add_argument("--templates", choices=["drop", "keep"], default="drop", help=text)
     text = "put this in place of each formula (default: nothing)"
     group.add_argument("--formula", metavar="TEXT", default="", help=text)
     text = "leave out the sections of these headings, such as 'See also' References 'External links'"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_poolingformer.text.table import aligned
+from fairseq_poolingformer.command import aligned
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.cli.options import add_device_options
-from fairseq_poolingformer.command import add_gold, run_command
+from fairseq_poolingformer.command import add_gold, aligned, run_command
 from tests.lab import ROOT
 
 PROGRAM = """
@@ -137,3 +137,13 @@ def test_patterns_are_files_and_others_stay_for_the_error(tmp_path, monkeypatch)
     assert args.file == ["a/1.gz", "a/2.gz", "none*", "[1].gz"]
     assert args.gold == ["[1].gz", "a/1.gz", "a/2.gz", "a/b/c.gz"]
     assert parser.parse_args(["--gold", "x"]).file == []
+
+
+def test_columns_are_aligned():
+    rows = [["name", "count", "share"], ["a long name", "7", "12.5 %"], ["b", "1,234", ""]]
+    assert aligned(rows).split("\n") == [
+        "name         count   share",
+        "a long name      7  12.5 %",
+        "b            1,234",
+    ]
+    assert aligned(rows[:2], left=2).split("\n")[1] == "a long name  7      12.5 %"

@@ -31,11 +31,7 @@ class lazy_property(Generic[R]):
 
 
 def outside_the_compiler(function: Callable[P, R]) -> Callable[P, R]:
-    """Like :func:`torch.compiler.disable`: compiled code leaves its graph for the function and continues after it.
-
-    ``torch.compiler.disable`` imports the compiler, which takes longer than the rest of this package; here it is
-    imported only where something else has done so.
-    """
+    """Like :func:`torch.compiler.disable`, but imports the compiler only where something else has done so."""
 
     disabled: list[Callable[P, R]] = []  # not functools.cache, of which the compiler warns
 

@@ -12,11 +12,7 @@ GLOBAL_HOOKS = tuple(f"_global{hooks}" for hooks in HOOKS)  # those of all modul
 
 
 def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether calling ``module`` gives ``x @ weight.T``, plus ``bias`` where it has one, and does nothing else.
-
-    False for what people put in a linear layer's place: adapters (LoRA), quantized layers, parametrizations, hooks.
-    Code that wants to read ``weight`` for speed must then call the module as it is.
-    """
+    """Whether ``module`` is ``x @ weight.T + bias`` and nothing else, unlike adapters, quantized layers and hooks."""
     return (
         type(module) is nn.Linear
         and "forward" not in vars(module)  # replaced on the instance, as accelerate does

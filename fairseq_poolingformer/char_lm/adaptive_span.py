@@ -10,12 +10,10 @@ ROUND_TO = 64  # positions: trimmed keys change their shape rarely
 
 
 class AdaptiveSpans(nn.Module):
-    """A span for every head: ``S·[z(1 − l) + l]`` positions, z of the head, l of all layers and heads (GAA eq. 1).
+    """A span for every head: ``S·[z(1 − l) + l]`` positions, z of the head, l of all layers and heads (GAA eq. 1)."""
 
-    Without ``shared`` there is no l, and the spans are Sukhbaatar et al.'s. z is a parameter for each layer, so that an
-    optimizer that clips by parameter clips by layer, as theirs does. z and l begin at 0 and stay between 0 and 1:
-    fairseq calls :meth:`set_num_updates` before every update, which moves them back into the interval.
-    """
+    # Without ``shared`` no l (Sukhbaatar et al.). z is a parameter a layer, so that clipping by parameter is by layer.
+    # Both begin at 0 and stay in [0, 1], into which :meth:`set_num_updates`, which fairseq calls, moves them
 
     def __init__(self, num_layers: int, num_heads: int, *, max_span: int, ramp: int, shared: bool) -> None:
         super().__init__()
@@ -47,11 +45,9 @@ class AdaptiveSpans(nn.Module):
 
 
 class _InUnitInterval(torch.autograd.Function):
-    """Clamp to [0, 1]. The gradient passes, as in the published code, where an update is followed by the clamping.
+    """Clamp to [0, 1]. The gradient passes, as in the published code, where an update is followed by the clamping."""
 
-    In half precision it does not pass where a step along it would leave the interval: fairseq then updates float32
-    copies, which :meth:`AdaptiveSpans.set_num_updates` does not reach and which would run away.
-    """
+    # not in half precision where a step would leave the interval: fairseq updates float32 copies, which would run away
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:

@@ -19,10 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class TextStream(FairseqDataset):
-    """A split of a data folder of ``poolingformer-preprocess char_lm``, memory-mapped.
-
-    Every symbol is predicted once, from the symbols before it; the first is predicted from ``</s>``.
-    """
+    """A memory-mapped split of ``preprocess char_lm``'s data folder; its first symbol is predicted from ``</s>``."""
 
     def __init__(self, prefix: Path, leave_out: int | None = None) -> None:
         self.sequences = Sequences(prefix)
@@ -60,11 +57,7 @@ class TextStream(FairseqDataset):
 
 
 class TextBlocks(FairseqDataset):
-    """A text cut into rows that are read side by side, block after block (truncated back-propagation through time).
-
-    Row r has the symbols from ``r * n // num_rows`` on. Item ``block * num_rows + row`` is a block of a row. The last
-    block is as long as the rest of the longest row; shorter rows are padded there.
-    """
+    """A text in rows read side by side, block after block; item ``block * num_rows + row`` is a block of a row."""
 
     def __init__(
         self, stream: TextStream, *, num_rows: int, tokens_per_sample: int, rotation_seed: int | None = None
@@ -99,10 +92,7 @@ class TextBlocks(FairseqDataset):
         return {"id": int(index), "inputs": inputs, "targets": targets}
 
     def batches(self, num_workers: int) -> list[np.ndarray]:
-        """Indices of each batch: the batches of all workers for the first block, then those for the next.
-
-        Worker w of W, which gets every W-th batch, so reads the same rows from the first block to the last.
-        """
+        """Indices of each batch, block by block; worker w of W gets every W-th batch, and so the same rows."""
         return list(np.arange(len(self)).reshape(self.num_blocks * num_workers, -1))
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
@@ -129,11 +119,7 @@ class TextBlocks(FairseqDataset):
 
 
 class CarriedMemory:
-    """Keeps a model's memory after a batch for the next batch of the same rows.
-
-    The memory is kept together with the position that it fits. It is not handed out for another position or another
-    number of rows, as after a skipped batch or a change of ``--batch-size``; a warning says so.
-    """
+    """Keeps a model's memory for the next batch of the same rows, and warns where position or number of rows differ."""
 
     def __init__(self) -> None:
         self._position = 0

@@ -105,11 +105,7 @@ class CausalDecoder(FairseqDecoder):
         self.longest_memory = positions
 
     def evaluate_as_transformer_xl(self, *, same_length: bool, farthest: int | None) -> None:
-        """Change what is seen, as Transformer-XL's published evaluation does.
-
-        With ``same_length``, every byte sees as many bytes as the memory has, itself included, and none before them;
-        distances beyond ``farthest`` count as this one.
-        """
+        """See as many bytes as the memory has; distances beyond ``farthest`` count as that (Transformer-XL)."""
         if self.spans is not None or None not in self.reaches:
             raise ValueError("--same-length and --clamp-distances are for models like Transformer-XL, without windows")
         if same_length:
@@ -280,12 +276,8 @@ def _fairseq(decoder: nn.Module) -> None:
     nn.init.normal_(embedding.weight, std=embedding.embedding_dim**-0.5)
 
 
-def _torch(decoder: nn.Module) -> None:
-    """Leave everything as torch initializes it: embeddings and learned positions N(0, 1), as adaptive span's code."""
-
-
 INITIALIZATIONS: dict[str, Callable[[nn.Module], None]] = {
     "transformer_xl": _transformer_xl,
     "fairseq": _fairseq,
-    "torch": _torch,
+    "torch": lambda decoder: None,  # embeddings and learned positions N(0, 1), as adaptive span's code
 }

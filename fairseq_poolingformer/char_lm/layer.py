@@ -100,10 +100,7 @@ class CausalAttention(nn.Module):
         positions: Tensor | None,
         view: View,
     ) -> Tensor:
-        """Attend from x (T, B, C), the last of the positions of the projected keys and values (S, B, C); (T, B, C).
-
-        ``positions`` are those of :meth:`CausalLayer.forward`, ``own_positions`` the layer's projections of them.
-        """
+        """Attend from x (T, B, C) to projected keys and values (S, B, C); ``positions`` as CausalLayer's."""
         query, key, value = (self._split(y) for y in (self.q_proj(x), key, value))
         scale = query.size(-1) ** -0.5
         num_distances = view.num_distances(key.size(2))
@@ -150,11 +147,7 @@ class FeedForward(nn.Module):
 
 
 class CausalLayer(nn.Module):
-    """Causal attention and a feed-forward layer, each with its residual connection.
-
-    With ``pre_norm`` the input of each is normalized, instead of the sum after it. ``positions`` are the layer's own;
-    None where all layers share learned ones.
-    """
+    """Causal attention and a feed-forward layer, residual; ``pre_norm`` normalizes their inputs, not the sums."""
 
     def __init__(
         self,

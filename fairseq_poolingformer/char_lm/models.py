@@ -18,10 +18,7 @@ from fairseq_poolingformer.settings import set_defaults
 
 @register_model("char_lm")
 class CharLanguageModel(FairseqLanguageModel):
-    """Causal attention with relative positions, a memory of the text before, and learned spans.
-
-    ``model(src_tokens, memory=None)`` returns logits and the next block's memory: see :class:`~.decoder.CausalDecoder`.
-    """
+    """Causal attention with relative positions, memory and learned spans; see :class:`~.decoder.CausalDecoder`."""
 
     @staticmethod
     def add_args(parser: argparse.ArgumentParser) -> None:
@@ -182,12 +179,7 @@ _ADAPTIVE_SPAN = {
 # Zeng et al. 2024 §3.1: adaptive span, a share of the span that all layers learn, and FFN_GLU
 _GAA = _ADAPTIVE_SPAN | {"shared_span": True, "gated_ffn": True, "activation_fn": "gelu"}
 # for tests and first steps
-_TINY = {
-    "decoder_layers": 2,
-    "decoder_embed_dim": 64,
-    "decoder_ffn_embed_dim": 256,
-    "decoder_attention_heads": 4,
-}
+_TINY = {"decoder_layers": 2, "decoder_embed_dim": 64, "decoder_ffn_embed_dim": 256, "decoder_attention_heads": 4}
 _TINY_SPAN = _TINY | {"max_span": 64, "span_ramp": 8}
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {

@@ -21,10 +21,7 @@ class DistanceScores:
 
 
 class LearnedPositions(nn.Module):
-    """A vector p for every distance, the same for all layers and heads (Shaw et al. 2018; Sukhbaatar et al. 2019 §2.1).
-
-    ``score[i, j] = α(q_i·k_j + q_i·p_{i−j})``
-    """
+    """``α(q_i·k_j + q_i·p_{i−j})``: a vector p for every distance (Shaw et al. 2018; Sukhbaatar et al. 2019 §2.1)."""
 
     def __init__(self, max_distance: int, head_dim: int, nearest: int = 0) -> None:
         super().__init__()
@@ -56,11 +53,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class ProjectedPositions(nn.Module):
-    """A layer's scores of sinusoidal positions: ``score[i, j] = α((q_i + u)·k_j + (q_i + v)·W_r r_{i−j})``.
-
-    W_r belongs to the layer. u and v, a vector each for every head, may be shared with other layers (Dai et al. 2019
-    §3.3: one u and one v in all).
-    """
+    """A layer's ``α((q_i + u)·k_j + (q_i + v)·W_r r_{i−j})``; layers may share u and v (Dai et al. 2019 §3.3)."""
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__()
@@ -107,10 +100,7 @@ class ProjectedPositions(nn.Module):
 
 
 def sinusoids(num_distances: int, embed_dim: int, device: torch.device, farthest: int | None = None) -> Tensor:
-    """r, (num_distances, C): sin in the first half, cos in the second, wavelengths from 2π to 10,000·2π.
-
-    Distances beyond ``farthest`` have its r, where one is given.
-    """
+    """r, (num_distances, C): sines then cosines, wavelengths 2π to 10,000·2π; beyond ``farthest``, that one's r."""
     frequency = 10_000 ** (-torch.arange(0, embed_dim, 2, dtype=torch.float64, device=device) / embed_dim)
     distance = torch.arange(num_distances, dtype=torch.float64, device=device)
     if farthest is not None:

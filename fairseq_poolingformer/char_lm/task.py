@@ -1,19 +1,22 @@
 """Character language models: one long text, read block after block."""
 
-# ruff: noqa: UP045 - fairseq reads the fields' types at run time and knows Optional only
-
 import logging
-from dataclasses import dataclass, field
-from typing import Any, Optional
+import math
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from fairseq import utils
+from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from omegaconf import II
 
 from fairseq_poolingformer.char_lm.data import CarriedMemory, TextBlocks, TextStream, byte_dictionary, load_text
-from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.command import UsageError, option
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask
 
 logger = logging.getLogger(__name__)
@@ -21,43 +24,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class CharLMConfig(OneDictionaryConfig):
-    tokens_per_sample: int = field(default=512, metadata={"help": "bytes of a block"})
-    require_memory: bool = field(
-        default=False,
-        metadata={
-            "help": "stop if the model has no memory; a model with a memory carries it from block to block anyway"
-        },
+    tokens_per_sample: int = option(512, "bytes of a block")
+    require_memory: bool = option(
+        False, "stop if the model has no memory; a model with a memory carries it from block to block anyway"
     )
-    no_carry_memory: bool = field(
-        default=False,
-        metadata={"help": "read every block with an empty memory, also where the model has one"},
+    no_carry_memory: bool = option(False, "read every block with an empty memory, also where the model has one")
+    rotate_text: bool = option(False, "begin every epoch at another byte of the text, so that blocks begin elsewhere")
+    eval_context: int = option(
+        32256,
+        "poolingformer-eval-lm: bytes of a sequence, or bytes that a model with memory reads before its "
+        "first scored byte; at most --tokens-per-sample for a model without memory that sees everything",
     )
-    rotate_text: bool = field(
-        default=False,
-        metadata={"help": "begin every epoch at another byte of the text, so that blocks begin elsewhere"},
-    )
-    eval_context: int = field(
-        default=32256,
-        metadata={
-            "help": "poolingformer-eval-lm: bytes of a sequence, or bytes that a model with memory reads before its "
-            "first scored byte; at most --tokens-per-sample for a model without memory that sees everything"
-        },
-    )
-    eval_stride: int = field(
-        default=512, metadata={"help": "poolingformer-eval-lm: bytes at the end of a sequence that are scored"}
-    )
+    eval_stride: int = option(512, "poolingformer-eval-lm: bytes at the end of a sequence that are scored")
     amp: bool = II("common.amp")
     amp_batch_retries: int = II("common.amp_batch_retries")
 
 
 @register_task("char_lm", dataclass=CharLMConfig)
 class CharLMTask(OneDictionaryTask):
-    """A text of bytes; the model predicts each byte from those before it.
-
-    Every worker reads ``--batch-size`` rows side by side, never shuffled: a batch is the next block of each row. The
-    model's memory is carried from a batch to the next, begins empty in every epoch, and is saved in checkpoints.
-    ``--no-carry-memory`` leaves it empty.
-    """
+    """Predicts each byte of a text from those before it; reads ``--batch-size`` rows side by side, unshuffled."""
 
     cfg: CharLMConfig
     criterion = "char_lm"
@@ -114,14 +99,11 @@ class CharLMTask(OneDictionaryTask):
     def get_batch_iterator(
         self,
         dataset: TextStream,
-        max_tokens: Optional[int] = None,
-        max_sentences: Optional[int] = None,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
         num_shards: int = 1,
-        shard_id: int = 0,
-        num_workers: int = 0,
         epoch: int = 1,
         data_buffer_size: int = 0,
-        skip_remainder_batch: bool = False,
         **kwargs: Any,
     ) -> EpochBatchIterator:
         """Batches of a text, in its order."""
@@ -139,13 +121,11 @@ class CharLMTask(OneDictionaryTask):
             batch_sampler=blocks.batches(num_shards),
             seed=self.cfg.seed,
             num_shards=num_shards,
-            shard_id=shard_id,
-            num_workers=num_workers,
             epoch=epoch,
             buffer_size=data_buffer_size,
             disable_shuffling=True,
-            skip_remainder_batch=skip_remainder_batch,
             persistent_workers=False,  # there is an iterator for each epoch
+            **{name: kwargs[name] for name in ("shard_id", "num_workers", "skip_remainder_batch") if name in kwargs},
         )
 
     def _rows(self, max_sentences: int | None, max_tokens: int | None) -> int:
@@ -204,3 +184,54 @@ class CharLMTask(OneDictionaryTask):
             )
             return
         self.train_memory.load_state_dict(state["memories"][torch.distributed.get_rank() if is_distributed else 0])
+
+
+@register_criterion("char_lm", dataclass=FairseqDataclass)
+class CharLMCriterion(FairseqCriterion):
+    """Cross entropy of a text's bytes, logged as bits per character; hands the model's memory on, with the task."""
+
+    # a model's ``span_loss`` (nats; Sukhbaatar et al. 2019, eq. 6) is added to the mean; ``bpc`` is without it
+
+    def __init__(self, task):
+        super().__init__(task)
+        if not hasattr(task, "train_memory"):
+            raise ValueError("--criterion char_lm needs --task char_lm")
+        self.train_memory, self.valid_memory = task.train_memory, task.valid_memory
+
+    def forward(self, model, sample: dict[str, Any], reduce: bool = True):
+        """Compute the loss of a batch of ``TextBlocks``, a sum whatever ``reduce`` is."""
+        carried = self.train_memory if self.training else self.valid_memory
+        memory = carried.before(sample) if carried is not None else None
+        logits, extra = model(**sample["net_input"], **({} if memory is None else {"memory": memory}))
+        if carried is not None:
+            carried.keep(sample, extra.get("memory"))
+        target, count = sample["target"].flatten(), sample["ntokens"]
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, 1)
+        nll = F.cross_entropy(logits, target, ignore_index=self.padding_idx, reduction="sum")
+        loss = nll
+        logging_output = {"nll": nll.detach(), "ntokens": count, "nsentences": sample["nsentences"]}
+        if extra.get("span_loss") is not None:
+            loss = nll + extra["span_loss"] * count
+        if extra.get("average_span") is not None:
+            logging_output["average_span"] = torch.as_tensor(extra["average_span"], device=nll.device).detach() * count
+        if extra.get("spans") is not None:
+            spans = extra["spans"].detach().mean(1) * count
+            logging_output |= {f"span_layer_{number}": span for number, span in enumerate(spans.unbind())}
+        logging_output |= {"loss": loss.detach(), "sample_size": count}
+        return loss, count, logging_output
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        """Sum over batches and workers, then divide by the bytes."""
+        totals = {name: sum(log.get(name, 0) for log in logging_outputs) for name in logging_outputs[0]}
+        count = totals["ntokens"]
+        metrics.log_scalar("loss", totals["loss"] / count / math.log(2), count, round=4)
+        metrics.log_scalar("bpc", totals["nll"] / count / math.log(2), count, round=4)
+        for name in totals:
+            if name == "average_span" or name.startswith("span_layer_"):
+                metrics.log_scalar(name, totals[name] / count, count, round=1)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """True: all logged numbers are sums."""
+        return True

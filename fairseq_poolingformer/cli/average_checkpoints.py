@@ -6,7 +6,6 @@ fairseq's script ``average_checkpoints.py`` is not part of its installed package
 import argparse
 import math
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,8 @@ from fairseq_poolingformer.text.atomic_write import atomic_write, require_writab
 
 
 def average_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
-    """Return the first checkpoint with the mean of each parameter over all of them.
-
-    Sums are taken in float64, and half precision becomes float32, as with fairseq's script. Integers have no mean: they
-    are the first one's. Tensors that the first one shares (tied embeddings) stay one where their means are equal.
-    """
+    """Return the first checkpoint with the mean of each parameter, summed in float64; integers are the first one's."""
+    # tensors that the first one shares (tied embeddings) stay one where their means are equal
     first = load(paths[0])
     model = first["model"]
     require_finite(paths[0], model)
@@ -98,7 +94,3 @@ def run(args: argparse.Namespace) -> None:
         torch.save(averaged, unfinished)
     saving.copy_data_files(paths[0].parent, args.output.parent)
     print(f"averaged {', '.join(str(path) for path in paths)} into {args.output}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

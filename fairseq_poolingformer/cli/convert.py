@@ -6,25 +6,29 @@ Takes BART, mBART, LED, RoBERTa, XLM-R, Longformer, DeBERTa, and this package's 
 from __future__ import annotations
 
 import argparse
-import sys
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.cli import from_short
 from fairseq_poolingformer.command import load_fairseq, run_command
 from fairseq_poolingformer.patches.nonfinite import require_finite
-from fairseq_poolingformer.weights import (
-    ConversionError,
-    card,
-    files,
-    gpt2_bpe,
-    heads,
-    sentencepiece_model,
-)
+from fairseq_poolingformer.settings import DEFAULTS
+from fairseq_poolingformer.weights import ConversionError, Settings, card, files, gpt2_bpe, heads, sentencepiece_model
 from fairseq_poolingformer.weights import convert as conversion
 from fairseq_poolingformer.weights.convert import Converted
 from fairseq_poolingformer.weights.family import Family
-from fairseq_poolingformer.weights.flags import model_flags, training_flags
+
+# The flags always name these and the positions, so that nobody trains with another attention by accident.
+LEVELS = ("window_size", "pooled_layers", "separate_global_projections", "global_tokens", "global_relative_positions")
+ATTENTION = (*LEVELS, "relative_attention", "max_relative_positions")
+SWITCHES = {  # of settings whose flags have other names, or that a flag turns off
+    ("no_token_positional_embeddings", True): "--no-absolute-positions",
+    ("no_token_positional_embeddings", False): "--absolute-positions",
+    ("no_scale_embedding", False): "--scale-embedding",
+}
+LONG = 4096  # a Poolingformer reads at least this many tokens
+WINDOW = int(DEFAULTS["window_size"])
 
 _EPILOG = """\
 examples:
@@ -36,9 +40,7 @@ examples:
 
 def to_fairseq(options: argparse.Namespace) -> None:
     """Convert a Hugging Face folder and tell the user of it."""
-    family, converted = write_fairseq(
-        options.source, options.output, options.arch, options.drop_heads, options.gpt2_bpe
-    )
+    family, converted = write_fairseq(options.source, options.output, options.arch, options.drop_heads)
     _report(options.output, converted.notes)
     pages = "README.md" if family.task == "long_summarization" else "docs/pretraining.md and docs/question_answering.md"
     print(
@@ -48,7 +50,7 @@ def to_fairseq(options: argparse.Namespace) -> None:
 
 
 def write_fairseq(
-    source: Path, output: Path, arch: str | None = None, drop_heads: bool = False, original_bpe: Path | None = None
+    source: Path, output: Path, arch: str | None = None, drop_heads: bool = False
 ) -> tuple[Family, Converted]:
     """Convert a Hugging Face folder to ``model.pt``, dictionaries, ``tokenizer/`` and ``flags.txt``."""
     config = files.read_config(source)
@@ -59,7 +61,7 @@ def write_fairseq(
     flags = model_flags(family, converted.settings)
     with files.new_folder(output) as folder:
         with files.tokenizer_errors(source):
-            languages = _write_fairseq_tokenizer(folder, source, family, config["vocab_size"], original_bpe)
+            languages = _write_fairseq_tokenizer(folder, source, family, config["vocab_size"])
         settings = {**converted.settings, "data": str(output.resolve())}  # where the dictionary and the tokenizer are
         settings |= {"langs": ",".join(languages)} if languages else {}  # as fairseq's tasks of mBART have it
         files.write_checkpoint(folder / "model.pt", settings, converted.state)
@@ -71,26 +73,49 @@ def write_fairseq(
     return family, converted
 
 
-def _write_fairseq_tokenizer(
-    folder: Path, source: Path, family: Family, rows: int, original: Path | None
-) -> Sequence[str]:
+def _write_fairseq_tokenizer(folder: Path, source: Path, family: Family, rows: int) -> Sequence[str]:
     """Write the dictionaries and ``tokenizer/`` of a Hugging Face folder; return the languages that it has rows for."""
     model = sentencepiece_model.find(source) or sentencepiece_model.rebuild(source, folder)
     if model is not None:
-        if original is not None:
-            raise ConversionError("--gpt2-bpe: this model has a sentencepiece tokenizer; leave the option out")
         mbart = family.model_type.endswith("mbart")
         languages = sentencepiece_model.languages_of(source, model, rows) if mbart else ()
         sentencepiece_model.write_fairseq(folder, model, rows, family.dictionaries, languages)
         return languages
     vocab, merges = gpt2_bpe.read_huggingface_tokenizer(source)
     tokenizer = gpt2_bpe.to_fairseq_files(family.read_vocabulary(vocab), merges, rows)
-    if original is not None:
-        gpt2_bpe.check_same(tokenizer, gpt2_bpe.read_gpt2_files(original))
     if family.task == "masked_lm":
         gpt2_bpe.check_mask(tokenizer, rows)
     gpt2_bpe.write_gpt2_files(folder, tokenizer, family.dictionaries)
     return ()
+
+
+def model_flags(family: Family, settings: Settings) -> str:
+    """Return the flags for ``fairseq-train`` that build a converted model as it is."""
+    changed = {key: settings[key] for key, value in family.arch_defaults.items() if settings.get(key, value) != value}
+    always = {key: settings[key] for key in (*family.position_tables.values(), *ATTENTION) if key in settings}
+    sizes = family.size_flags(settings, settings["arch"].rpartition("_")[2])
+    words = []
+    for key, value in {"arch": settings["arch"], **sizes, **changed, **always}.items():
+        flag = "--" + key.replace("_", "-")
+        if isinstance(value, bool):
+            words += [SWITCHES.get((key, value), flag if value else "")]
+        else:
+            words += [flag, str(value)]
+    return shlex.join(filter(None, words))
+
+
+def training_flags(family: Family, settings: Settings, folder: Path) -> str:
+    """Return flags of a training from a converted checkpoint: two-level windows, but for LED and Longformer."""
+    longer = dict(settings)
+    if family.poolingformer_arch:
+        longer = {key: value for key, value in settings.items() if key not in LEVELS}
+        longer[family.input_length] = max(LONG, settings[family.input_length])
+        if not settings["arch"].startswith("poolingformer_"):
+            longer["arch"] = f"{family.poolingformer_arch}_{settings['arch'].rpartition('_')[2]}"
+        longer.update(family.level_two(longer))
+        if settings.get("max_relative_positions", WINDOW) < WINDOW:
+            longer["window_size"] = settings["max_relative_positions"]  # no window may reach beyond these positions
+    return f"{model_flags(family, longer)} --finetune-from-model {shlex.quote(str(folder / 'model.pt'))}"
 
 
 def to_huggingface(options: argparse.Namespace) -> None:
@@ -124,7 +149,7 @@ def to_huggingface(options: argparse.Namespace) -> None:
                 vocab = gpt2_bpe.to_huggingface_vocab(gpt2, rows)
                 gpt2_bpe.write_huggingface_tokenizer(folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length)
         files.write_json(folder / "config.json", config)
-        files.write_huggingface_weights(folder, converted.state)
+        files.save_safetensors(converted.state, folder / files.WEIGHTS[0])
         family = conversion.FAMILIES[model_type]
         text = card.model_card(
             output.name,
@@ -153,46 +178,34 @@ def make_parser() -> argparse.ArgumentParser:
     fairseq.set_defaults(convert=to_fairseq)
     fairseq.add_argument("source", type=Path, metavar="HF_FOLDER", help="config.json, weights and tokenizer files")
     fairseq.add_argument("output", type=Path, metavar="OUTPUT_FOLDER", help="new folder to write")
-    fairseq.add_argument(
-        "--arch",
-        help="fairseq architecture to record in the checkpoint, e.g. poolingformer_bart_large "
-        "(default: the one that computes the same: bart_* for BART, led_bart_* for LED, roberta_* for RoBERTa "
-        "and XLM-R, longformer_roberta_* for Longformer, poolingformer_deberta_* for DeBERTa)",
-    )
-    fairseq.add_argument(
-        "--gpt2-bpe",
-        type=Path,
-        metavar="FOLDER",
-        help="folder with the original encoder.json, vocab.bpe and dict.txt: stop unless they agree with this model's",
-    )
+    text = "fairseq architecture to record in the checkpoint, e.g. poolingformer_bart_large (default: the one that "
+    text += "computes the same: bart_* for BART, led_bart_* for LED, roberta_* for RoBERTa and XLM-R, "
+    text += "longformer_roberta_* for Longformer, poolingformer_deberta_* for DeBERTa)"
+    fairseq.add_argument("--arch", help=text)
 
     huggingface = commands.add_parser("to-huggingface", help="fairseq checkpoint -> Hugging Face folder")
     huggingface.set_defaults(convert=to_huggingface)
     huggingface.add_argument("source", type=Path, metavar="FAIRSEQ_CHECKPOINT", help="a .pt file")
     huggingface.add_argument("output", type=Path, metavar="OUTPUT_FOLDER", help="new folder to write")
-    huggingface.add_argument(
-        "--model-type",
-        choices=list(conversion.FAMILIES),
-        help="Hugging Face model to make (default: bart, roberta or xlm-roberta for fairseq's own models, led, "
-        "longformer or, with relative attention, deberta for this package's; poolingformer-bart or "
-        "poolingformer-roberta where these have a second attention level)",
+    text = (
+        "Hugging Face model to make (default: bart, roberta or xlm-roberta for fairseq's own models, led, longformer "
     )
-    huggingface.add_argument(
-        "--drop-pooled", action="store_true", help="leave out the second attention level, which changes the outputs"
+    text += (
+        "or, with relative attention, deberta for this package's; poolingformer-bart or poolingformer-roberta where "
     )
-    huggingface.add_argument(
-        "--tokenizer",
-        type=Path,
-        metavar="FOLDER",
-        help="folder with the model's encoder.json, vocab.bpe and dict.txt, or its sentencepiece model, such as "
-        "tokenizer/ of a data folder (default: tokenizer/ beside the checkpoint, or in the data folder that it was "
-        "trained on)",
+    text += "these have a second attention level)"
+    huggingface.add_argument("--model-type", choices=list(conversion.FAMILIES), help=text)
+    text = "leave out the second attention level, which changes the outputs"
+    huggingface.add_argument("--drop-pooled", action="store_true", help=text)
+    text = (
+        "folder with the model's encoder.json, vocab.bpe and dict.txt, or its sentencepiece model, such as tokenizer/ "
     )
+    text += "of a data folder (default: tokenizer/ beside the checkpoint, or in the data folder that it was trained on)"
+    huggingface.add_argument("--tokenizer", type=Path, metavar="FOLDER", help=text)
     from_short.add_command(commands)
+    text = "leave out classification and question-answering heads"
     for command in (fairseq, huggingface):
-        command.add_argument(
-            "--drop-heads", action="store_true", help="leave out classification and question-answering heads"
-        )
+        command.add_argument("--drop-heads", action="store_true", help=text)
     return top
 
 
@@ -211,7 +224,3 @@ def _report(output: Path, notes: list[str]) -> None:
     print(f"wrote {output}: {', '.join(sorted(path.name for path in output.iterdir()))}")
     for note in notes:
         print(f"note: {note}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

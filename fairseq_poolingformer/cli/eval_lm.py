@@ -89,42 +89,23 @@ def make_parser() -> argparse.ArgumentParser:
     add("--model", "--path", dest="path", metavar="MODEL", help="checkpoint of task char_lm")
     add("--join", nargs="+", type=Path, metavar="FILE", help="results of all shards, to be joined into one")
     add("--subset", default="test", help="split to evaluate (default: %(default)s)")
-    add(
-        "--context",
-        type=positive,
-        metavar="N",
-        help="bytes (default: the checkpoint's --eval-context, 32256; of a model without memory that sees everything, "
-        "no more than its --tokens-per-sample)",
+    text = "bytes (default: the checkpoint's --eval-context, 32256; of a model without memory that sees everything, no "
+    text += "more than its --tokens-per-sample)"
+    add("--context", type=positive, metavar="N", help=text)
+    text = "bytes (default: the checkpoint's --eval-stride, 512, where it is no more than --context)"
+    add("--stride", type=positive, metavar="N", help=text)
+    text = (
+        "bytes that each layer keeps of what came before, where its windows reach so far; 0: none (default: as trained)"
     )
-    add(
-        "--stride",
-        type=positive,
-        metavar="N",
-        help="bytes (default: the checkpoint's --eval-stride, 512, where it is no more than --context)",
-    )
-    add(
-        "--memory-length",
-        type=natural,
-        metavar="M",
-        help="bytes that each layer keeps of what came before, where its windows reach as far; 0: none (default: the "
-        "model's)",
-    )
-    add(
-        "--same-length",
-        action="store_true",
-        help="every byte sees --memory-length bytes, itself included; without this flag also the block's before it",
-    )
-    add(
-        "--clamp-distances",
-        type=int,
-        metavar="N",
-        help="sinusoidal positions: give distances beyond N the position of N (default: none)",
-    )
+    add("--memory-length", type=natural, metavar="M", help=text)
+    text = "every byte sees --memory-length bytes, itself included; without this flag also the block's before it"
+    add("--same-length", action="store_true", help=text)
+    text = "sinusoidal positions: give distances beyond N the position of N (default: none)"
+    add("--clamp-distances", type=int, metavar="N", help=text)
     add("--skip-newlines", action="store_true", help="leave newlines out of the text, as Transformer-XL's code does")
     add("--no-memory", action="store_true", help="evaluate a model with memory as one without")
-    add(
-        "--batch-size", type=positive, default=1, metavar="N", help="sequences or rows at a time (default: %(default)s)"
-    )
+    text = "sequences or rows at a time (default: %(default)s)"
+    add("--batch-size", type=positive, default=1, metavar="N", help=text)
     add_device_options(parser)
     add("--output", type=Path, metavar="FILE", help="also write the result here")
     add_shard_options(parser, "evaluate one N-th of the text")
@@ -182,11 +163,7 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def cut(size: int, context: int, stride: int) -> list[Stretch]:
-    """Cut a text into sequences that score every byte once.
-
-    All sequences are equally long. The first scores all its bytes. Each of the others ends ``stride`` bytes after the
-    one before, the last where the text ends, and scores the bytes by which it ends later.
-    """
+    """Cut a text into equally long sequences, ``stride`` bytes apart, whose new bytes are scored: every byte once."""
     if stride > context:
         raise ValueError(f"--stride {stride} is longer than --context {context}: some bytes would not be scored")
     stretches = [Stretch(0, 0, min(context, size))]

@@ -19,11 +19,10 @@ from tqdm import tqdm
 
 from fairseq_poolingformer.cli.models import batches, load_models
 from fairseq_poolingformer.cli.options import add_device_options
-from fairseq_poolingformer.command import UsageError, add_user_dir, positive, run_command, take_user_dir
+from fairseq_poolingformer.command import UsageError, add_user_dir, aligned, positive, run_command, take_user_dir
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
 from fairseq_poolingformer.text.masking import NONE, nearest_repetitions
-from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 _EPILOG = """\
@@ -53,32 +52,16 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("data", type=Path, help="data folder of poolingformer-preprocess wikipedia or plain_text")
-    add(
-        "--model",
-        "--path",
-        dest="path",
-        nargs="+",
-        required=True,
-        metavar="MODEL",
-        help="checkpoints of task long_masked_lm, one row each",
-    )
+    text = "checkpoints of task long_masked_lm, one row each"
+    add("--model", "--path", dest="path", nargs="+", required=True, metavar="MODEL", help=text)
     add("--subset", default="valid", help="split to evaluate (default: %(default)s)")
-    add(
-        "--distances",
-        type=positive,
-        nargs="+",
-        default=[128, 512],
-        metavar="N",
-        help="upper limits of the classes in tokens, such as w1 and w2 (default: 128 512)",
+    text = "upper limits of the classes in tokens, such as w1 and w2 (default: 128 512)"
+    add("--distances", type=positive, nargs="+", default=[128, 512], metavar="N", help=text)
+    text = (
+        "count tokens of words of at least N tokens; 2: of words that the vocabulary has no symbol for, such as names "
     )
-    add(
-        "--min-word-tokens",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="count tokens of words of at least N tokens; 2: of words that the vocabulary has no symbol for, such as "
-        "names (default: all)",
-    )
+    text += "(default: all)"
+    add("--min-word-tokens", type=positive, default=1, metavar="N", help=text)
     add("--block-tokens", type=positive, metavar="N", help="tokens of a block (default: as in training)")
     add("--max-tokens", type=positive, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
     add_user_dir(parser)

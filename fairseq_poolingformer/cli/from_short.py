@@ -34,29 +34,16 @@ def add_command(commands: Any) -> None:
         "source", metavar="MODEL", help="folder of the short model, or its name on the Hugging Face Hub"
     )
     parser.add_argument("output", type=Path, metavar="OUTPUT_FOLDER", help="new folder to write")
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        metavar="N",
-        help="tokens that the long model reads (default: 4096; LED, Longformer and ModernBERT: what they read)",
-    )
-    parser.add_argument(
-        "--head",
-        choices=tuple(HEADS),
-        help="of the long model (default: the one that the model has; without any, a decoder generates)",
-    )
+    text = "tokens that the long model reads (default: 4096; LED, Longformer and ModernBERT: what they read)"
+    parser.add_argument("--max-tokens", type=int, metavar="N", help=text)
+    text = "of the long model (default: the one that the model has; without any, a decoder generates)"
+    parser.add_argument("--head", choices=tuple(HEADS), help=text)
     TwoLevelFlags.add_args(parser)
-    parser.add_argument(
-        "--absolute-positions",
-        action=argparse.BooleanOptionalAction,
-        help="add learned positions to the input (default: yes; models with --relative-attention can do without)",
-    )
-    parser.add_argument(
-        "--rope-type",
-        metavar="TYPE",
-        help="ModernBERT's rotary positions beyond the tokens that it was trained for: default (as they are), linear, "
-        "ntk or yarn",
-    )
+    text = "add learned positions to the input (default: yes; models with --relative-attention can do without)"
+    parser.add_argument("--absolute-positions", action=argparse.BooleanOptionalAction, help=text)
+    text = "ModernBERT's rotary positions beyond the tokens that it was trained for: default (as they are), linear, "
+    text += "ntk or yarn"
+    parser.add_argument("--rope-type", metavar="TYPE", help=text)
 
 
 def run(options: argparse.Namespace) -> None:

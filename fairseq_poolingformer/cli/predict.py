@@ -63,13 +63,8 @@ def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
     add("--subset", help="split to predict (default: valid of a data folder, all of records)")
     add("--output", type=Path, required=True, help="file of the predictions")
     add("--max-positions", type=positive, metavar="N", help="tokens of a segment, at least 8 (default: as in training)")
-    add(
-        "--max-tokens",
-        type=positive,
-        default=16384,
-        metavar="N",
-        help="tokens of a batch; an example of more is a batch by itself (default: %(default)s)",
-    )
+    text = "tokens of a batch; an example of more is a batch by itself (default: %(default)s)"
+    add("--max-tokens", type=positive, default=16384, metavar="N", help=text)
     add_device_options(parser)
     add("--num-workers", type=natural, default=1, metavar="N", help="processes that read data (default: %(default)s)")
     add_user_dir(parser)

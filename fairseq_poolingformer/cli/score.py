@@ -37,7 +37,7 @@ examples:
   poolingformer-score gen.out --references test.summary.txt
   poolingformer-score --task question_answering predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz
   poolingformer-score --task document_classification predictions.jsonl --gold aclImdb/test
-  poolingformer-score --task squad predictions.json --gold dev-v2.0.json --na-prob-file na_prob.json
+  poolingformer-score --task squad predictions.json --gold dev-v2.0.json
 """
 
 
@@ -70,8 +70,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument("--task", metavar="NAME", help=argparse.SUPPRESS)  # read above
         return run_command(parser, partial(_run_writable, scores.run), list(map(_spaced, arguments)))
     parser = make_parser(prog)
-    if hasattr(scores, "add_options"):
-        scores.add_options(parser)
     return run_command(parser, partial(_run_writable, partial(run, task=task, scores=scores)), arguments)
 
 
@@ -105,7 +103,7 @@ def _spaced(argument: str) -> str:
 def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
     """Return the parser for a task without options of its own."""
     figures = {name: task.figures for name, task in registry.tasks().items() if task.figures}
-    figures |= {SQUAD: "exact match and F1 of SQuAD v1.1 and v2.0, with thresholds"}
+    figures |= {SQUAD: "exact match and F1 of SQuAD v1.1 and v2.0"}
     width = max(map(len, figures))
     parser = argparse.ArgumentParser(
         prog=prog,
@@ -115,12 +113,9 @@ def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
     )
     add_gold(parser, "the released files with the answers")
     add_of_examples(parser)
-    parser.add_argument(
-        "--task",
-        metavar="NAME",
-        help="whose predictions these are (default: the task of the data folder that --gold lies in; summaries where "
-        "--references are given or the predictions are fairseq-generate's output)",
-    )
+    text = "whose predictions these are (default: the task of the data folder that --gold lies in; summaries where "
+    text += "--references are given or the predictions are fairseq-generate's output)"
+    parser.add_argument("--task", metavar="NAME", help=text)
     add_user_dir(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, unrounded")
     return parser
@@ -130,13 +125,13 @@ def run(args: argparse.Namespace, task: str, scores: ModuleType) -> None:
     """Print the figures and write them to ``--json``."""
     from fairseq_poolingformer.tasks.shared.estimates import intervals
 
-    _, _, *names = signature(scores.score).parameters  # predicted_only, where others than predicted examples count
-    options = {name: getattr(args, name) for name in names}
+    # predicted_only, where others than predicted examples count
+    options = {name: getattr(args, name) for name in list(signature(scores.score).parameters)[2:]}
     figures = scores.score(list(map(Path, args.gold)), Path(given_predictions(args)), **options)
     ranges = intervals(figures) if args.intervals else {}
     width = max(map(len, figures))
     for name, figure in figures.items():
-        digits = 4 if 0 < abs(figure) < 1 else 2  # a threshold is a probability
+        digits = 4 if 0 < abs(figure) < 1 else 2  # as of a correlation
         shown = f"{figure:.{digits}f}" if isinstance(figure, float) else f"{figure:,}"
         print(f"{name:{width}}  {shown}" + ("  [{:.2f}, {:.2f}]".format(*ranges[name]) if name in ranges else ""))
     if args.json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -48,25 +47,14 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add(
-        "checkpoint",
-        nargs="?",
-        type=Path,
-        metavar="CHECKPOINT",
-        help="of a Poolingformer-BART, LED, or a Poolingformer or Longformer of RoBERTa's kind, which has no summary; "
-        "fairseq's .pt file, or a folder of transformers; default: the small demo model that comes with the "
-        "package",
-    )
+    text = "of a Poolingformer-BART, LED, or a Poolingformer or Longformer of RoBERTa's kind, which has no summary; "
+    text += "fairseq's .pt file, or a folder of transformers; default: the small demo model that comes with the package"
+    add("checkpoint", nargs="?", type=Path, metavar="CHECKPOINT", help=text)
     add("file", metavar="FILE", help="the document, UTF-8 text; - reads standard input")
     add("--output", type=Path, metavar="PAGE", help="(default: the document's name with .html, in this folder)")
     add("--summary", metavar="FILE", help="show the attention for this summary (default: the model writes one)")
-    add(
-        "--word",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="also show, token by token, what this word of the document looks at; may be given several times",
-    )
+    text = "also show, token by token, what this word of the document looks at; may be given several times"
+    add("--word", action="append", default=[], metavar="TEXT", help=text)
     add("--data-folder", type=Path, help="folder with the dictionary and tokenizer/, as for poolingformer-summarize")
     add_search_options(parser, "beam", "lenpen", "max_length")
     add_device_options(parser)
@@ -125,7 +113,3 @@ def _load_checkpoint(checkpoint: Path | None, data_folder: Path | None) -> Any:
     from fairseq_poolingformer.models import PoolingformerRoberta
 
     return load_hub(PoolingformerRoberta, checkpoint, data_folder, saved)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,36 +46,32 @@ def main(arguments: list[str] | None = None) -> int:
 def run(args: argparse.Namespace) -> None:
     """Write a summary of each document to standard output."""
     if args.checkpoint is None and not args.demo:
-        raise UsageError(
-            "name a trained model with --model, or give --demo for the small one that comes with the package, "
-            "which summarizes made documents only"
-        )
+        demo = "the small one that comes with the package, which summarizes made documents only"
+        raise UsageError(f"name a trained model with --model, or give --demo for {demo}")
     if args.demo and args.data_folder is not None:
         raise UsageError("--data-folder goes with --model; --demo's model has its own tokenizer")
     if under_torchrun():
         raise UsageError("it runs in one process; torchrun divides the documents of fairseq-generate")
     documents = [(name, read_text(name)) for name in args.files]
-    if args.checkpoint is not None and is_of_transformers(args.checkpoint):
-        _summarize_by_transformers(args, documents)
-        return
+    of_transformers = args.checkpoint is not None and is_of_transformers(args.checkpoint)
+    summaries = (_by_transformers if of_transformers else _by_fairseq)(args, documents)
+    for (name, _), summary in zip(documents, summaries, strict=True):
+        line = " ".join(summary.split())  # one line, whatever the model wrote
+        print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
+
+
+def _by_fairseq(args: argparse.Namespace, documents: list[tuple[str, str]]) -> Iterator[str]:
+    """Yield the summaries of a checkpoint."""
     load_fairseq()
     hub = load_demo_model() if args.checkpoint is None else load_summarizer(args.checkpoint, args.data_folder)
     hub = hub.to(device=args.device, dtype=DTYPES[args.precision]).eval()
     for first in range(0, len(documents), args.batch_size):
-        batch = documents[first : first + args.batch_size]
-        summaries = hub.summarize(
-            [text for _, text in batch],
-            names=[name for name, _ in batch],
-            batch_size=args.batch_size,
-            **search(args),
-        )
-        for (name, _), summary in zip(batch, summaries, strict=True):
-            line = " ".join(summary.split())  # one line, whatever the model wrote
-            print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
+        names, texts = zip(*documents[first : first + args.batch_size], strict=True)
+        yield from hub.summarize(list(texts), names=list(names), batch_size=args.batch_size, **search(args))
 
 
-def _summarize_by_transformers(args: argparse.Namespace, documents: list[tuple[str, str]]) -> None:
-    """Write the summaries of a model of transformers; what is not given is its ``generation_config.json``'s."""
+def _by_transformers(args: argparse.Namespace, documents: list[tuple[str, str]]) -> list[str]:
+    """Summaries of a model of transformers; what is not given is its ``generation_config.json``'s."""
     from transformers import AutoModelForSeq2SeqLM, logging
 
     from fairseq_poolingformer.huggingface import opening, summarize
@@ -84,10 +81,7 @@ def _summarize_by_transformers(args: argparse.Namespace, documents: list[tuple[s
     place = str(args.checkpoint)
     model = opening.load(AutoModelForSeq2SeqLM, place, dtype=DTYPES[args.precision]).to(args.device)
     options = search(args, of_transformers=True)
-    summaries = summarize([text for _, text in documents], model, batch_size=args.batch_size, **options)
-    for (name, _), summary in zip(documents, summaries, strict=True):
-        line = " ".join(summary.split())
-        print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
+    return summarize([text for _, text in documents], model, batch_size=args.batch_size, **options)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -104,17 +98,11 @@ def make_parser() -> argparse.ArgumentParser:
     text = "a folder of poolingformer finetune or of transformers, a name on the Hub, or a checkpoint of task "
     text += "long_summarization"
     model.add_argument("--model", "--checkpoint", dest="checkpoint", type=Path, metavar="MODEL", help=text)
-    model.add_argument(
-        "--demo",
-        action="store_true",
-        help="use the small demo model that comes with the package; it summarizes documents that "
-        "poolingformer-preprocess facts makes, and no others (docs/quickstart.md)",
-    )
-    add(
-        "--data-folder",
-        type=Path,
-        help="folder with dictionary and tokenizer/; default: the checkpoint's folder, else its training data's",
-    )
+    text = "use the small demo model that comes with the package; it summarizes documents that "
+    text += "poolingformer-preprocess facts makes, and no others (docs/quickstart.md)"
+    model.add_argument("--demo", action="store_true", help=text)
+    text = "folder with dictionary and tokenizer/; default: the checkpoint's folder, else its training data's"
+    add("--data-folder", type=Path, help=text)
     add_search_options(parser, *GENERATION)
     add("--batch-size", type=positive, default=1, metavar="N", help="documents at a time (default: %(default)s)")
     add_device_options(parser)

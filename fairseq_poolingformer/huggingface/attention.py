@@ -25,11 +25,8 @@ BERT_NAMES = ("query", "key", "value", "")
 
 
 def packed_masks(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:
-    """Pack the masks, (B, T) bool, into one tensor, (B, 1 or 2, 1, T): global tokens, and padding where there is any.
-
-    transformers expands a (B, T) mask to n × n, but passes on a mask with four dimensions as it is. Its attribute
-    ``masks`` is the :class:`Masks` that all layers share; a compiled graph has no such attribute.
-    """
+    """Pack masks, (B, T) bool, into (B, 1 or 2, 1, T): global tokens, and padding where there is any."""
+    # transformers expands (B, T) masks to n × n, not those of four dimensions; ``masks`` of it is what layers share
     masks = [global_mask] if padding_mask is None else [global_mask, padding_mask]
     packed = torch.stack(masks, dim=1).unsqueeze(2)
     if not torch.compiler.is_compiling():
@@ -68,10 +65,7 @@ class EncoderSelfAttention(TwoLevelAttention):
     def forward(
         self, hidden_states: Tensor, attention_mask: Tensor, output_attentions: bool = False, **kwargs: Any
     ) -> tuple[Tensor, LevelWeights | None]:
-        """Attend to (B, T, C) with the masks of :func:`packed_masks`; and both levels' weights, if asked for.
-
-        ``kwargs`` may have ``relative_positions`` (2k, C) and ``global_relative_positions`` (2k_g, C).
-        """
+        """Attend to (B, T, C) with :func:`packed_masks`'s masks; ``kwargs`` may have P (2k, C) and P_g (2k_g, C)."""
         if self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling():
             self._warn_of_untrained_values()
         arguments = self._arguments(attention_mask, **kwargs)

@@ -24,10 +24,7 @@ from fairseq_poolingformer.levels import at_random_offsets
 
 
 class OffsetPositions(BartLearnedPositionalEmbedding):
-    """BART's and mBART's positions, with ``random_position_offsets``.
-
-    In training every row begins at a random one of the positions that leave room for the batch's longest row.
-    """
+    """BART's and mBART's positions, with ``random_position_offsets``: rows begin where the batch's longest has room."""
 
     def forward(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Return (B, T, C) for the shape of ``input_ids``, (B, T)."""
@@ -82,11 +79,7 @@ class Seq2SeqDecoder(TwoLevelModel):
         self.post_init()
 
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        *,
-        inputs_embeds: Tensor | None = None,
-        **kwargs: Any,
+        self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, **kwargs: Any
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Compute BART's forward pass; longer inputs, with the tokens in the cache, are refused."""
         inputs = input_ids if input_ids is not None else inputs_embeds

@@ -20,11 +20,7 @@ from transformers.modeling_outputs import (
 from transformers.utils import can_return_tuple
 
 from fairseq_poolingformer.attention.score_terms.disentangled import CoarsePositions
-from fairseq_poolingformer.huggingface.attention import (
-    EncoderSelfAttention,
-    Layout,
-    initialize,
-)
+from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention, Layout, initialize
 from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
 from fairseq_poolingformer.levels import at_random_offsets, check_positions, relative_projections, relative_tables
 from fairseq_poolingformer.settings import TwoLevels
@@ -47,10 +43,7 @@ class TwoLevelModel:
         initialize(module)
 
     def with_defaults(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return arguments of a forward pass with the configuration's ``output_attentions`` where they have none.
-
-        transformers' own layers always have their weights at hand, those here compute them when told to.
-        """
+        """Return ``kwargs`` with the configuration's ``output_attentions``, without which no layer here has weights."""
         given = kwargs.get("output_attentions")
         return {**kwargs, "output_attentions": self.config.output_attentions if given is None else given}
 
@@ -115,11 +108,7 @@ class TextEncoder(TwoLevelEncoder):
         )
 
     def _encode(
-        self,
-        input_ids: Tensor | None,
-        inputs_embeds: Tensor | None,
-        position_ids: Tensor | None,
-        **kwargs: Any,
+        self, input_ids: Tensor | None, inputs_embeds: Tensor | None, position_ids: Tensor | None, **kwargs: Any
     ) -> BaseModelOutput:
         """Run transformers' encoder on rows whose tokens come first; in training they may begin at random positions."""
         if position_ids is None and self.config.random_position_offsets and self.training:

@@ -13,12 +13,7 @@ import transformers
 from transformers import PreTrainedConfig
 
 from fairseq_poolingformer.huggingface.attention import BERT_NAMES, PROJECTIONS, Layout
-from fairseq_poolingformer.huggingface.bart import (
-    Seq2SeqEncoder,
-    Seq2SeqHead,
-    Seq2SeqReader,
-    Seq2SeqSpanHead,
-)
+from fairseq_poolingformer.huggingface.bart import Seq2SeqEncoder, Seq2SeqHead, Seq2SeqReader, Seq2SeqSpanHead
 from fairseq_poolingformer.huggingface.configuration import (
     AbsoluteSettings,
     BothLabels,

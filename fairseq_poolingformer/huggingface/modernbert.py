@@ -24,18 +24,10 @@ ROPE_TYPES = ("default", "linear", "ntk", "yarn")
 
 
 class ModernBertSelfAttention(EncoderSelfAttention):
-    """Two-level attention in place of ``ModernBertAttention``, whose ``Wqkv`` is three projections here.
-
-    Layers without full attention have no global tokens, as in ModernBERT.
-    """
+    """Two-level attention with ``Wqkv`` split in three; global tokens in layers of full attention alone."""
 
     def __init__(
-        self,
-        *args: Any,
-        has_global_tokens: bool,
-        dropout: float,
-        separate_global_projections: bool,
-        **arguments: Any,
+        self, *args: Any, has_global_tokens: bool, dropout: float, separate_global_projections: bool, **arguments: Any
     ) -> None:
         separate = separate_global_projections and has_global_tokens
         super().__init__(*args, dropout=dropout, separate_global_projections=separate, **arguments)

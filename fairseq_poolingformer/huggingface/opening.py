@@ -74,11 +74,7 @@ def check(folder: Path) -> None:
 
 
 def load(auto: Any, place: str, new_head: bool = False, new_level: bool = False, **options: Any) -> PreTrainedModel:
-    """Load a model with all of its weights, but for those of a new head, or a new level two, that is to be trained.
-
-    Raises:
-        FolderError: names of weights are missing, unexpected, or of another shape, or values are not finite.
-    """
+    """Load a model with all its weights but a new head's or level two's; FolderError for others that are amiss."""
     folder = Path(place)
     if folder.is_dir():
         check(folder)

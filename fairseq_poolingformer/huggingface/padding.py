@@ -23,10 +23,8 @@ class Rows:
 
     @classmethod
     def of(cls, attention_mask: Tensor | None) -> Rows:
-        """Make the rows of a mask, (B, T), 1 at real tokens; None for a batch without padding.
-
-        While a model is exported, padding is taken to be on the right: the graph cannot look.
-        """
+        """Make the rows of a mask, (B, T), 1 at real tokens; None for a batch without padding."""
+        # while a model is exported, padding is taken to be on the right: the graph cannot look
         if attention_mask is None:
             return cls(None, None)
         real = attention_mask.bool()

@@ -201,11 +201,7 @@ class FromShort:
 def longest_input(
     model: PreTrainedModel | PreTrainedConfig, tokenizer: PreTrainedTokenizerBase | None = None, decoder: bool = False
 ) -> int:
-    """Return how many tokens a model takes, or one of a configuration, and its tokenizer gives; UNLIMITED for any.
-
-    RoBERTa's configuration counts padding's, too, and those before it. With ``decoder`` both sides read the text, as
-    under a head for spans.
-    """
+    """Tokens that a model or configuration takes and its tokenizer gives; ``decoder``: both sides read the text."""
     config = getattr(model, "config", model)
     names = ("max_encoder_position_embeddings", "max_position_embeddings")
     most = next((size for name in names if (size := getattr(config, name, None) or 0) > 0), UNLIMITED)

@@ -16,12 +16,7 @@ from torch import Tensor
 from fairseq_poolingformer.models.decoder import PoolingformerDecoder
 from fairseq_poolingformer.models.encoder import PoolingformerEncoder
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface
-from fairseq_poolingformer.models.pretrained import (
-    Architecture,
-    LoadsCheckpoints,
-    as_namespace,
-    register_architectures,
-)
+from fairseq_poolingformer.models.pretrained import Architecture, LoadsCheckpoints, as_namespace, register_architectures
 from fairseq_poolingformer.settings import PAPER_LAYERS, TwoLevelFlags
 
 
@@ -81,20 +76,8 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
         features_only: bool = False,
         **named: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """BART's forward pass, but every layer's output is kept only when asked for.
-
-        Args:
-            src_tokens: (B, S) source indices.
-            src_lengths: (B,), which nobody reads.
-            prev_output_tokens: (B, T) target indices shifted right.
-            return_all_hiddens: keep every layer's output.
-            global_mask: (B, S) bool, True at global tokens; None for the first ``--global-tokens``.
-            features_only: return features.
-            named: fairseq's other arguments.
-
-        Returns:
-            (B, T, V) logits, or (B, T, C) features with ``features_only``, and fairseq's extra outputs.
-        """
+        """(B, T, V) logits of ``prev_output_tokens`` (B, T), or (B, T, C) features; and fairseq's extra outputs."""
+        # ``src_tokens`` (B, S); ``global_mask`` (B, S) bool, True at global tokens, None for the first --global-tokens
         hiddens = {"src_lengths": src_lengths, "return_all_hiddens": return_all_hiddens}
         named |= {"features_only": features_only}
         if global_mask is None:

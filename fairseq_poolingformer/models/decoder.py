@@ -26,10 +26,7 @@ def _dropout_p(dropout: FairseqDropout) -> float:
 
 
 class CausalSelfAttention(MultiheadAttention):
-    """fairseq's decoder self-attention, with the operator where whole targets are scored.
-
-    Parameters, names and incremental decoding are fairseq's.
-    """
+    """fairseq's decoder self-attention and its parameters, with the operator where whole targets are scored."""
 
     def forward(
         self,
@@ -72,11 +69,7 @@ class CrossAttention(MultiheadAttention):
         incremental_state: dict[str, Any] | None = None,
         **unused: Any,
     ) -> tuple[Tensor, None]:
-        """Attend to the source: (T, B·beams, C) as ``query``, and None.
-
-        ``key`` and ``value`` are the encoder's output (S, B, C), whose projections ``incremental_state`` keeps;
-        ``key_padding_mask`` is (B, S) bool, True at padding.
-        """
+        """Attend from (T, B·beams, C) to the encoder's output (S, B, C), projected once into ``incremental_state``."""
         length, rows, channels = query.shape
         source = self._source(key, key_padding_mask, incremental_state)
         keys, values, padding = source["keys"], source["values"], source["padding"]
@@ -159,11 +152,7 @@ class PoolingformerDecoder(TransformerDecoderBase):
         return wrapped(PoolingformerDecoderLayer(cfg, no_encoder_attn), cfg)
 
     def extract_features(
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: dict[str, list[Any]] | None = None,
-        *others: Any,
-        **named: Any,
+        self, prev_output_tokens: Tensor, encoder_out: dict[str, list[Any]] | None = None, *others: Any, **named: Any
     ) -> tuple[Tensor, dict[str, Any]]:
         """See :class:`fairseq.models.transformer.TransformerDecoderBase`."""
         x, extra = super().extract_features(prev_output_tokens, encoder_out, *others, **named)

@@ -26,10 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
-    """fairseq's encoder layer around :class:`~fairseq_poolingformer.attention.TwoLevelAttention`.
-
-    ``cfg`` is fairseq's TransformerConfig with the settings of :class:`TwoLevelFlags`, ``layer`` the 0-based number.
-    """
+    """fairseq's encoder layer around TwoLevelAttention; ``cfg`` has :class:`TwoLevelFlags`, ``layer`` counts from 0."""
 
     def __init__(self, cfg, layer: int) -> None:
         self.layer = layer  # before super().__init__, which builds the attention
@@ -72,10 +69,7 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         relative_positions: Tensor | None = None,
         global_relative_positions: Tensor | None = None,
     ) -> Tensor:
-        """Attention and feed-forward, each with its residual connection, of ``x`` (T, B, C).
-
-        The :class:`Masks` are of (B, T) tokens; P is (2k, C), P_g (2k_g, C).
-        """
+        """Attention and feed-forward of ``x`` (T, B, C), residual; masks of (B, T) tokens, P (2k, C), P_g (2k_g, C)."""
         score_terms = ()
         if self.relative_projections is not None:
             score_terms = (self.relative_projections(relative_positions, global_relative_positions),)
@@ -109,11 +103,7 @@ def wrapped(layer: nn.Module, cfg) -> nn.Module:
 
 
 class PoolingformerEncoder(TransformerEncoderBase):
-    """fairseq's transformer encoder with Poolingformer's layers and a mask of global tokens.
-
-    The first ``--global-tokens`` tokens of each row are global unless the caller passes a mask. With
-    ``--relative-attention`` the encoder has the relative positions that all layers share.
-    """
+    """fairseq's transformer encoder with Poolingformer's layers, global tokens, and shared relative positions."""
 
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
         self._layers_built = 0
@@ -146,18 +136,8 @@ class PoolingformerEncoder(TransformerEncoderBase):
         token_embeddings: Tensor | None = None,
         global_mask: Tensor | None = None,
     ) -> dict[str, list[Tensor]]:
-        """Encode.
-
-        Args:
-            src_tokens: (B, T) indices, padded on either side.
-            src_lengths: unused; lengths follow from the padding.
-            return_all_hiddens: also return every layer's output.
-            token_embeddings: (B, T, C) in place of the embedding table's.
-            global_mask: (B, T) bool, True at global tokens; None for the first ``--global-tokens``.
-
-        Returns:
-            fairseq's encoder output: ``encoder_out`` [(T, B, C)], ``encoder_padding_mask`` [(B, T)], and the rest.
-        """
+        """Encode (B, T) indices, padded on either side, or (B, T, C) ``token_embeddings``; fairseq's encoder output."""
+        # ``global_mask`` (B, T) bool, True at global tokens, None for the first --global-tokens
         padding_mask = src_tokens.eq(self.padding_idx)
         self._check_length(padding_mask)
         if global_mask is None:
@@ -193,10 +173,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
         }
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
-        """Return the source as it is: :class:`~.decoder.CrossAttention` keeps and reorders its own projections.
-
-        fairseq's method copies the whole source at every step of a search with one beam.
-        """
+        """Return the source as it is: :class:`~.decoder.CrossAttention` reorders its own projections."""
         return encoder_out
 
     def _check_length(self, padding_mask: Tensor) -> None:

@@ -12,11 +12,7 @@ from fairseq_poolingformer.levels import at_random_offsets
 
 
 class LearnedPositions(LearnedPositionalEmbedding):
-    """fairseq's learned positions, with ``--random-position-offsets``.
-
-    A row of n tokens then begins, in training, at any of the positions that leave room for it, so that short rows train
-    the whole table and neighbours are what they are everywhere. In evaluation every row begins at the first position.
-    """
+    """fairseq's learned positions, with ``--random-position-offsets``: in training a row begins where it has room."""
 
     def __init__(self, positions: LearnedPositionalEmbedding, random_offsets: bool) -> None:
         with torch.random.fork_rng(devices=[]):  # the table made here is not used
@@ -33,11 +29,9 @@ class LearnedPositions(LearnedPositionalEmbedding):
 
 
 class PartlyFrozenPositions(LearnedPositions):
-    """fairseq's learned positions, whose first rows no optimizer changes (Longformer §5, frozen variant).
+    """fairseq's learned positions, whose first rows no optimizer changes (Longformer §5, frozen variant)."""
 
-    The other rows are a parameter of their own, so that neither weight decay nor momentum reaches the frozen ones. The
-    state dict has one ``weight``, as without frozen rows.
-    """
+    # the others are a parameter of their own, away from weight decay and momentum; the state dict has one ``weight``
 
     def __init__(self, positions: LearnedPositions, num_frozen: int) -> None:
         super().__init__(positions, positions.random_offsets)

@@ -38,11 +38,8 @@ def register_architectures(model: str, architectures: Mapping[str, Architecture]
 
 
 def as_namespace(model: type, cfg: Any) -> Any:
-    """A configuration of ``fairseq-hydra-train``, which has the flags' names, as what the same flags give.
-
-    fairseq builds its own settings from such a configuration (``TransformerConfig.from_namespace``), and leaves out
-    every name that it does not know: those of the two levels.
-    """
+    """A configuration of ``fairseq-hydra-train``, which has the flags' names, as what the same flags give."""
+    # TransformerConfig.from_namespace would leave out the settings of the two levels
     if not OmegaConf.is_config(cfg):
         return cfg
     given = OmegaConf.to_container(cfg, resolve=True)
@@ -57,11 +54,7 @@ def as_namespace(model: type, cfg: Any) -> Any:
 
 
 class LoadsCheckpoints:
-    """Loading for a fairseq model that has :class:`TwoLevels`: its own checkpoints, and fairseq's shorter ones.
-
-    Attributes:
-        dictionary_file: the file of the data folder that has the encoder's symbols.
-    """
+    """Loads a :class:`TwoLevels` model from fairseq's checkpoints; ``dictionary_file`` has the encoder's symbols."""
 
     dictionary_file: str
 
@@ -74,11 +67,7 @@ class LoadsCheckpoints:
 
     @classmethod
     def from_pretrained(
-        cls,
-        model_name_or_path: str,
-        checkpoint_file: str = "model.pt",
-        data_name_or_path: str = ".",
-        **kwargs: Any,
+        cls, model_name_or_path: str, checkpoint_file: str = "model.pt", data_name_or_path: str = ".", **kwargs: Any
     ) -> PoolingformerHubInterface | PoolingformerRobertaHubInterface:
         """Load a model for use in Python."""
         fairseq_poolingformer.register()

@@ -56,27 +56,13 @@ class PoolingformerRobertaEncoder(RobertaEncoder):
         global_mask: Tensor | None = None,
         **unused: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Compute features, or logits of the masked-language-model head.
-
-        Args:
-            src_tokens: (B, T) indices.
-            features_only: return features.
-            return_all_hiddens: also return every layer's output.
-            masked_tokens: (B, T) bool, the tokens to compute logits of; None for all.
-            global_mask: (B, T) bool, True at global tokens; None for the first ``--global-tokens``.
-
-        Returns:
-            (B, T, C) features, (B, T, V) logits or (N, V) those of ``masked_tokens``; and ``inner_states``.
-        """
+        """(B, T, C) features, or (B, T, V) logits, (N, V) of ``masked_tokens`` alone; and ``inner_states``."""
+        # ``masked_tokens`` (B, T) bool, None for all; ``global_mask`` (B, T) bool, None for the first --global-tokens
         features, extra = self.extract_features(src_tokens, return_all_hiddens, global_mask)
         return features if features_only else self.output_layer(features, masked_tokens), extra
 
     def extract_features(
-        self,
-        src_tokens: Tensor,
-        return_all_hiddens: bool = False,
-        global_mask: Tensor | None = None,
-        **unused: Any,
+        self, src_tokens: Tensor, return_all_hiddens: bool = False, global_mask: Tensor | None = None, **unused: Any
     ) -> tuple[Tensor, dict[str, Any]]:
         """(B, T, C) features and ``inner_states``, each (T, B, C); arguments as :meth:`forward`."""
         encoded = self.sentence_encoder(src_tokens, return_all_hiddens=return_all_hiddens, global_mask=global_mask)
@@ -110,12 +96,9 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
         add = parser.add_argument
         add("--checkpoint-activations", action="store_true", help="recompute each layer in the backward pass")
         add("--offload-activations", action="store_true", help="--checkpoint-activations, and keep them on the CPU")
-        add(
-            "--freeze-pretrained",
-            action="store_true",
-            help="train only the parameters that RoBERTa lacks, new or loaded: positions from "
-            "--pretrained-positions on, relative positions and their projections, level two, the heads of a task",
-        )
+        text = "train only the parameters that RoBERTa lacks, new or loaded: positions from --pretrained-positions on, "
+        text += "relative positions and their projections, level two, the heads of a task"
+        add("--freeze-pretrained", action="store_true", help=text)
         positions = "no_token_positional_embeddings"  # fairseq's name
         add("--absolute-positions", action="store_false", dest=positions, help="add learned positions to the input")
         add("--no-absolute-positions", action="store_true", dest=positions, help="do not (the default with DeBERTa's)")
@@ -153,29 +136,14 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
         head_inputs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, dict[str, Any]]:
-        """Compute RoBERTa's forward pass, or that of the task's head.
-
-        Args:
-            src_tokens: (B, T) indices.
-            features_only: return features instead of logits of the masked-language-model head.
-            return_all_hiddens: also return every layer's output.
-            classification_head_name: return logits of this classification head of fairseq's.
-            head_inputs: return the output of the task's head; these are its arguments beside the features.
-            kwargs: see :meth:`PoolingformerRobertaEncoder.forward`.
-
-        Returns:
-            (B, T, C) features, (B, T, V) logits, or the head's output; and fairseq's extra outputs.
-        """
+        """Compute RoBERTa's forward pass, or a head's: the task's gets ``head_inputs`` beside (B, T, C) features."""
         if head_inputs is None:
             return super().forward(src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs)
         features, extra = self.encoder(src_tokens, True, return_all_hiddens, **kwargs)
         return self.get_submodule(self.head_name)(features, **head_inputs), extra
 
     def register_head(self, name: str, head: nn.Module) -> None:
-        """Add the head of a task, and leave the language model's out of training.
-
-        The parameters' names begin with ``NAME_head``; ``head`` takes (B, T, C) features and ``head_inputs``.
-        """
+        """Add a task's head, which takes (B, T, C) features and ``head_inputs``, and freeze the language model's."""
         if not name.isidentifier() or self.head_name is not None:
             raise ValueError(f"name must be letters, digits and _, for a model without a head; got {name}")
         self.head_name = f"{name}_head"

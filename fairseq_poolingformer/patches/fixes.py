@@ -41,13 +41,9 @@ def require_safe_torch() -> None:
 
 
 def restore_names_of_numpy() -> None:
-    """Give fairseq's modules, and no others, the numpy names they were written with.
-
-    - ``np.compat.long``: ``--sample-break-mode eos`` (token_block_dataset) and ``--num-batch-buckets``
-      (language_pair_dataset);
-    - ``np.percentile(interpolation=)``: ``--num-batch-buckets`` (data_utils.get_buckets);
-    - ``np.int``: span masking (data_utils); ``np.float``: the CRF layer of the non-autoregressive models.
-    """
+    """Give fairseq's modules, and no others, the numpy names they were written with."""
+    # np.compat.long for --sample-break-mode eos and --num-batch-buckets, percentile(interpolation=) for the latter,
+    # np.int for span masking, np.float for the CRF layer of the non-autoregressive models
     from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
     from fairseq.modules import dynamic_crf_layer
 
@@ -64,11 +60,7 @@ def percentile(a: Any, q: Any, *args: Any, interpolation: str | None = None, **k
 
 
 def use_apex_only_with_its_kernels() -> None:
-    """Give fairseq PyTorch's layer normalization where apex has no kernel for its own.
-
-    fairseq takes apex's ``FusedLayerNorm`` on a GPU whenever apex can be imported. An apex built without its CUDA
-    extensions can be imported too, and then fails in the first layer normalization that is built.
-    """
+    """Give fairseq PyTorch's layer normalization where apex is built without its CUDA kernel, and would fail."""
     from fairseq.modules import layer_norm
 
     if layer_norm.has_fused_layernorm and find_spec("fused_layer_norm_cuda") is None:
@@ -79,11 +71,7 @@ def use_apex_only_with_its_kernels() -> None:
 
 
 def keep_freed_memory_without_a_gpu() -> None:
-    """Call :func:`~fairseq_poolingformer.attention.keep_freed_memory` on a machine without a GPU.
-
-    With a GPU the tensors that come and go are there, and the processes of a node would keep what loading and saving
-    checkpoints took.
-    """
+    """Call :func:`~fairseq_poolingformer.attention.keep_freed_memory` where tensors that come and go are on no GPU."""
     if not torch.cuda.is_available():
         keep_freed_memory()
 
@@ -97,11 +85,8 @@ def hide_warnings_about_fairseq() -> None:
 
 
 def let_masked_lm_find_its_bpe() -> None:
-    """Give fairseq's masked_lm the ``args`` from which ``--mask-whole-words`` reads the word boundaries.
-
-    The task hands ``self.args`` to ``get_whole_word_mask``, but has had no such attribute since its options moved to a
-    dataclass. The bpe is beside the task in the whole configuration.
-    """
+    """Give fairseq's masked_lm the ``args`` from which ``--mask-whole-words`` reads the word boundaries."""
+    # the task lost this attribute when its options moved to a dataclass; the bpe is beside it in the configuration
     from fairseq.tasks.masked_lm import MaskedLMTask
 
     if not hasattr(MaskedLMTask, "args"):
@@ -127,16 +112,11 @@ def _whole_word_bpe(task: Any) -> Any:
 def keep_bf16_from_meaning_tpu(
     original: Callable, parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any
 ) -> Any:
-    """Keep ``--bf16`` from switching to TPU mode.
-
-    fairseq sets ``args.tpu = True`` whenever ``--bf16`` is given, from the time when only TPUs had bfloat16, and then
-    fails for want of torch_xla on every CPU and GPU. The trainer itself handles bfloat16 on any device. TPU mode stays
-    for those who ask for it with ``--tpu``.
-    """
+    """Keep ``--bf16`` from switching to TPU mode, which fairseq knows no other use of; ``--tpu`` still does."""
     parsed = original(parser, input_args, *args, **kwargs)
     namespace = parsed[0] if isinstance(parsed, tuple) else parsed
-    given = sys.argv[1:] if input_args is None else input_args
-    asked_for_tpu = "--tpu" in given or parser.get_default("tpu")
+    words = sys.argv[1:] if input_args is None else input_args
+    asked_for_tpu = "--tpu" in words or parser.get_default("tpu")
     if getattr(namespace, "bf16", False) and not asked_for_tpu:
         namespace.tpu = False
     return parsed
@@ -145,25 +125,22 @@ def keep_bf16_from_meaning_tpu(
 def show_help_of_arch_and_task(
     original: Callable, parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any
 ) -> Any:
-    """Make ``--help`` beside ``--arch`` show the flags of that model, and of the task and the criterion.
-
-    fairseq parses twice: first for these names, then with the flags that they add. ``--help`` ended the first time.
-    Without ``--arch`` it still does.
-    """
-    given = {str(word).partition("=")[0] for word in (sys.argv[1:] if input_args is None else input_args)}
-    if not ({"-h", "--help"} & given and {"-a", "--arch"} & given):
+    """Make ``--help`` beside ``--arch`` show the flags of that model, and of the task and the criterion."""
+    # fairseq parses twice, the first time for these names alone, where --help ended
+    flags = {str(word).partition("=")[0] for word in (sys.argv[1:] if input_args is None else input_args)}
+    if not ({"-h", "--help"} & flags and {"-a", "--arch"} & flags):
         return original(parser, input_args, *args, **kwargs)
     return original(parser, input_args, *args, **{**kwargs, "modify_parser": _helping_late(kwargs)})
 
 
 def _helping_late(kwargs: dict[str, Any]) -> Callable[[Any], None]:
     """Return a ``modify_parser``, which fairseq calls before it parses each time: no help the first time."""
-    given = kwargs.get("modify_parser")
+    modify = kwargs.get("modify_parser")
     silenced = []
 
     def modify_parser(parser: Any) -> None:
-        if given is not None:
-            given(parser)
+        if modify is not None:
+            modify(parser)
         if silenced:
             silenced.pop()()
             return
@@ -183,11 +160,7 @@ def _helping_late(kwargs: dict[str, Any]) -> Callable[[Any], None]:
 
 
 def end_workers_with_their_epoch(original: Callable, self: Any, *args: Any, **kwargs: Any) -> None:
-    """End the processes that read data with their epoch.
-
-    fairseq asks them to wait for the next one, but makes others then: every epoch of a dataset whose batches change
-    would leave its own behind, until Python happens to collect the cycle that they are in.
-    """
+    """End the processes that read data with their epoch: fairseq makes others for the next, and leaves these behind."""
     original(self, *args, **kwargs)
     self.persistent_workers = False
 
@@ -222,12 +195,8 @@ def set_decoder_beam_size(self: Any, beam_size: int) -> None:
 
 
 def _no_repeat_ngram(self, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int) -> Tensor:
-    """Ban the tokens that would repeat an n-gram of the hypothesis; TorchScript compiles this function, by its name.
-
-    The search hands over its whole buffer of tokens, most of it still padding, and fairseq's fallback in Python takes
-    the end of that buffer for the end of the hypothesis: nothing is ever banned. Its loops also move every token to the
-    CPU at each step, which this does not.
-    """
+    """Ban the tokens that would repeat an n-gram of the hypothesis; TorchScript compiles this function, by its name."""
+    # fairseq's fallback takes the end of the search's buffer for that of the hypothesis: nothing is ever banned
     size: int = self.no_repeat_ngram_size
     written = tokens[:, : step + 1]
     if written.size(1) < size:
@@ -243,22 +212,14 @@ def _no_repeat_ngram(self, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: 
 def copy_integer_buffers(
     original: Callable, self: Any, model: Any, config: Any, device: Any = None, skip_keys: Any = None
 ) -> None:
-    """Copy the integer buffers of a model into the average of ``--store-ema``.
-
-    fairseq multiplies every entry of the state dict by the decay in place, and torch refuses that for integers: the
-    first update of a model with a count among its buffers ended in a RuntimeError.
-    """
+    """Copy a model's integer buffers into the average of ``--store-ema``, where fairseq multiplies by the decay."""
     tensors = {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
     integers = {name for name, value in tensors.items() if not value.is_floating_point()}
     original(self, model, config, device, integers | set(skip_keys or ()))
 
 
 def leave_fp16_unflattened_on_cpu(original: Callable, cls: type, cfg: Any, params: Iterable, **kwargs: Any) -> Any:
-    """Turn on ``--fp16-no-flatten-grads`` on a CPU, so that ``--fp16`` trains there.
-
-    fairseq keeps the float32 copy of the parameters in one flat tensor per CUDA device, and asks CUDA which device that
-    is even when the parameters are on the CPU. Copies that are not flat give the same updates.
-    """
+    """Turn on ``--fp16-no-flatten-grads`` on a CPU, so that ``--fp16`` trains there; the updates are the same."""
     from omegaconf import open_dict
 
     params = list(params)
@@ -273,11 +234,7 @@ def leave_fp16_unflattened_on_cpu(original: Callable, cls: type, cfg: Any, param
 def clip_where_the_gradients_are(
     original: Callable, params: Tensor | Iterable[Tensor], max_norm: float, aggregate_norm_fn: Callable | None = None
 ) -> Tensor:
-    """Clip gradients on their own device, so that ``--cpu`` trains on a machine that has a GPU.
-
-    fairseq puts the norm of the gradients on the GPU wherever there is one, and torch does not multiply gradients on
-    the CPU with a number that is there.
-    """
+    """Clip gradients on their own device, so that ``--cpu`` trains beside a GPU, where fairseq puts the norm."""
     params = [params] if isinstance(params, Tensor) else list(params)
     devices = [param.grad.device for param in params if param.grad is not None]
 

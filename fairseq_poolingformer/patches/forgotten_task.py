@@ -1,29 +1,29 @@
 """A forgotten ``--task`` is refused: the data folder, the architecture and the checkpoint say which one is meant."""
 
+import contextlib
 import itertools
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.checkpoints import CheckpointError
 from fairseq_poolingformer.command import UsageError, shorten_errors
+from fairseq_poolingformer.patches.resuming import checked_states
 from fairseq_poolingformer.patches.saving import DICTIONARIES
-from fairseq_poolingformer.patching import set_within
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.text.dictionary import read_symbols
+from fairseq_poolingformer.text.json_file import corpus_of
 
 PACKAGE = __package__.partition(".")[0]
 READ_DOCUMENTS = ("long_masked_lm", "masked_lm", "language_modeling")  # and fairseq's variants of the last two
 
 
 def refuse_task_of_another_folder(original: Callable, cfg: Any, **kwargs: Any) -> Any:
-    """Refuse a task that would misread a data folder of this project.
-
-    fairseq's default is ``translation``. It reads the folders of summarization, pads documents on the left, gives them
-    no ``<s>``, and leaves out the long ones: a training and its scores come out wrong, with exit status 0.
-    """
+    """Refuse a task that would misread a data folder of this project."""
+    # fairseq's default, translation, pads documents on the left and leaves out the long ones, with exit status 0
     if not kwargs.get("from_checkpoint"):
         _check_folder(cfg)
         _make_absolute(cfg)
@@ -31,10 +31,7 @@ def refuse_task_of_another_folder(original: Callable, cfg: Any, **kwargs: Any) -
 
 
 def explain_unknown_flags(original: Callable, parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Explain unknown flags in one sentence: those of a forgotten task, or ones that resemble others.
-
-    fairseq's message comes after 200 lines of its own flags.
-    """
+    """Explain unknown flags in one sentence: those of a forgotten task, or ones that resemble others."""
     words = list(map(str, sys.argv[1:] if input_args is None else input_args))
     if "error" not in vars(parser):  # fairseq calls itself
         say, task = parser.error, dict(itertools.pairwise(words)).get("--task", "translation")
@@ -80,12 +77,12 @@ def _compare(first: Path, other: Path) -> None:
                 f"{other / name} is missing or another dictionary than {first / name}, so the same numbers mean other "
                 "words there: make both folders with the same tokenizer"
             )
-    corpora = [registry.corpus_of(folder) or {} for folder in (first, other)]
+    corpora = [corpus_of(folder) or {} for folder in (first, other)]
     for name in ("labels", "problem_type"):
-        given = [corpus.get(name) for corpus in corpora]
-        if given[0] != given[1]:
+        values = [corpus.get(name) for corpus in corpora]
+        if values[0] != values[1]:
             raise UsageError(
-                f"{other} has other {name.replace('_', ' ')} than {first} ({given[1]} and {given[0]}): make both "
+                f"{other} has other {name.replace('_', ' ')} than {first} ({values[1]} and {values[0]}): make both "
                 "folders with the same --labels"
             )
 
@@ -103,9 +100,9 @@ def _make_absolute(cfg: Any) -> None:
 
 def _readers(folder: Path) -> tuple[str, ...]:
     """The tasks that read a finished data folder; none where the folder is of another kind."""
-    if (found := registry.of_folder(folder)) is not None:
-        return READ_DOCUMENTS if found.name in READ_DOCUMENTS else (found.name,)
-    if (corpus := registry.corpus_of(folder)) is None:  # the task says what is wrong with it
+    if (reader := registry.of_folder(folder)) is not None:
+        return READ_DOCUMENTS if reader.name in READ_DOCUMENTS else (reader.name,)
+    if (corpus := corpus_of(folder)) is None:  # the task says what is wrong with it
         return ()
     from fairseq_poolingformer.tasks.summarization import PAIRS
 
@@ -131,18 +128,7 @@ def refuse_checkpoint_of_another_task(
     original: Callable, filenames: Any, arg_overrides: Any = None, task: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
     """Refuse a checkpoint of a task of this plugin where a command has another ``--task``."""
-    from fairseq import checkpoint_utils
-
-    if task is None:
-        return original(filenames, arg_overrides, task, *args, **kwargs)
-    load = checkpoint_utils.load_checkpoint_to_cpu
-
-    def load_checkpoint_to_cpu(path: str, *arguments: Any, **named: Any) -> dict[str, Any]:
-        state = load(path, *arguments, **named)
-        _check_checkpoint(path, state, task)
-        return state
-
-    with set_within(checkpoint_utils, "load_checkpoint_to_cpu", load_checkpoint_to_cpu):
+    with contextlib.nullcontext() if task is None else checked_states(partial(_check_checkpoint, task=task)):
         return original(filenames, arg_overrides, task, *args, **kwargs)
 
 

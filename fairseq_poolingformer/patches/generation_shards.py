@@ -15,6 +15,7 @@ from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.patches.processes import torchrun_device, under_torchrun
 from fairseq_poolingformer.patching import set_within
 
+KEY = "hypotheses of batch {}"  # in the store
 LONGEST_WAIT = timedelta(hours=2)  # for one batch of another process, which includes loading its model
 
 # (number of the batch, fairseq's inference_step, the task and what else fairseq gives that function) -> hypotheses
@@ -22,18 +23,9 @@ Step = Callable[..., list[list[dict[str, Any]]]]
 
 
 def divide_batches(original: Callable, cfg: Any) -> Any:
-    """Make ``--num-shards`` and ``torchrun`` divide the batches of a split among processes.
-
-    fairseq-generate offers ``--num-shards`` and ``--shard-id`` but reads neither, and it knows nothing of torchrun:
-    every process generates the whole split, and under torchrun every process prints it.
-
-    With ``--num-shards N --shard-id K`` a process generates every N-th batch from batch K on and prints those.
-    Its last line says that it covers one shard; ``poolingformer-score`` reads the outputs of all shards together.
-
-    Under torchrun, process R of P generates every P-th batch of its shard from batch R on. Process 0 prints all of
-    them, as one process does: the same lines in the same order, and one result. The others do not wait for it: they
-    leave their hypotheses in the store through which torchrun's processes meet.
-    """
+    """Make ``--num-shards`` and ``torchrun`` divide the batches of a split among processes."""
+    # fairseq-generate reads neither, so every process generates the whole split. A shard K of N has every N-th batch
+    # from K on; of torchrun's processes, rank 0 prints what all leave in the store through which they meet
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     cfg = convert_namespace_to_omegaconf(cfg) if isinstance(cfg, Namespace) else cfg
@@ -70,7 +62,7 @@ def step_of_a_helper(store: Any, rank: int, processes: int) -> Step:
         hypotheses = inference_step(task, generator, models, sample, *rest, **named)
         data = io.BytesIO()
         torch.save({"id": sample["id"].tolist(), "hypotheses": utils.move_to_cpu(hypotheses)}, data)
-        store.set(_key(rank + number * processes), data.getvalue())
+        store.set(KEY.format(rank + number * processes), data.getvalue())
         return hypotheses
 
     return step
@@ -82,27 +74,23 @@ def step_of_the_first(store: Any, processes: int) -> Step:
     def step(
         number: int, inference_step: Callable, task: Any, generator: Any, models: Any, sample: dict, *rest, **named
     ):
-        rank = number % processes
+        rank, key = number % processes, KEY.format(number)
         if rank == 0:
             return inference_step(task, generator, models, sample, *rest, **named)
         try:
-            store.wait([_key(number)], LONGEST_WAIT)
+            store.wait([key], LONGEST_WAIT)
         except torch.distributed.DistStoreError as error:
             raise TimeoutError(f"process {rank} has not generated batch {number} within {LONGEST_WAIT}") from error
-        found = torch.load(io.BytesIO(store.get(_key(number))), weights_only=True)
-        store.delete_key(_key(number))
-        if found["id"] != sample["id"].tolist():
+        batch = torch.load(io.BytesIO(store.get(key)), weights_only=True)
+        store.delete_key(key)
+        if batch["id"] != sample["id"].tolist():
             raise ValueError(
                 f"batch {number} of process {rank} has other documents than here: start every process with the same "
                 "command and the same data folder"
             )
-        return found["hypotheses"]
+        return batch["hypotheses"]
 
     return step
-
-
-def _key(number: int) -> str:
-    return f"hypotheses of batch {number}"
 
 
 def _generate(original: Callable, cfg: Any, shards: int, shard: int, step: Step) -> Any:
@@ -141,11 +129,7 @@ def _generate(original: Callable, cfg: Any, shards: int, shard: int, step: Step)
                     f"--gen-subset {cfg.dataset.gen_subset}: the split has no example; name another one"
                 ) from None
     # fairseq has divided by the time that generation took
-    _write_empty_result(cfg, f"shard {shard} of {shards} has no examples")
-    return None
-
-
-def _write_empty_result(cfg: Any, result: str) -> None:
+    result = f"shard {shard} of {shards} has no examples"
     line = f"Generate {cfg.dataset.gen_subset} with beam={cfg.generation.beam}: {result}\n"
     if cfg.common_eval.results_path is None:
         sys.stdout.write(line)
@@ -153,3 +137,4 @@ def _write_empty_result(cfg: Any, result: str) -> None:
         path = os.path.join(cfg.common_eval.results_path, f"generate-{cfg.dataset.gen_subset}.txt")
         with open(path, "a", encoding="utf-8") as file:
             file.write(line)
+    return None

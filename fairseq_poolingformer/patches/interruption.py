@@ -42,10 +42,7 @@ def lock_save_directory(original: Callable, cfg: Any, trainer: Any, **kwargs: An
 
 
 def lock(save_dir: str) -> None:
-    """Keep other trainings out of a folder until this process ends.
-
-    Whoever holds the lock removes what a killed training left of the file that it was writing.
-    """
+    """Keep other trainings out of a folder until this process ends; remove what a killed one left of a file."""
     folder = Path(save_dir).resolve()
     if folder in _locks:
         return
@@ -64,11 +61,7 @@ def lock(save_dir: str) -> None:
 
 
 def leave_finished_training(original: Callable, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> tuple[list, bool]:
-    """Leave a finished training as it is, and watch for signals from the first update on.
-
-    fairseq compares the number of updates with ``--max-update`` after an update only, so each further start of a
-    finished training trained one more.
-    """
+    """Leave a finished training as it is (fairseq trains one more update), and watch for signals from here on."""
     updates, most = trainer.get_num_updates(), cfg.optimization.max_update
     if most and updates >= most:
         logger.info(f"the training is finished: it has {updates} of --max-update {most} updates")
@@ -135,10 +128,7 @@ def _ask(process: int, number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def pass_signals_on() -> Iterator[None]:
-    """Within the block, pass signals on to the processes that this one starts, and end as they do.
-
-    fairseq-train starts one process for each GPU and waits. If a signal ended it, they would be killed with it.
-    """
+    """Pass signals on to the processes that fairseq-train starts, one a GPU, and end as they do, within the block."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         processes = multiprocessing.active_children()
@@ -163,15 +153,9 @@ def pass_signals_on() -> Iterator[None]:
 def save_and_stop_when_asked(
     original: Callable, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, *arguments: Any
 ) -> Any:
-    """Save ``checkpoint_last.pt`` and end the process when a signal has come.
-
-    The decision is one of all processes: a signal to one of them stops all. They end together, when the checkpoint is
-    written: torchrun kills the others soon after the first one that ends with a status other than 0.
-
-    A training whose last update is done is validated and saved as ever, because no later start would validate it. A
-    validation that is due now takes place after the checkpoint is written; if that takes too long, the next start says
-    that its loss is missing.
-    """
+    """Save ``checkpoint_last.pt`` and end the process when a signal has come."""
+    # All processes decide and end together: torchrun kills the others after the first failure. A training whose last
+    # update is done is validated as ever; one that is due now comes after the save, and the next start says if it lacks
     most = cfg.optimization.max_update
     if not _any_process_asked(trainer) or (most and trainer.get_num_updates() >= most):
         return original(cfg, trainer, task, epoch_itr, *arguments)

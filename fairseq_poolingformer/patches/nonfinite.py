@@ -37,12 +37,9 @@ def refuse_nonfinite_models(original: Callable, filenames: list[str], *args: Any
 
 
 def skip_nonfinite_update(original: Callable, self: Any, grad_norm: Tensor) -> None:
-    """Skip an update whose gradient is not finite, as often as ``--skip-nonfinite`` allows, or name it and end.
-
-    All workers have the same sum of gradients here, so all of them skip the same updates. fairseq itself reports such a
-    gradient of several workers as one that differs between them. The skipping is that of fairseq for float16: the
-    OverflowError makes it drop the gradients and go on with the next batch, and the update does not count.
-    """
+    """Skip an update whose gradient is not finite, as often as ``--skip-nonfinite`` allows, or name it and end."""
+    # All workers have the same sum of gradients, so all skip the same updates. The OverflowError makes fairseq drop
+    # them, as in float16, and the update does not count
     if self.cfg.common.amp or torch.isfinite(grad_norm).all():  # --amp has its own way with them
         return original(self, grad_norm)
     from fairseq.logging import metrics
@@ -68,10 +65,7 @@ def _most_skipped(trainer: Any) -> int:
 
 
 def keep_zero_where_there_is_no_gpu(original: Callable, *arguments: Any, **named: Any) -> Tensor:
-    """Make a tensor that ``cuda()`` leaves where it is, on a machine without a GPU.
-
-    fairseq's trainer puts a zero on the GPU after an overflow, even where there is none.
-    """
+    """Make a tensor that ``cuda()`` leaves on the CPU where there is no GPU: fairseq moves a zero after an overflow."""
     made = original(*arguments, **named)
     return made if torch.cuda.is_available() else made.as_subclass(_OnCPU)
 

@@ -23,16 +23,10 @@ def under_torchrun() -> bool:
 
 
 def make_torchrun_one_training(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> Any:
-    """Make the processes that ``torchrun`` starts one training, on GPUs and on CPUs.
-
-    fairseq reads torchrun's variables only when ``--distributed-world-size`` is larger than 1, and its default is the
-    number of visible GPUs. So with one GPU per process, or on a CPU, N processes silently run N trainings and overwrite
-    one another's checkpoints. On a CPU, the variables also lead to a division by zero GPUs, NCCL is chosen, and with an
-    explicit init method no process is started at all, with exit status 0.
-
-    A command that reads a model with ``--path`` (generation, scoring) is left as it is, unless the world size is
-    given: fairseq-eval-lm prints each process's share of the data as if it were the whole.
-    """
+    """Make the processes that ``torchrun`` starts one training, on GPUs and on CPUs."""
+    # fairseq reads torchrun's variables only for a --distributed-world-size above 1, by default the visible GPUs: with
+    # one a process, or none, N processes run N trainings. With --path, a command stays as it is unless the size is
+    # given: fairseq-eval-lm prints each process's share as the whole
     distributed = cfg.distributed_training
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
     if not cfg.common.tpu and not distributed.pipeline_model_parallel:
@@ -96,11 +90,7 @@ def _prepare_cpu(distributed: Any) -> None:
 
 
 def gather_objects_without_cuda(original: Callable, data: Any, group: Any = None, max_size: int = 16384) -> list:
-    """Gather Python objects among processes that have no CUDA device.
-
-    fairseq sends them through a CUDA buffer. Criterions gather logging outputs in this way when they cannot be summed,
-    and fairseq-validate always does.
-    """
+    """Gather Python objects, such as logging outputs, among processes without fairseq's CUDA buffers."""
     from fairseq import utils
     from fairseq.distributed import utils as distributed_utils
 
@@ -113,10 +103,7 @@ def gather_objects_without_cuda(original: Callable, data: Any, group: Any = None
 
 
 def wrap_model_on_any_device(original: Callable, module: torch.nn.Module, **kwargs: Any) -> torch.nn.Module:
-    """Wrap a model on the CPU, too, with ``--ddp-backend pytorch_ddp``, the default.
-
-    fairseq always names a CUDA device, and torch refuses that for a module without CUDA parameters.
-    """
+    """Wrap a model on the CPU, too, with ``--ddp-backend pytorch_ddp``, for which fairseq names a CUDA device."""
     if all(param.device.type == "cpu" for param in module.parameters()):
         kwargs.update(device_ids=None, output_device=None)
     return original(module, **kwargs)

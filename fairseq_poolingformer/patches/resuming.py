@@ -5,6 +5,7 @@ import logging
 import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,11 +37,8 @@ def save_number_of_processes(original: Callable, self: Any) -> dict[str, Any]:
 
 
 def continue_where_all_processes_were(original: Callable, self: Any, state_dict: dict[str, Any]) -> None:
-    """Continue an epoch where all processes together were, and say what another number of them changes.
-
-    fairseq continues at the same number of batches of each process: twice as many processes then skip as many batches
-    as were read, half as many read half of them again.
-    """
+    """Continue an epoch where all processes together were, and say what another number of them changes."""
+    # fairseq continues at the same number of batches of each process
     before, now = state_dict.get(PROCESSES, self.num_shards), self.num_shards
     if before != now:
         read = state_dict.get("iterations_in_epoch", 0) * before
@@ -56,15 +54,8 @@ def continue_where_all_processes_were(original: Callable, self: Any, state_dict:
 
 
 def save_what_fairseq_forgets(original: Callable, self: Any) -> dict[str, Any]:
-    """Save what a training needs to go on as if it had not been stopped, and fairseq keeps in the process alone.
-
-    - The float32 parameters of ``--fp16`` and ``--bf16``, which updates are added to. fairseq saves the half-precision
-      copies, in float32 as well: a file of the same size, but a training that is continued from it has lost what the
-      updates of some thousand steps have added below half precision.
-    - When the loss scale has changed, which decides when it does so again.
-    - How long the loss has not fallen, for ``reduce_lr_on_plateau`` and ``--patience``.
-    - How many updates were skipped.
-    """
+    """Save what fairseq keeps in the process alone: float32 parameters, loss scale, patience, skipped updates."""
+    # of --fp16 and --bf16 fairseq saves the half-precision copies, without what updates added below their precision
     state = original(self)
     if not is_ours(self.task):
         return state
@@ -94,17 +85,17 @@ def load_what_fairseq_forgets(
     *args: Any,
     **named: Any,
 ) -> Any:
-    """Go on from what :func:`save_what_fairseq_forgets` saved, where the training continues.
-
-    fairseq also saves a checkpoint before the scheduler gets the epoch's loss, and begins the next epoch without it.
-    """
+    """Go on from what :func:`save_what_fairseq_forgets` saved, where the training continues."""
+    # fairseq also saves before the scheduler gets the epoch's loss, and begins the next epoch without it
     if not is_ours(self.task):
         return original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **named)
     with _parameters_read(self) as read:
         extra = original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **named)
     saved = extra if extra is not None and not reset_optimizer else {}
     if saved:
-        _load_float32(self, read)
+        for name, parameter in _float32_parameters(self):
+            if name in read and read[name].shape == parameter.shape:
+                parameter.data.copy_(read[name])
         _load_loss_scale(self, saved.get(SCALER))
         setattr(self, SKIPPED, saved.get(SKIPPED, 0))
         if (plateau := _plateau(self)) is not None and not reset_lr_scheduler:
@@ -119,7 +110,7 @@ def load_what_fairseq_forgets(
         loss, ended = saved.get("val_loss"), iterator["epoch"] - 1
         if loss is not None and not reset_lr_scheduler:
             self.lr_step(ended, loss)
-        elif loss is None and _was_due(self.cfg, ended, self.get_num_updates()):
+        elif loss is None and _was_due(self.cfg.dataset, ended, self.get_num_updates()):
             logger.warning(
                 f"{filename} was saved before epoch {ended} was validated: that loss counts neither for "
                 "checkpoint_best.pt nor for --patience or the learning rate"
@@ -146,12 +137,6 @@ def _parameters_read(trainer: Any) -> Iterator[dict[str, Tensor]]:
         yield read
     finally:
         del model.load_state_dict
-
-
-def _load_float32(trainer: Any, read: dict[str, Tensor]) -> None:
-    for name, parameter in _float32_parameters(trainer):
-        if name in read and read[name].shape == parameter.shape:
-            parameter.data.copy_(read[name])
 
 
 def _load_loss_scale(trainer: Any, saved: dict[str, Any] | None) -> None:
@@ -200,8 +185,8 @@ def _functions() -> list[Callable]:
 
 def _patience() -> tuple[float | None, int]:
     """The best loss and the number of validations since then; None before the first one."""
-    found = [(function.best, function.num_runs) for function in _functions() if hasattr(function, "best")]
-    return found[-1] if found else (None, 0)
+    histories = [(function.best, function.num_runs) for function in _functions() if hasattr(function, "best")]
+    return histories[-1] if histories else (None, 0)
 
 
 def decides(cfg: Any) -> bool:
@@ -210,9 +195,8 @@ def decides(cfg: Any) -> bool:
 
 
 def _was_due(cfg: Any, epoch: int, updates: int) -> bool:
-    data = cfg.dataset
-    is_after = updates >= data.validate_after_updates
-    return not data.disable_validation and epoch % data.validate_interval == 0 and is_after
+    due = epoch % cfg.validate_interval == 0 and updates >= cfg.validate_after_updates
+    return due and not cfg.disable_validation
 
 
 def is_out_of_patience(cfg: Any) -> bool:
@@ -240,12 +224,8 @@ EACH_LAYER = {*settings_with("each_layer"), "dilation"}  # one value, or one a l
 def refuse_missing_or_unfit_checkpoint(
     original: Callable, self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
 ) -> Any:
-    """Stop when the checkpoint that was asked for is not there or does not fit the training.
-
-    fairseq logs "No existing checkpoint found" and trains from random weights, with exit status 0, whatever was given
-    as ``--restore-file``, ``--continue-once`` or (a folder, say) ``--finetune-from-model``. Only fairseq's default, the
-    ``checkpoint_last.pt`` of the save directory, may be missing: that is the first launch.
-    """
+    """Stop when the checkpoint that was asked for is not there or does not fit the training."""
+    # fairseq would train from random weights; only its default, checkpoint_last.pt, may be missing: the first launch
     from fairseq.file_io import PathManager
 
     cfg = self.cfg.checkpoint
@@ -259,20 +239,20 @@ def refuse_missing_or_unfit_checkpoint(
         )
     if not PathManager.isfile(filename):
         return original(self, filename, reset_optimizer, *args, **kwargs)
-    with explained(filename), checked_states(self, anew=reset_optimizer):
+    with explained(filename), checked_states(partial(check, trainer=self, anew=reset_optimizer)):
         return original(self, filename, reset_optimizer, *args, **kwargs)
 
 
 @contextlib.contextmanager
-def checked_states(trainer: Any, anew: bool) -> Iterator[None]:
-    """Within the block, check every checkpoint that fairseq reads for a trainer, before the trainer takes it."""
+def checked_states(check_state: Callable[[str, Mapping[str, Any]], None]) -> Iterator[None]:
+    """Within the block, check every checkpoint that fairseq reads, given its path and its state."""
     from fairseq import checkpoint_utils
 
     original: Callable = checkpoint_utils.load_checkpoint_to_cpu
 
     def load_checkpoint_to_cpu(path: str, *arguments: Any, **named: Any) -> dict[str, Any]:
         state = original(path, *arguments, **named)
-        check(path, state, trainer, anew)
+        check_state(path, state)
         return state
 
     with set_within(checkpoint_utils, "load_checkpoint_to_cpu", load_checkpoint_to_cpu):
@@ -295,8 +275,11 @@ def check(path: str, state: Mapping[str, Any], trainer: Any, anew: bool) -> None
         raise CheckpointError(f"{path} holds {kinds[0]}, and --arch is {kinds[1]}: give one of the same kind")
     refused = {} if anew else changes(_options(before.get("model")), _options(now.get("model")))
     if refused:
+        flags = [
+            f"--{name.replace('_', '-')} {former} (now {value})" for name, (former, value) in sorted(refused.items())
+        ]
         raise CheckpointError(
-            f"{path} was trained with {_listed(refused)}: with other values its parameters mean something else. Give "
+            f"{path} was trained with {', '.join(flags)}: with other values its parameters mean something else. Give "
             "the former values, or begin a new training with these parameters: --finetune-from-model, and another "
             "--save-dir"
         )
@@ -323,13 +306,13 @@ def _kind_of_model(cfg: Mapping[str, Any]) -> str | None:
 
     options = _options(cfg.get("model"))
     registries = {**models.MODEL_REGISTRY, **models.ARCH_MODEL_REGISTRY}
-    found = next((registries[name] for name in (options.get("arch"), options.get("_name")) if name in registries), None)
+    model = next((registries[name] for name in (options.get("arch"), options.get("_name")) if name in registries), None)
     kinds = {
         models.FairseqEncoderDecoderModel: "an encoder with a decoder",
         models.FairseqEncoderModel: "an encoder alone",
         models.FairseqLanguageModel: "a decoder alone",
     }
-    return next((text for kind, text in kinds.items() if found is not None and issubclass(found, kind)), None)
+    return next((text for kind, text in kinds.items() if model is not None and issubclass(model, kind)), None)
 
 
 def _options(group: Any) -> dict[str, Any]:
@@ -340,8 +323,3 @@ def _options(group: Any) -> dict[str, Any]:
     if isinstance(group, DictConfig):
         return OmegaConf.to_container(group, resolve=True)
     return dict(group) if isinstance(group, Mapping) else {}
-
-
-def _listed(changed: Mapping[str, tuple[str, str]]) -> str:
-    texts = [f"--{name.replace('_', '-')} {before} (now {now})" for name, (before, now) in sorted(changed.items())]
-    return ", ".join(texts)

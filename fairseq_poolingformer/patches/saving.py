@@ -26,22 +26,14 @@ SUFFIXES_OF_PARTS = ("-shard", "-model_part-")
 
 
 def gather_state_of_all_workers(original: Callable, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
-    """Gather the state of each worker by the task's own hook.
-
-    fairseq asks the task for its state (``get_checkpoint_dict``) on the first worker only, where no other one can send
-    its own. A task with a ``gather_checkpoint_state`` is asked before that, on all of them.
-    """
+    """Ask a task with ``gather_checkpoint_state`` on all workers; fairseq asks for its state on rank 0 alone."""
     if not cfg.no_save and hasattr(trainer.task, "gather_checkpoint_state"):
         trainer.task.gather_checkpoint_state()
     return original(cfg, trainer, epoch_itr, val_loss)
 
 
 def write_checkpoint_whole(original: Callable, obj: Any, filename: Any, async_write: bool = False) -> None:
-    """Write a checkpoint beside its name, and rename it when its last byte is on the disk.
-
-    fairseq renames as well, but without waiting for the disk, so that a machine that loses its power can be left with
-    an empty file. When a write fails, it writes the file again behind the bytes that are already there.
-    """
+    """Write a checkpoint beside its name, and rename it when its last byte is on the disk (fairseq does not wait)."""
     from fairseq.file_io import PathManager
 
     if async_write or not isinstance(filename, str | os.PathLike) or not PathManager.supports_rename(filename):
@@ -52,12 +44,7 @@ def write_checkpoint_whole(original: Callable, obj: Any, filename: Any, async_wr
 
 
 def copy_checkpoint_whole(original: Callable, src_path: str, dst_path: str, overwrite: bool = False) -> Any:
-    """Give a checkpoint a further name, such as ``checkpoint_last.pt``, in one step.
-
-    fairseq saves one file and copies it to its other names. A kill during the copy leaves a part of a file under a good
-    name. Here both names are links to one file where the file system has hard links: quick, and half the space. No
-    name is ever written to, only replaced.
-    """
+    """Give a checkpoint a further name in one step, by a hard link if possible: a killed copy would be a part."""
     from fairseq.file_io import PathManager
 
     if any(PathManager.path_requires_pathmanager(path) for path in (src_path, dst_path)):
@@ -91,10 +78,7 @@ def _whole(path: Path) -> Iterator[Path]:
 
 
 def resume_from_newest_whole(original: Callable, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-    """Resume from the newest checkpoint that is whole when ``checkpoint_last.pt`` is not, or is missing beside others.
-
-    A damaged file keeps its bytes under another name, ``checkpoint_last.pt.damaged``.
-    """
+    """Resume from the newest whole checkpoint when ``checkpoint_last.pt`` is not; that is kept as ``.damaged``."""
     if cfg.restore_file != "checkpoint_last.pt" or cfg.save_dir is None:
         return original(cfg, trainer, **kwargs)
     last = Path(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
@@ -127,10 +111,7 @@ def _by_the_first_process(trainer: Any, waiting: bool) -> Iterator[bool]:
 
 
 def replace_missing(last: Path, pretrained: str | None = None, is_wanted: bool = True) -> None:
-    """Where a training's last checkpoint is missing, put the newest whole one in its place, and say so.
-
-    Without any checkpoint the training begins, and this does nothing.
-    """
+    """Where a training's last checkpoint is missing beside others, put the newest whole one there, and say so."""
     start = pretrained and Path(pretrained).resolve()
     others = [path for path in _others(last) if path.resolve() != start] if last.parent.is_dir() else []
     remedy = "Give the one to continue from with --restore-file, or another --save-dir to start from the beginning"
@@ -147,10 +128,8 @@ def replace_missing(last: Path, pretrained: str | None = None, is_wanted: bool =
 
 
 def replace_damaged(last: Path, fault: str) -> None:
-    """Put the newest whole checkpoint of a training in place of its damaged last one, and say so.
-
-    At every instant there is a last checkpoint: without one, the next start would train from the beginning.
-    """
+    """Put the newest whole checkpoint of a training in place of its damaged last one, and say so."""
+    # at every instant there is a last checkpoint: without one, the next start would train from the beginning
     for path in _others(last):
         if damage(path) is None:
             damaged = last.with_name(f"{last.name}.damaged")

@@ -1,9 +1,8 @@
 """Patches with which fairseq works on current Python, torch and numpy, survives long jobs, and reads strangers' files.
 
-A patch is a function that takes fairseq's function, then its arguments, and runs in its place; its docstring says why.
-For everything that is not this plugin's it does what fairseq's own function does. fairseq's own files are not changed;
-a replaced function keeps its original as ``__wrapped__``. The lists below are the only ones. They name functions, so
-that a name that fairseq no longer has ends the import with a sentence.
+A patch is a function that takes fairseq's function, then its arguments, and runs in its place; its first lines say why.
+For everything that is not this plugin's it does what fairseq's own function, its ``__wrapped__``, does. The lists below
+are the only ones; a name that fairseq no longer has ends the import with a sentence.
 """
 
 import sys
@@ -111,11 +110,7 @@ INSTEAD = (
 
 
 def apply() -> None:
-    """Patch fairseq in this process; calling it again changes nothing.
-
-    :func:`fairseq_poolingformer.register` calls it. ``--user-dir`` does that before a fairseq command parses its
-    options, starts its processes or opens a checkpoint.
-    """
+    """Patch fairseq in this process, before a command parses its options; calling it again changes nothing."""
     for step in DONE_AT_ONCE:
         step()
     for owner, name, patch in AROUND:

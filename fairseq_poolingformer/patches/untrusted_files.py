@@ -17,14 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from fairseq_poolingformer.checkpoints import (
-    OPTIMIZER,
-    ConfigurationError,
-    data_folder,
-    explained,
-    load,
-    model_folder,
-)
+from fairseq_poolingformer.checkpoints import OPTIMIZER, ConfigurationError, data_folder, explained, load, model_folder
 from fairseq_poolingformer.patching import set_within
 from fairseq_poolingformer.text.dictionary import read_entries
 from fairseq_poolingformer.text.sequences import check_dataset

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.models.decoder import CrossAttention
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
-from fairseq_poolingformer.show.looks import characters
-from fairseq_poolingformer.show.subject import Subject
+from fairseq_poolingformer.show.looks import Subject, characters
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 

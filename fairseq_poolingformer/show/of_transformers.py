@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fairseq_poolingformer.huggingface.in_one_call import summarize
-from fairseq_poolingformer.show.subject import Subject
+from fairseq_poolingformer.show.looks import Subject
 
 
 class OfTransformers(Subject):

@@ -98,10 +98,7 @@ def _data(look: Look) -> dict[str, Any]:
 
 
 def _word(look: Look, number: int) -> dict[str, Any]:
-    """Return a chosen word: its text, passage and tokens, and for each kind and layer the tokens that it looks at.
-
-    A token is three numbers: its passage, and where it begins and ends there in UTF-16, in which scripts count.
-    """
+    """A chosen word: its text, passage and tokens, and the tokens it looks at by kind and layer; offsets in UTF-16."""
     word, document = look.words[number], look.document
     start, end = word.span
     home = int(document.of_characters(np.array([start]))[0])

@@ -19,12 +19,12 @@ from fairseq_poolingformer.show.looks import (
     Look,
     Passages,
     Shares,
+    Subject,
     WordLook,
     mean_rows,
     seen_passages,
     to_passages,
 )
-from fairseq_poolingformer.show.subject import Subject
 
 MOST_WORDS = 20
 

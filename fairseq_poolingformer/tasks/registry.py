@@ -16,12 +16,11 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
-from fairseq_poolingformer.text.json_file import read_json_file
+from fairseq_poolingformer.text.json_file import corpus_of
 
 GROUP = OWN = "fairseq_poolingformer.tasks"
-PARTS = ("models", "task", "loss")  # a task's modules that register something with fairseq
+PARTS = ("models", "task", "loss")  # modules of a task, here or elsewhere, that register something with fairseq
 
 
 @dataclass(frozen=True)
@@ -186,15 +185,6 @@ def _entry_points() -> tuple[EntryPoint, ...]:
 def corpora() -> dict[str, Task]:
     """The task of each command that preprocesses a corpus."""
     return {corpus: task for task in tasks().values() for corpus in task.corpora}
-
-
-def corpus_of(folder: Path) -> dict[str, Any] | None:
-    """Description of a finished data folder (``corpus.json``); None where it cannot be read."""
-    path = Path(folder, "corpus.json")
-    try:
-        return read_json_file(path) if path.is_file() else None  # a pipe would never end
-    except (OSError, ValueError):
-        return None
 
 
 def of_folder(folder: Path) -> Task | None:

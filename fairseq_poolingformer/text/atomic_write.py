@@ -27,11 +27,8 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def atomic_write(path: Path, flush: bool = False) -> Iterator[Path]:
-    """Yield a name beside the final one to write to; rename that file when the block ends without an error.
-
-    The name is this process's own, so that two processes never write into one file: the last to end wins, whole. What
-    killed processes of this machine left of the same file is removed.
-    """
+    """Yield a name beside the final one to write to; rename that file when the block ends without an error."""
+    # the name is this process's own; what killed processes of this machine left of the same file is removed
     unfinished = unfinished_name(path)
     remove_left(path.parent)
     unfinished.unlink(missing_ok=True)  # of a process of the same number; it may be a link to a file that is in use
@@ -146,11 +143,8 @@ def _flush_folder(path: Path) -> None:
 
 
 def lock_folder(folder: Path) -> int | None:
-    """Lock a folder for this process alone, until the process ends, however it does, or closes the file.
-
-    The lock is the operating system's, on the file ``.lock``. A lock of ``flock`` would live on in the processes that
-    this one starts, which may outlive it by seconds.
-    """
+    """Lock a folder, by its file ``.lock``, until the process ends or closes the file."""
+    # a lock of flock would live on in the processes that this one starts, which may outlive it
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -56,11 +56,7 @@ BYTES = Layout(made_with="poolingformer-preprocess char_lm", ids=("",), texts=()
 
 @dataclass(frozen=True)
 class DataFolder:
-    """A folder that preprocessing writes, and that tasks and commands read.
-
-    ``…_path`` only name files. The other methods open them: they raise FileNotFoundError where a file is missing, and
-    ValueError where it is no longer the file that preprocessing wrote.
-    """
+    """A folder that preprocessing writes; ``…_path`` name files, other methods open them, or raise for damage."""
 
     path: Path
     layout: Layout

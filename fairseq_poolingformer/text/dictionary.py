@@ -67,10 +67,7 @@ def smallest_dtype(dictionary_size: int) -> np.dtype:
 
 
 def replace_lone_surrogates(text: str) -> str:
-    r"""The text with every lone surrogate, which has no UTF-8, replaced by U+FFFD.
-
-    JSON may hold them (``"\ud800"``); two neighbouring halves of one character are put together.
-    """
+    r"""Replace lone surrogates (``"\ud800"`` in JSON), which have no UTF-8, by U+FFFD; join halves of characters."""
     if text.isascii():
         return text
     try:

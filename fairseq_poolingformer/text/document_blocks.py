@@ -31,12 +31,7 @@ class DocumentBlocks:
 def cut_into_blocks(
     bounds: np.ndarray, *, max_tokens: int, min_tokens: int | None = None, pack: bool = False
 ) -> DocumentBlocks:
-    """Cut documents into blocks ``<s> … </s>``.
-
-    All blocks of a document but the last are full. Where the last one would be shorter than ``min_tokens``, the last
-    two share their tokens evenly: no token is dropped, and no block is a few words without their context. A document
-    that fits a block is one block, however short.
-    """
+    """Cut documents into full blocks ``<s> … </s>``; the last two share their tokens where one would be too short."""
     if max_tokens <= FRAME:
         raise ValueError(f"max_tokens must be at least {FRAME + 1}, for <s>, a token and </s>; got {max_tokens}")
     if min_tokens is None:

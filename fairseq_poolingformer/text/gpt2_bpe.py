@@ -123,10 +123,7 @@ def _whole_characters(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[
 
 
 def _cut_long_runs(text: str) -> list[str]:
-    """Cut the text into independent pieces, so that no piece has a long run of whitespace inside it.
-
-    The pattern joins the last character of a run to the text that follows, and makes one match of the rest.
-    """
+    """Cut the text into independent pieces, so that no piece has a long run of whitespace inside it."""
     if not any(map(str.isspace, text[_MAX_RUN - 1 :: _MAX_RUN])):  # every long run covers one of these positions
         return [text]
     return re.split(rf"(?<!{_SPACE})({_SPACE}{{{_MAX_RUN},}})(?={_SPACE}[\S\x1c-\x1f])", text)

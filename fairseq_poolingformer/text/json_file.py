@@ -86,3 +86,12 @@ def other_than_text(head: bytes, utf_8: bool = True) -> str | None:
     if utf_8 and is_utf_16:
         return "is text in UTF-16; convert it with iconv -f UTF-16 -t UTF-8"
     return None
+
+
+def corpus_of(folder: Path) -> dict[str, Any] | None:
+    """Description of a finished data folder (``corpus.json``); None where it cannot be read."""
+    path = Path(folder, "corpus.json")
+    try:
+        return read_json_file(path) if path.is_file() else None  # a pipe would never end
+    except (OSError, ValueError):
+        return None

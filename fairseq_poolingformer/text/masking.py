@@ -45,11 +45,9 @@ class SymbolTable:
 
 @dataclass(frozen=True)
 class Masking:
-    """RoBERTa's masking (Devlin et al., 2019, §3.1): 80 % of the tokens to predict are masked, 10 % replaced.
+    """RoBERTa's masking (Devlin et al., 2019, §3.1): 80 % of the tokens to predict are masked, 10 % replaced."""
 
-    Special symbols are neither predicted nor masked. Chance rounds the share of n tokens up or down, so that it is
-    right on average. With whole words, all tokens of a word are masked, replaced or left together.
-    """
+    # chance rounds the share of n tokens up or down, so that it is right on average
 
     symbols: SymbolTable
     mask_index: int
@@ -98,11 +96,7 @@ class Masking:
 def nearest_repetitions(
     tokens: np.ndarray, words: np.ndarray, is_visible: np.ndarray, texts: Sequence[bytes]
 ) -> np.ndarray:
-    """The distance from each token's word to the nearest other visible occurrence of the same word, in tokens.
-
-    Two words are the same when their texts are, without the spaces and ASCII punctuation around them. A word's place is
-    that of its first token.
-    """
+    """Tokens from each word to the nearest other visible one of the same text without spaces and punctuation."""
     if not len(tokens):
         return np.empty(0, dtype=np.int64)
     lengths = np.bincount(words)

@@ -23,11 +23,7 @@ CODES = {np.dtype(dtype): code for code, dtype in DTYPES.items()}
 
 
 class Sequences:
-    """Sequences of integers of any lengths, one after the other in a file.
-
-    Attributes:
-        bounds: (n + 1,) int64; sequence k is ``read(bounds[k], bounds[k + 1])``.
-    """
+    """Sequences of integers in a file; sequence k is ``read(bounds[k], bounds[k + 1])``, ``bounds`` (n + 1,) int64."""
 
     def __init__(self, prefix: Path) -> None:
         self.prefix = Path(prefix)

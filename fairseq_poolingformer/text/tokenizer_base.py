@@ -52,10 +52,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def symbol_texts(self) -> list[bytes]:
-        """The UTF-8 that every symbol of the dictionary stands for inside a text, with the space before a word.
-
-        Special and spare symbols have empty texts. A symbol may stand for a part of a character only.
-        """
+        """The UTF-8 of every symbol inside a text, perhaps a part of a character, with the space before a word."""
 
     @abstractmethod
     def write_dictionary(self, path: Path) -> None:

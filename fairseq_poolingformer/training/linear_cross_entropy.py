@@ -1,6 +1,6 @@
 """fairseq's ``--criterion linear_cross_entropy``."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,28 +11,22 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from torch import Tensor, nn
 
+from fairseq_poolingformer.command import option
 from fairseq_poolingformer.training.token_losses import KEPT_LOGITS, linear_argmax, linear_cross_entropy
 
 
 @dataclass
 class LinearCrossEntropyConfig(LabelSmoothedCrossEntropyCriterionConfig):
-    kept_logits: int = field(
-        default=KEPT_LOGITS,
-        metadata={
-            "help": "the most logits (tokens times symbols) to keep for the backward pass; the others are computed "
-            "twice; 0 takes least memory"
-        },
+    kept_logits: int = option(
+        KEPT_LOGITS,
+        "the most logits (tokens times symbols) to keep for the backward pass; the others are computed "
+        "twice; 0 takes least memory",
     )
 
 
 @register_criterion("linear_cross_entropy", dataclass=LinearCrossEntropyConfig)
 class LinearCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's ``label_smoothed_cross_entropy`` without a float32 copy of the logits, and with few of them kept.
-
-    Loss, gradients and logged numbers are the same up to rounding. The model returns features; the criterion applies
-    its linear output layer to a slice of the vocabulary at a time. That happens outside DistributedDataParallel's
-    forward: ``--find-unused-parameters`` with an untied output layer needs fairseq's criterion.
-    """
+    """fairseq's ``label_smoothed_cross_entropy`` without a float32 copy of the logits, and with few of them kept."""
 
     def __init__(
         self,

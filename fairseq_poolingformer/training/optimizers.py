@@ -13,7 +13,7 @@ from omegaconf import II
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.command import UsageError, option
 
 # what parameters that can have a learning rate of their own have as ``param_group``, fairseq's name for such a mark
 HEAD, POOLED = "head", "pooled"
@@ -65,28 +65,20 @@ def first_lr(lr: float | Collection[float]) -> float:
 
 @dataclass
 class FusedAdamWConfig(FairseqDataclass):
-    adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "betas of Adam, e.g. '(0.9, 0.98)'"})
-    adam_eps: float = field(default=1e-8, metadata={"help": "epsilon of Adam"})
-    weight_decay: float = field(default=0.0, metadata={"help": "decoupled weight decay"})
-    head_lr: float = field(
-        default=0.0,
-        metadata={
-            "help": "learning rate of a task's head where the scheduler sets the others to --lr; it rises and decays "
-            f"with them. 0: --lr. {UNFLATTENED}"
-        },
+    adam_betas: Any = option((0.9, 0.999), "betas of Adam, e.g. '(0.9, 0.98)'")
+    adam_eps: float = option(1e-8, "epsilon of Adam")
+    weight_decay: float = option(0.0, "decoupled weight decay")
+    head_lr: float = option(
+        0.0,
+        "learning rate of a task's head where the scheduler sets the others to --lr; it rises and decays "
+        f"with them. 0: --lr. {UNFLATTENED}",
     )
-    pooled_lr: float = field(
-        default=0.0,
-        metadata={"help": "the same of level two's projections and pooling, which a short checkpoint lacks"},
-    )
+    pooled_lr: float = option(0.0, "the same of level two's projections and pooling, which a short checkpoint lacks")
     lr: list[float] = field(default=II("optimization.lr"))
 
 
 class FusedAdamW(SingleParameters, torch.optim.AdamW):
-    """torch's fused AdamW, which also updates half-precision parameters from float32 moments.
-
-    torch alone would keep the moments of float16 parameters in float16, where squared gradients vanish.
-    """
+    """torch's fused AdamW, with float32 moments for half-precision parameters, whose squared gradients would vanish."""
 
     supports_memory_efficient_fp16 = True
     supports_flat_params = True
@@ -107,32 +99,22 @@ class FusedAdamW(SingleParameters, torch.optim.AdamW):
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(copy), torch.zeros_like(copy)
         # fairseq does not move or convert the state that it loads from a checkpoint
         state |= {name: torch.as_tensor(value).to(copy) for name, value in state.items()}
+        tensors = (copy, parameter.grad.float(), state["exp_avg"], state["exp_avg_sq"])
         adamw(
-            [copy],
-            [parameter.grad.float()],
-            [state["exp_avg"]],
-            [state["exp_avg_sq"]],
-            [],
-            [state["step"]],
-            fused=True,
-            amsgrad=False,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=False,
+            *([tensor] for tensor in tensors),
+            *([], [state["step"]]),
+            **{name: group[name] for name in ("lr", "weight_decay", "eps")},
+            **dict(zip(("beta1", "beta2"), group["betas"], strict=True)),
+            **{"fused": True, "amsgrad": False, "maximize": False},
         )
         parameter.copy_(copy)
 
 
 @register_optimizer("fused_adamw", dataclass=FusedAdamWConfig)
 class FairseqFusedAdamW(FairseqOptimizer):
-    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), one kernel for all parameters.
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), one kernel for all parameters."""
 
-    fairseq's ``adam`` differs in ε only, which it adds before the bias correction of the second moment: there ε counts
-    1/√(1 − β₂ᵗ) times as much, 32 times in the first update and about once after some thousands.
-    """
+    # fairseq's adam adds ε before the bias correction: there it counts 1/√(1 − β₂ᵗ) times as much
 
     def __init__(self, cfg: FusedAdamWConfig, params):
         super().__init__(cfg)
@@ -193,14 +175,12 @@ class FairseqFusedAdamW(FairseqOptimizer):
 
 @dataclass
 class ClippedAdagradConfig(FairseqDataclass):
-    parameter_clip_norm: float = field(
-        default=0.03,
-        metadata={
-            "help": "scale the learning rate of each parameter down by min(1, X / norm of its gradient); 0: never. "
-            "Leave --clip-norm, which scales all gradients together, at 0"
-        },
+    parameter_clip_norm: float = option(
+        0.03,
+        "scale the learning rate of each parameter down by min(1, X / norm of its gradient); 0: never. "
+        "Leave --clip-norm, which scales all gradients together, at 0",
     )
-    weight_decay: float = field(default=0.0, metadata={"help": "times the parameter, added to its gradient"})
+    weight_decay: float = option(0.0, "times the parameter, added to its gradient")
     lr: list[float] = field(default=II("optimization.lr"))
 
 
@@ -243,10 +223,7 @@ class ClippedAdagrad(SingleParameters):
 
 @register_optimizer("clipped_adagrad", dataclass=ClippedAdagradConfig)
 class FairseqClippedAdagrad(FairseqOptimizer):
-    """:class:`ClippedAdagrad` for fairseq.
-
-    ``--fp16`` needs ``--fp16-no-flatten-grads``, and fairseq says so: otherwise all parameters are one.
-    """
+    """:class:`ClippedAdagrad` for fairseq; ``--fp16`` needs ``--fp16-no-flatten-grads``, or all parameters are one."""
 
     def __init__(self, cfg: ClippedAdagradConfig, params):
         super().__init__(cfg)

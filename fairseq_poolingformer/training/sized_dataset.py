@@ -14,12 +14,8 @@ SOURCE_STEP, TARGET_STEP = 0.03, 0.10
 
 
 def length_order(source_sizes: np.ndarray, target_sizes: np.ndarray | None, shuffled: np.ndarray) -> np.ndarray:
-    """Examples ordered for batches with little padding.
-
-    Documents whose lengths are within 3 % of one another come together; among them, those whose summaries are within
-    10 %; among those, chance decides. fairseq sorts by the exact length. That pads documents a little less, but puts
-    the same documents together in every epoch and pads summaries more, since few documents have the same length.
-    """
+    """Order examples for little padding: documents within 3 %, then summaries within 10 %, then by chance."""
+    # fairseq's exact sort puts the same documents together in every epoch and pads summaries more
     sources = _bucket(source_sizes[shuffled], SOURCE_STEP)
     if target_sizes is None:
         return shuffled[np.argsort(sources, kind="stable")]
@@ -34,13 +30,8 @@ def _bucket(sizes: np.ndarray, step: float) -> np.ndarray:
 
 
 def keep_the_last_batch(original: Callable, indices: Any, *args: Any, **kwargs: Any) -> list:
-    """Keep the last batch when its size is no multiple of ``--required-batch-size-multiple``.
-
-    fairseq silently drops that batch in training, validation and generation alike: with the default multiple of
-    8, 12 test sentences give 8 hypotheses. A required multiple is a matter of speed, so the examples come first.
-
-    The batches cut the indices in order, so what is missing is a tail.
-    """
+    """Keep the last batch when its size is no multiple of ``--required-batch-size-multiple``, which fairseq drops."""
+    # the batches cut the indices in order, so what is missing is a tail
     if not isinstance(indices, np.ndarray):
         indices = np.fromiter(indices, dtype=np.int64, count=-1)
     if len(indices) == 0:

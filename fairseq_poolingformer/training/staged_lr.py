@@ -7,23 +7,19 @@ from fairseq.optim import FairseqOptimizer
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
+from fairseq_poolingformer.command import option
+
 
 @dataclass
 class StagedLRConfig(FairseqDataclass):
-    stage_first_update: int = field(default=0, metadata={"help": "number of updates before this stage of the training"})
-    warmup_updates: int = field(
-        default=0, metadata={"help": "updates of the stage in which the learning rate rises to --lr, linearly"}
-    )
+    stage_first_update: int = option(0, "number of updates before this stage of the training")
+    warmup_updates: int = option(0, "updates of the stage in which the learning rate rises to --lr, linearly")
     lr: list[float] = field(default=II("optimization.lr"))
 
 
 @register_lr_scheduler("staged", dataclass=StagedLRConfig)
 class StagedLR(FairseqLRScheduler):
-    """A constant learning rate with a warm-up at the beginning of each stage (Longformer, table 12).
-
-    A stage continues from the checkpoint of the stage before, with its number of updates; fairseq's ``fixed`` would
-    warm up in the first stage only.
-    """
+    """A constant learning rate with a warm-up in each stage (Longformer, table 12); updates go on counting."""
 
     def __init__(self, cfg: StagedLRConfig, optimizer: FairseqOptimizer) -> None:
         super().__init__(cfg, optimizer)

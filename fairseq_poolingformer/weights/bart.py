@@ -148,15 +148,8 @@ BART = Family(
     prefix="model.",
     shared=SHARED,
     huggingface_tied=((EMBEDDING, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),),
-    fairseq_tied=(
-        "encoder.embed_tokens.weight",
-        "decoder.embed_tokens.weight",
-        "decoder.output_projection.weight",
-    ),
-    position_tables={
-        "encoder.embed_positions.weight": POSITIONS[0],
-        "decoder.embed_positions.weight": POSITIONS[1],
-    },
+    fairseq_tied=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"),
+    position_tables={"encoder.embed_positions.weight": POSITIONS[0], "decoder.embed_positions.weight": POSITIONS[1]},
     arch="bart",
     poolingformer_arch="poolingformer_bart",
     arch_sizes={
@@ -174,10 +167,7 @@ BART = Family(
     heads=("classification_head.", "qa_outputs."),
 )
 MBART = replace(
-    BART,
-    model_type="mbart",
-    architecture="MBartForConditionalGeneration",
-    shared=_normalized_before(SHARED),
+    BART, model_type="mbart", architecture="MBartForConditionalGeneration", shared=_normalized_before(SHARED)
 )
 LED = replace(
     BART,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 from collections.abc import Iterable, Mapping
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.settings import DEFAULTS, TABLE, TwoLevels
-from fairseq_poolingformer.text.json_file import read_json_file
+from fairseq_poolingformer.text.json_file import corpus_of
 from fairseq_poolingformer.weights import Settings, State
 from fairseq_poolingformer.weights.family import OWN_ARCHS, Family
 
@@ -36,16 +35,6 @@ TASKS = {  # the end of a class's name -> the Hub's name of what it does, and tr
 MEANINGS = {name: setting.metadata["card"] for name, setting in TABLE.items() if "card" in setting.metadata}
 VARIANTS = {name: meaning for name, meaning in MEANINGS.items() if DEFAULTS[name] is False}
 LEVEL_TWO = {name: meaning for name, meaning in MEANINGS.items() if name not in VARIANTS}
-
-
-def corpus_of(settings: Settings) -> Settings:
-    """Return the contents of ``corpus.json`` in the training's data folder; empty where there is none."""
-    for folder in str(settings.get("data") or "").split(":"):
-        path = Path(folder, "corpus.json")
-        if folder and path.is_file():
-            with contextlib.suppress(ValueError):
-                return read_json_file(path)
-    return {}
 
 
 def write_card(folder: Path, card: str, source: Path) -> None:
@@ -80,13 +69,14 @@ def model_card(
     architecture = architecture or family.architecture
     tags = [["full-attention"], ["long-documents"], ["long-documents", "poolingformer"]]
     task, _ = task_of(architecture)
+    introduction, kind = f"A model of the family {family.model_type}", family.model_type.partition("-")[0]
+    if kind in PAPERS:
+        base = "BART" if family.seq2seq else "RoBERTa"
+        introduction = f"A {base} with the attention of {PAPERS[kind]} in the encoder"
     parts = [
-        head(
-            {"library_name": library, "pipeline_tag": task},
-            tags[_levels(family, settings, library)],
-        ),
+        head({"library_name": library, "pipeline_tag": task}, tags[_levels(family, settings, library)]),
         MARK,
-        f"# {name}\n\n{_introduction(family)}",
+        f"# {name}\n\n{introduction}, converted by fairseq-poolingformer.",
         table("Architecture", _architecture(family, settings, state, _levels(family, settings, library))),
         table("Training", _training(settings, updates)),
         f"## Use\n\n{_use(family, library, architecture)}",
@@ -119,14 +109,6 @@ def head(facts: Mapping[str, str], tags: Iterable[str]) -> str:
     return "\n".join(["---", *lines, "tags:", *(f"- {tag}" for tag in tags), "---"])
 
 
-def _introduction(family: Family) -> str:
-    kind = family.model_type.partition("-")[0]
-    if kind in PAPERS:
-        base = "BART" if family.seq2seq else "RoBERTa"
-        return f"A {base} with the attention of {PAPERS[kind]} in the encoder, converted by fairseq-poolingformer."
-    return f"A model of the family {family.model_type}, converted by fairseq-poolingformer."
-
-
 def _architecture(family: Family, settings: Settings, state: State, levels: int) -> dict[str, Any]:
     """Return the rows of the table: a name and a value."""
     shared = {tensor.data_ptr(): tensor.numel() for tensor in state.values()}
@@ -154,8 +136,9 @@ def _architecture(family: Family, settings: Settings, state: State, levels: int)
 
 
 def _training(settings: Settings, updates: int | None) -> dict[str, Any]:
-    corpus = corpus_of(settings)
-    data = Path(str(settings.get("data") or "").split(":")[0]).name
+    folders = [folder for folder in str(settings.get("data") or "").split(":") if folder]
+    corpus = next(filter(None, map(corpus_of, map(Path, folders))), {})
+    data = Path(folders[0]).name if folders else ""
     examples = corpus.get("examples") or {}
     return {
         "corpus": f"`{corpus['corpus']}`" if "corpus" in corpus else None,

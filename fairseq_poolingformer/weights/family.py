@@ -81,10 +81,7 @@ def _given(settings: Settings, key: str, default: Any) -> Any:
 
 @dataclass(frozen=True)
 class Family:
-    """One Hugging Face model family: its names and settings, and what fairseq stores elsewhere.
-
-    To add a family, make one of these values, list it in :mod:`.convert`, and its names in :mod:`.names`.
-    """
+    """One Hugging Face model family: names, settings, and what fairseq stores elsewhere; listed in :mod:`.convert`."""
 
     model_type: str  # of its config.json, and a key of NAMES
     architecture: str  # the class that config.json names on the way back

@@ -162,11 +162,6 @@ def _is_plain(value: torch.Tensor) -> bool:
     return is_whole and not isinstance(value, torch.nn.parameter.UninitializedTensorMixin)
 
 
-def write_huggingface_weights(folder: Path, state: State) -> None:
-    """Write ``model.safetensors``."""
-    save_safetensors(state, folder / WEIGHTS[0])
-
-
 def save_safetensors(state: State, path: Path) -> None:
     """Write tensors to a file that whoever may read other new files may read; safetensors' own only its owner."""
     path.touch()
@@ -176,11 +171,8 @@ def save_safetensors(state: State, path: Path) -> None:
 
 
 def read_training(path: Path) -> tuple[Settings, State, int | None]:
-    """Return the model settings and the parameters of a fairseq checkpoint, and the updates of its training, if any.
-
-    The settings include ``data``, the data folder of the training, if the checkpoint records one that is there, and
-    ``labels``, the names of the classes, and ``problem_type``, if its task has any.
-    """
+    """Return settings, parameters and number of updates, if any, of a fairseq checkpoint."""
+    # settings also have ``data``, if that folder is there, and the task's ``labels`` and ``problem_type``
     if path.is_dir():
         checkpoints = sorted(file.name for file in path.glob("*.pt"))
         raise ConversionError(

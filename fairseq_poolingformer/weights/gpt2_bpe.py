@@ -8,6 +8,7 @@ bytes come first, then one token for each merge in the order of ``vocab.bpe``, t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from fairseq_poolingformer.text.gpt2_bpe import END_OF_TEXT, byte_symbols
 from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
 from fairseq_poolingformer.weights import ConversionError, files
 from fairseq_poolingformer.weights.family import Family
-from fairseq_poolingformer.weights.special_tokens import MASK, appended, count_special_tokens
+from fairseq_poolingformer.weights.special_tokens import MASK, appended
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken
@@ -30,17 +31,11 @@ VERSION = "#version: 0.2"
 
 @dataclass(frozen=True)
 class GPT2Files:
-    """fairseq's GPT-2 BPE.
+    """fairseq's GPT-2 BPE."""
 
-    Attributes:
-        merges: pairs "a b", the first merged first.
-        encoder: token -> OpenAI's id.
-        symbols: ``dict.txt`` without the counts: the symbols of embedding rows 4, 5, ….
-    """
-
-    merges: list[str]
-    encoder: dict[str, int]
-    symbols: list[str]
+    merges: list[str]  # pairs "a b", the first merged first
+    encoder: dict[str, int]  # token -> OpenAI's id
+    symbols: list[str]  # dict.txt without the counts: the symbols of embedding rows 4, 5, …
 
 
 def encoder_of(merges: Iterable[str], vocab: Mapping[str, int]) -> dict[str, int]:
@@ -71,8 +66,8 @@ def to_fairseq_files(vocab: Mapping[str, int], merges: list[str], rows: int) -> 
     for row in range(len(SPECIAL_SYMBOLS), rows):
         token = token_of.get(row, f"{FILLER}{row:06d}")
         symbols.append(str(encoder[token]) if token in encoder else token)
-    if count := count_special_tokens(symbols):
-        del symbols[-count:]
+    if tuple(symbols[-len(MARKS) :]) == MARKS:
+        del symbols[-len(MARKS) :]
     if symbols and symbols[-1] == MASK:
         symbols.pop()
     odd = sorted(s for s in symbols if not s or any(c.isspace() for c in s))
@@ -101,12 +96,6 @@ def to_huggingface_vocab(files: GPT2Files, rows: int) -> dict[str, int]:
     return vocab
 
 
-def added_tokens(files: GPT2Files) -> list[str]:
-    """Return the symbols at which text is split before BPE: all but BPE's own, ``<mask>`` and fillers."""
-    ids = {str(i) for i in files.encoder.values()}
-    return [s for s in files.symbols if s not in ids and s != MASK and not s.startswith(FILLER)]
-
-
 def check_mask(files: GPT2Files, rows: int) -> None:
     """Check that the embedding has a row for each symbol and for ``<mask>``, as masked language modelling needs."""
     symbols = len(SPECIAL_SYMBOLS) + len(files.symbols) + (MASK not in files.symbols)
@@ -114,42 +103,17 @@ def check_mask(files: GPT2Files, rows: int) -> None:
         raise ConversionError(f"the tokenizer makes {symbols} symbols with {MASK}, the embedding has {rows} rows")
 
 
-def check_same(ours: GPT2Files, original: GPT2Files) -> None:
-    """Check that a folder of original GPT-2 BPE files equals the converted tokenizer."""
-    for name, mine, theirs in (
-        ("vocab.bpe", ours.merges, original.merges),
-        ("encoder.json", sorted(ours.encoder.items()), sorted(original.encoder.items())),
-        ("dict.txt", ours.symbols, original.symbols),
-    ):
-        if mine != theirs:
-            length = min(len(mine), len(theirs))
-            at = next((i for i in range(length) if mine[i] != theirs[i]), length)
-            raise ConversionError(
-                f"{name} of the GPT-2 BPE folder is not this model's: entry {at} is {theirs[at : at + 1]}, "
-                f"the model's tokenizer has {mine[at : at + 1]}"
-            )
-
-
 def parse_merges(text: str) -> list[str]:
     """Return the merges of ``vocab.bpe`` or ``merges.txt``, without the version line."""
-    lines = text.split("\n")
-    if lines[0].startswith("#version"):
-        lines = lines[1:]
-    merges = [line for line in lines if line.strip()]
-    for line in merges:
-        if line.count(" ") != 1:
-            raise ConversionError(f"not a merge of two tokens: {line!r}")
+    merges = [line for line in re.sub("^#version.*", "", text).split("\n") if line.strip()]
+    if wrong := [merge for merge in merges if merge.count(" ") != 1]:
+        raise ConversionError(f"not a merge of two tokens: {wrong[0]!r}")
     return merges
 
 
 def format_merges(merges: Iterable[str]) -> str:
     """Return ``vocab.bpe`` with the version line that fairseq skips."""
     return "\n".join([VERSION, *merges, ""])
-
-
-def format_dictionary(symbols: Iterable[str]) -> str:
-    """Return ``dict.txt``; the counts are 0, since they are unknown and nothing reads them."""
-    return "".join(f"{symbol} 0\n" for symbol in symbols)
 
 
 def read_huggingface_tokenizer(folder: Path) -> tuple[dict[str, int], list[str]]:
@@ -191,6 +155,8 @@ def write_huggingface_tokenizer(
             "transformers' BPE needs one for each: give the dictionary that has them all, with --tokenizer"
         )
     mask = family.special_tokens.get(MASK, MASK)
+    ids = {str(i) for i in tokenizer.encoder.values()}
+    added = [s for s in tokenizer.symbols if s not in ids and s != MASK and not s.startswith(FILLER)]
     vocab = family.write_vocabulary(vocab)
     # BART's, LED's and Longformer's are RoBERTa's
     kind = DebertaTokenizer if family.model_type == "deberta" else RobertaTokenizer
@@ -199,7 +165,7 @@ def write_huggingface_tokenizer(
         merges,
         model_max_length=max_length,
         mask_token=mask_token(mask) if mask in vocab else None,
-        additional_special_tokens=[*added_tokens(tokenizer), *(mark for mark in MARKS if mark in vocab)],
+        additional_special_tokens=[*added, *(mark for mark in MARKS if mark in vocab)],
     )
     if not byte_symbols().keys() <= vocab.keys():  # which fairseq reads as <unk>, and these classes would leave out
         fast.backend_tokenizer.model.unk_token = fast.unk_token
@@ -217,9 +183,8 @@ def mask_token(content: str = MASK) -> AddedToken:
 
 def read_gpt2_files(folder: Path) -> GPT2Files:
     """Return fairseq's GPT-2 BPE from a folder of ``encoder.json``, ``vocab.bpe`` and ``dict.txt``."""
-    for name in ("vocab.bpe", "encoder.json", "dict.txt"):
-        if not (folder / name).is_file():
-            raise ConversionError(f"{folder / name} is missing")
+    if missing := [name for name in ("vocab.bpe", "encoder.json", "dict.txt") if not (folder / name).is_file()]:
+        raise ConversionError(f"{folder / missing[0]} is missing")
     merges = parse_merges(read_text_file(folder / "vocab.bpe"))
     return GPT2Files(merges, read_json_file(folder / "encoder.json"), read_symbols(folder / "dict.txt"))
 
@@ -232,6 +197,6 @@ def write_gpt2_files(folder: Path, bpe: GPT2Files, dictionaries: tuple[str, ...]
     # one line, like OpenAI's own file
     (tokenizer / "encoder.json").write_text(json.dumps(bpe.encoder), encoding="utf-8")
     (tokenizer / "vocab.bpe").write_text(format_merges(bpe.merges), encoding="utf-8")
-    dictionary = format_dictionary(bpe.symbols)
+    dictionary = "".join(f"{symbol} 0\n" for symbol in bpe.symbols)  # without counts, which nobody reads
     for name in (*dictionaries, "tokenizer/dict.txt"):
         (folder / name).write_text(dictionary, encoding="utf-8")

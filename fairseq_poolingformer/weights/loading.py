@@ -54,10 +54,7 @@ def extend_positions(table: Tensor, num_rows: int, offset: int, init: str = "rep
 
 
 def resize_relative_positions(table: Tensor, tokens_per_row: int, num_rows: int, new_tokens_per_row: int = 1) -> Tensor:
-    """Resize a table of relative positions: each new row copies the old row of the distance in its middle.
-
-    Distances beyond the given table take its outermost rows, as DeBERTa clamps them.
-    """
+    """Resize a table of relative positions around the middle; farther rows copy the outermost, as DeBERTa clamps."""
     k = table.size(0) // 2
     middle = (torch.arange(num_rows) - num_rows // 2) * new_tokens_per_row + (new_tokens_per_row - 1) // 2
     return table[(middle // tokens_per_row).clamp(-k, k - 1) + k].clone()
@@ -116,25 +113,19 @@ def two_sided(settings: Settings) -> list[int]:
     return windows
 
 
-def adapt_state_dict(own: State, state: State, offset: int, **start: str) -> None:
-    """Make a pretrained state dict of fairseq fit a model, in place; one that fits stays as it is.
-
-    - Query, key and value projections in one matrix, as fairseq had them until 2019, are split.
-    - The rest is :func:`fit`.
-
-    The log says all of this. ``load_state_dict`` refuses everything else that is missing or unexpected.
-    """
-    _check_embeddings(own, state)
+def adapt_state_dict(target: State, state: State, offset: int, **start: str) -> None:
+    """Make a pretrained state dict fit a model, in place: split ``in_proj`` of before 2019, then :func:`fit`."""
+    _check_embeddings(target, state)
     split_projections(state)
-    fit(own, state, offset, **start)
-    if missing := [name for name in own if name not in state]:
+    fit(target, state, offset, **start)
+    if missing := [name for name in target if name not in state]:
         logger.warning("missing in the checkpoint: %s", ", ".join(missing))
-    if unexpected := [name for name in state if name not in own]:
+    if unexpected := [name for name in state if name not in target]:
         logger.warning("in the checkpoint but not in the model: %s", ", ".join(unexpected))
 
 
 def fit(
-    own: State,
+    target: State,
     state: State,
     offset: int = OFFSET,
     pooled_init: str = "random",
@@ -152,31 +143,33 @@ def fit(
       ones. Coarse positions that the model lacks are dropped, and so are absolute ones if it has only relative ones.
     - Global projections that the model lacks are dropped, as Longformer's table 10 does.
     """
-    for name in [n for n in state if n.endswith("embed_positions.weight") and n in own]:
-        have, want = state[name].size(0), own[name].size(0)
+    for name in [n for n in state if n.endswith("embed_positions.weight") and n in target]:
+        have, want = state[name].size(0), target[name].size(0)
         if have != want:
             if position_init == "random" and want > have:  # as the model was initialized
-                state[name] = torch.cat([state[name], own[name][have:].to(state[name])])
+                state[name] = torch.cat([state[name], target[name][have:].to(state[name])])
             else:
                 state[name] = extend_positions(state[name], want, offset, position_init)
             how = HOW[position_init] if want > have else "to the first ones"
             logger.info("%s: %d positions -> %d, %s", name, have - offset, want - offset, how)
-    _fit_relative_positions(own, state)
-    _leave_out_positions(own, state)
-    lacking = [name for name in state if name not in own]
+    _fit_relative_positions(target, state)
+    lacking = [name for name in state if name not in target]
+    if any(name.endswith(".relative_positions.weight") for name in target):
+        reason = "the model has relative positions (--absolute-positions keeps both)"
+        _leave_out(state, [name for name in lacking if name.endswith(POSITIONS)], reason)
     _leave_out(state, filter(TASK_HEAD.match, lacking), "this task has no such head")
     reason = "the model has no separate global projections"
     _leave_out(state, (n for n in lacking if ".self_attn.global_" in n), reason, logging.WARNING)
-    copies = copied(own, state, COPIED if pooled_init == "random" else COPIED | POOLED)
+    copies = copied(target, state, COPIED if pooled_init == "random" else COPIED | POOLED)
     silent = []
     if pooled_init == "copy-zero-values":
         silent = [name for name in copies if "self_attn.pooled_v_proj" in name]
-        state.update({name: torch.zeros_like(own[name]) for name in silent})
+        state.update({name: torch.zeros_like(target[name]) for name in silent})
         # T5's heads may be wider than the model, whose queries and keys of level two then stay random
-        copies = {name: x for name, x in copies.items() if name not in silent and x.shape == own[name].shape}
+        copies = {name: x for name, x in copies.items() if name not in silent and x.shape == target[name].shape}
     state.update(copies)
-    fresh = [name for name in own if name not in state and (is_new(name) or any(part in name for part in new))]
-    state.update({name: own[name].clone() for name in fresh})
+    fresh = [name for name in target if name not in state and (is_new(name) or any(part in name for part in new))]
+    state.update({name: target[name].clone() for name in fresh})
     if copies:
         logger.info("copied from the ordinary projections: %s", ", ".join(copies))
     if silent:
@@ -193,27 +186,27 @@ def _leave_out(state: State, names: Iterable[str], reason: str, level: int = log
         logger.log(level, "left out, since %s: %s", reason, ", ".join(names))
 
 
-def _fit_relative_positions(own: State, state: State) -> None:
+def _fit_relative_positions(target: State, state: State) -> None:
     """Resize tables of relative positions to the model's sizes, in place."""
-    _check_products(own, state)
-    unused = [n for n in state if n not in own and any(part in n for part in COARSE)]
+    _check_products(target, state)
+    unused = [n for n in state if n not in target and any(part in n for part in COARSE)]
     _leave_out(state, unused, "the model has no coarse relative positions")
-    for name in [n for n in own if n.endswith(".relative_positions.weight")]:
+    for name in [n for n in target if n.endswith(".relative_positions.weight")]:
         if name not in state:
             continue
         coarse = name.replace(".relative_positions.weight", ".global_relative_positions.weight")
         bucket = coarse.replace(".weight", ".tokens_per_row")
-        if coarse in own:
+        if coarse in target:
             source = coarse if coarse in state else name
-            old, new = int(state.get(bucket, 1)), int(own[bucket])
-            _resize(state, coarse, state[source], old, own[coarse].size(0), new)
-            state[bucket] = own[bucket].clone()
-        _resize(state, name, state[name], 1, own[name].size(0), 1)
+            old, new = int(state.get(bucket, 1)), int(target[bucket])
+            _resize(state, coarse, state[source], old, target[coarse].size(0), new)
+            state[bucket] = target[bucket].clone()
+        _resize(state, name, state[name], 1, target[name].size(0), 1)
 
 
-def _check_products(own: State, state: State) -> None:
+def _check_products(target: State, state: State) -> None:
     """Refuse a state dict that has parameters of a product (c2p, p2c) that the model does not compute."""
-    have, want = _products(state), _products(own)
+    have, want = _products(state), _products(target)
     if set(have) <= set(want):
         return
     flags = f"--relative-attention {','.join(have)}"
@@ -238,15 +231,6 @@ def _resize(state: State, name: str, table: Tensor, old: int, num_rows: int, new
         state[name] = resize_relative_positions(table, old, num_rows, new)
 
 
-def _leave_out_positions(own: State, state: State) -> None:
-    """Drop absolute positions if the model has relative positions instead."""
-    if not any(name.endswith(".relative_positions.weight") for name in own):
-        return
-    for name in [n for n in state if n.endswith(POSITIONS) and n not in own]:
-        del state[name]
-        logger.info("left out: %s, since the model has relative positions (--absolute-positions keeps both)", name)
-
-
 def split_projections(state: State) -> None:
     """Split ``in_proj_weight``, (3C, C), and ``in_proj_bias``, (3C,), into those of q, k and v."""
     for name in [n for n in state if n.endswith((".in_proj_weight", ".in_proj_bias"))]:
@@ -255,11 +239,11 @@ def split_projections(state: State) -> None:
             state[f"{head}.{letter}_proj.{kind}"] = part
 
 
-def _check_embeddings(own: State, state: State) -> None:
-    for name in [n for n in own if n.endswith("embed_tokens.weight")]:
-        if name in state and own[name].shape != state[name].shape:
+def _check_embeddings(target: State, state: State) -> None:
+    for name in [n for n in target if n.endswith("embed_tokens.weight")]:
+        if name in state and target[name].shape != state[name].shape:
             raise ValueError(
-                f"{name} is {tuple(state[name].shape)} in the checkpoint and {tuple(own[name].shape)} in the model. "
+                f"{name} is {tuple(state[name].shape)} in the checkpoint and {tuple(target[name].shape)} in the model. "
                 "The data folder's dictionary must be the checkpoint's own (for BART and RoBERTa gpt2_bpe/dict.txt), "
                 "and --encoder-embed-dim its width"
             )

@@ -173,10 +173,7 @@ ROBERTA = Family(
     unprefixed=("lm_head.",),
 )
 XLM_ROBERTA = replace(
-    ROBERTA,
-    model_type="xlm-roberta",
-    architecture="XLMRobertaForMaskedLM",
-    poolingformer_arch="poolingformer_xlmr",
+    ROBERTA, model_type="xlm-roberta", architecture="XLMRobertaForMaskedLM", poolingformer_arch="poolingformer_xlmr"
 )
 LONGFORMER = replace(
     ROBERTA,

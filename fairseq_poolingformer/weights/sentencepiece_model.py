@@ -1,7 +1,6 @@
 """XLM-R's and mBART's tokenizer: both sides use one sentencepiece model, its pieces after four special symbols.
 
-Hugging Face gives piece k row k + 1 from k = 3 on, since the model's first three pieces are ``<unk>``, ``<s>`` and
-``</s>``. The last row is ``<mask>``. fairseq's dictionary lists the same pieces, and fairseq's tasks add ``<mask>``.
+Piece k has row k + 1 from k = 3 on, as the model's first three are ``<unk>``, ``<s>`` and ``</s>``; ``<mask>`` is last.
 mBART has its languages before ``<mask>``: ``en_XX`` in Hugging Face's tokenizer, ``[en_XX]`` in fairseq's dictionary.
 """
 
@@ -46,7 +45,7 @@ def rebuild(source: Path, folder: Path) -> Path | None:
     """Rebuild the sentencepiece model of a Hugging Face folder that has only ``tokenizer.json``."""
     path = source / "tokenizer.json"
     tokenizer = read_json_file(path) if path.is_file() else {}
-    if not is_unigram(tokenizer):
+    if (tokenizer.get("model") or {}).get("type") != "Unigram":
         return None
     model = folder / "tokenizer" / SentencePieceTokenizer.files[0]
     model.parent.mkdir()
@@ -166,11 +165,6 @@ LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z]{2}")
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 SPACE = "\u2581"  # sentencepiece's
 PLAIN, BYTE = ModelProto.SentencePiece.NORMAL, ModelProto.SentencePiece.BYTE  # types of pieces
-
-
-def is_unigram(tokenizer: Mapping[str, Any]) -> bool:
-    """Return whether a ``tokenizer.json``, given its contents, comes from a unigram model of sentencepiece's."""
-    return (tokenizer.get("model") or {}).get("type") == "Unigram"
 
 
 def sentencepiece_model(path: Path, tokenizer: Mapping[str, Any]) -> bytes:

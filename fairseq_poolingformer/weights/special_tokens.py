@@ -27,25 +27,22 @@ def decode_names(names: Tensor) -> tuple[str, ...]:
     return tuple(bytes(names.to(torch.uint8).flatten().tolist()).decode(errors="replace").split("\n"))
 
 
-def match_special_tokens(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
-    """Give every embedding and output layer of a checkpoint the model's special tokens in its order, in place.
-
-    One that the checkpoint lacks gets the model's own random row, and one that the model lacks is left out; the log
-    names both. Sizes that they do not explain stay as they are, for the model to refuse.
-    """
-    tokens = decode_names(own[NAMES]) if NAMES in own else ()
-    tables = [name for name in state if name in own and name.endswith(TABLES)]
-    words = {name: len(own[name]) - len(tokens) for name in tables}  # rows of other symbols
+def match_special_tokens(target: dict[str, Tensor], state: dict[str, Tensor]) -> None:
+    """Give every embedding and output layer the model's special tokens in its order, in place; logs changes."""
+    # sizes that the tokens do not explain stay as they are, for the model to refuse
+    tokens = decode_names(target[NAMES]) if NAMES in target else ()
+    tables = [name for name in state if name in target and name.endswith(TABLES)]
+    words = {name: len(target[name]) - len(tokens) for name in tables}  # rows of other symbols
     trained = decode_names(state.pop(NAMES)) if NAMES in state else ()
-    if NAMES in own:
-        state[NAMES] = own[NAMES].clone()
-    same_width = all(own[name].shape[1:] == state[name].shape[1:] for name in tables)
+    if NAMES in target:
+        state[NAMES] = target[NAMES].clone()
+    same_width = all(target[name].shape[1:] == state[name].shape[1:] for name in tables)
     explained = same_width and all(len(state[name]) == words[name] + len(trained) for name in tables)
     if not tables or not explained or trained == tokens:
         return
     for name in tables:
         rows_of = dict(zip(trained, state[name][words[name] :], strict=True))
-        fresh = own[name][words[name] :].to(state[name])
+        fresh = target[name][words[name] :].to(state[name])
         rows = [rows_of.get(token, row).unsqueeze(0) for token, row in zip(tokens, fresh, strict=True)]
         state[name] = torch.cat([state[name][: words[name]], *rows])
     for what, some, others in (
@@ -69,8 +66,3 @@ def leave_out_special_tokens(state: dict[str, Tensor]) -> list[str]:
 def appended(count: int) -> tuple[str, ...] | None:
     """Return the symbols that tasks have appended to a dictionary, by their number; None for another number."""
     return {0: (), 1: (MASK,), 1 + len(MARKS): (MASK, *MARKS)}.get(count)
-
-
-def count_special_tokens(symbols: Sequence[str]) -> int:
-    """Count the special tokens at the end of a dictionary: all of them, or none."""
-    return len(MARKS) if tuple(symbols[-len(MARKS) :]) == MARKS else 0

@@ -22,12 +22,7 @@ Options = argparse._ActionsContainer  # a parser, or a group of it
 
 
 def add_number(
-    options: Options,
-    flag: str,
-    default: float,
-    text: str,
-    metavar: str = "N",
-    kind: Callable[[str], float] = positive,
+    options: Options, flag: str, default: float, text: str, metavar: str = "N", kind: Callable[[str], float] = positive
 ) -> None:
     """Add an option that takes a number; its help is a text and the default."""
     text += " (default: %(default)s)"

@@ -42,7 +42,6 @@ class SplitResult:
     rejects: list[dict] = field(default_factory=list)  # file, line and reason of each rejected record
     # number of skipped records of each kind; of a part that a limit cuts, all are counted
     skipped: Counter[str] = field(default_factory=Counter)
-    # what the examples' texts lack, by kind, counted as skipped records are
     seen: set[str] | None = None  # the example ids so far; None where ids may repeat
 
     def add(self, part: Part, content: dict, reused: bool, limit: int | None) -> None:
@@ -67,11 +66,7 @@ class SplitResult:
         self.reused += reused
 
     def choose(self, count: int) -> None:
-        """Keep so many of the examples, chosen at random; they stay in the order of the input.
-
-        The first ones would not do: many corpora are sorted, and the examples of a part then differ from the others,
-        most often in length.
-        """
+        """Keep so many examples, chosen at random, in input order: corpora are sorted, their first ones differ."""
         kept = np.zeros(self.examples, bool)
         kept[np.random.default_rng(0).permutation(self.examples)[:count]] = True
         examples = iter(kept.tolist())
@@ -146,7 +141,8 @@ def write(folder: DataFolder, results: Mapping[str, SplitResult]) -> int:
                 for name, writer in writers.items():
                     writer.append_file(part.array(name), np.array(sizes[name], dtype=np.int32), take)
         for name in folder.layout.texts:
-            write_lines(folder.text_path(split, name), _texts(result, name))
+            texts = (itertools.compress(part.load()["texts"][name], take) for part, take, _ in result.parts)
+            write_lines(folder.text_path(split, name), itertools.chain.from_iterable(texts))
     for path in folder.dictionary_paths():
         with atomic_write(path) as unfinished:
             tokenizer.write_dictionary(unfinished)
@@ -166,11 +162,6 @@ def remove_old_corpus(folder: DataFolder, new_splits: set[str]) -> None:
         for path in folder.path.glob(f"{split}.*"):
             if split not in new_splits or path != folder.rejects_path(split):
                 path.unlink()
-
-
-def _texts(result: SplitResult, name: str) -> Iterator[str]:
-    for part, take, _ in result.parts:
-        yield from itertools.compress(part.load()["texts"][name], take)
 
 
 def open_parts(path: Path, settings: Mapping[str, object]) -> None:

@@ -61,11 +61,7 @@ def make_corpus(
 
 
 def _valid_limit(read: ReadAll, key: Callable[[Record], bytes], parse: Parse, valid_share: float) -> int:
-    """The hash below which documents are valid: that of the share, or of one document where the share has none.
-
-    Records are read up to the first that the share takes. Only where a small corpus has no such record, all are read,
-    and a few of them parsed.
-    """
+    """The hash below which documents are valid: that of the share, or of one document where the share has none."""
     limit = int(valid_share * 2**64)
     least, chosen = 2**64, ""
     for record in read():

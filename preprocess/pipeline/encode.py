@@ -22,11 +22,7 @@ class Encoded:
 
 
 def encode_texts(tokenizer: Tokenizer, example: Example, layout: Layout = PAIRS) -> Encoded | Reject:
-    """Encode every text of an example, followed by ``</s>`` as fairseq's own preprocessing writes it.
-
-    The last text is also written on one line as ``summary``, and unchanged with a blank line after it as ``text``,
-    where the layout has these.
-    """
+    """Encode texts with ``</s>``; the last is also ``summary`` (a line) and ``text``, where the layout has these."""
     encoded = tokenizer.encode_batch(example.texts)
     if not all(map(len, encoded)):
         return Reject("nothing to encode: the tokenizer leaves no token of a text")
@@ -41,10 +37,7 @@ def encode_texts(tokenizer: Tokenizer, example: Example, layout: Layout = PAIRS)
 
 
 def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> dict[str, np.ndarray]:
-    """Encode words as ``document``, (T,) their pieces, and ``word``, (W,) how many pieces each has.
-
-    Each word is encoded for itself, behind a space, so that no piece belongs to two; one without a piece is ``<unk>``.
-    """
+    """Encode words, each by itself behind a space, as ``document`` (T,) and ``word`` (W,) pieces; none is ``<unk>``."""
     pieces = tokenizer.encode_batch([f" {word}" for word in words])
     pieces = [found if len(found) else np.array([UNK]) for found in pieces]
     return {"document": np.concatenate(pieces), "word": np.array(list(map(len, pieces)))}

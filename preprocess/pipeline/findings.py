@@ -13,9 +13,8 @@ import numpy as np
 
 from fairseq_poolingformer.text.labels import AMOUNT
 
-from .progress import progress
 from .records import Example, Reject, parsed
-from .report import overlaps
+from .report import overlaps, progress
 
 SHOWN = 3  # examples named in a finding
 _MOST = 0.5  # of a split, from which on a column is taken for another than it should be
@@ -31,9 +30,8 @@ class SplitLook:
     outputs: array = field(default_factory=lambda: array("Q"))
     sizes: array = field(default_factory=lambda: array("I"))  # characters
     output_sizes: array = field(default_factory=lambda: array("I"))
-    # how many examples have what makes them suspicious, and the first of them
-    marked: dict[str, list[str]] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
+    marked: dict[str, list[str]] = field(default_factory=dict)  # the first examples of each suspicious kind
+    counts: Counter[str] = field(default_factory=Counter)  # how many there are of each
     labels: Counter[str] = field(default_factory=Counter)  # how often each occurs
     # reasons, up to their first colon, each with the first record that has it
     rejects: dict[str, str] = field(default_factory=dict)
@@ -178,19 +176,14 @@ def _texts(split: str, look: SplitLook, has_outputs: bool) -> Iterator[Finding]:
         names = ", ".join(look.marked[mark])
         return Finding(kind, f"{split}: {_of(look.counts[mark], total)} {text}, such as {names}", remedy)
 
-    if look.counts["one word"] > _MOST * total:
-        yield finding(
-            "wrong column", "one word", "are a single word, as ids and links are", "name the key or column of the text"
-        )
+    for mark, text, part in (
+        ("one word", "are a single word, as ids and links are", "text"),
+        ("output of one word", "have a single word as summary, as ids, links and labels are", "summary"),
+    ):
+        if look.counts[mark] > _MOST * total:
+            yield finding("wrong column", mark, text, f"name the key or column of the {part}")
     if not has_outputs:
         return
-    if look.counts["output of one word"] > _MOST * total:
-        yield finding(
-            "wrong column",
-            "output of one word",
-            "have a single word as summary, as ids, links and labels are",
-            "name the key or column of the summary",
-        )
     if look.counts["identical"]:
         yield finding("identical summaries", "identical", "have themselves as summary", "remove them")
     medians = np.median(np.asarray(look.sizes)), np.median(np.asarray(look.output_sizes))

@@ -25,20 +25,14 @@ _BRACKET = re.compile(rb'(?:[^"\[\]{}]+|%b){0,1000}((?!%b)["\[\]{}]|)' % (_STRIN
 
 
 class _Marks:
-    """The brackets, commas, colons and strings of JSON, one after the other; outside of values any other text, too.
-
-    Attributes:
-        depth: how many brackets are open after the last mark.
-        buffer: a part of the file.
-        start, end: where in the buffer the last mark is.
-        kept: where in the buffer something begins that must stay in it; None for nothing.
-    """
+    """The brackets, commas, colons and strings of JSON, one after the other; outside of values any other text, too."""
 
     def __init__(self, content: BinaryIO, detailed: int, longest: int, refuses: bool = False) -> None:
         self._content, self._detailed, self._longest, self._refuses = content, detailed, longest, refuses
         self._line, self._counted = 1, 0  # the line of a place in the buffer
-        self.depth, self.buffer, self.start, self.end = 0, b"", 0, 0
-        self.kept: int | None = None
+        self.depth, self.buffer = 0, b""  # brackets open after the last mark; a part of the file
+        self.start, self.end = 0, 0  # of the last mark in the buffer
+        self.kept: int | None = None  # where in the buffer something begins that must stay in it
         self._line_of_dropped: int | None = None  # where something begins that is too long to be kept
 
     def next(self) -> bytes:
@@ -119,13 +113,8 @@ class _Marks:
 def read_elements(
     paths: Sequence[Path], key: str | None = None, max_element_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[Record]:
-    """Read the elements of an array from each of several plain or compressed files.
-
-    A file may hold several such values, one after the other, as ``cat`` writes them.
-
-    A record's ``file`` names the file and the number of the element, from 1. An element of more than
-    ``max_element_bytes`` becomes a record without data.
-    """
+    """Read the elements of an array from files as records; one over ``max_element_bytes`` is without data."""
+    # a file may hold several such values, one after the other, as cat writes them; elements count from 1
     return read_files(paths, functools.partial(elements, key=key, max_bytes=max_element_bytes), numbered="element")
 
 
@@ -222,10 +211,7 @@ def openings(content: BinaryIO, max_bytes: int) -> Iterator[tuple[str, bytes]]:
 
 
 def text_members(content: BinaryIO, key: str) -> Iterator[str]:
-    """Yield the texts that an object holds under a key, more than one where the key is there several times.
-
-    Keys inside of its values do not count.
-    """
+    """Yield the texts that an object holds under a key, as often as it has it, without those of its values."""
     marks = _Marks(content, 1, MAX_LINE_BYTES, refuses=True)
     name, last = b"", b""
     while mark := marks.next():

@@ -40,10 +40,7 @@ Encode = Callable[[Tokenizer, Example], Encoded | Reject]
 
 @dataclass(frozen=True)
 class Part:
-    """The files of some consecutive records of a split, encoded.
-
-    ``<name>.json`` is written last: where it is, the part is whole.
-    """
+    """The encoded files of consecutive records of a split; ``<name>.json`` is written last, when the part is whole."""
 
     folder: Path
     split: str

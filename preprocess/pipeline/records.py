@@ -208,10 +208,7 @@ def _refuse_other_kinds(name: str, content: BinaryIO, utf_8: bool) -> None:
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
-    """List the files of paths and glob patterns, in the order of the arguments and sorted within a pattern.
-
-    A file that several of them name is listed once, at its first place.
-    """
+    """List the files of paths and glob patterns, in the order of the arguments, sorted within a pattern, each once."""
     files: dict[Path, Path] = {}
     for pattern in patterns:
         names = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern, recursive=True))
@@ -248,10 +245,7 @@ def records_of(
 
 
 def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Record]:
-    """Read the lines of plain or compressed files as records, without blank lines.
-
-    A line of more than ``max_line_bytes`` becomes a record without data.
-    """
+    """Read non-blank lines of plain or compressed files as records; one over ``max_line_bytes`` is without data."""
     return read_files(paths, functools.partial(lines, max_line_bytes=max_line_bytes))
 
 

@@ -1,23 +1,31 @@
-"""Report of a corpus's command: lengths, notes, unknown tokens, documents that several splits share."""
+"""Report of a corpus's command: progress, lengths, notes, unknown tokens, documents that several splits share."""
 
+import contextlib
 import itertools
+import logging
+import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
+from fairseq_poolingformer.command import aligned
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, read_counts
 from fairseq_poolingformer.text.sequences import Sequences, read_sizes
-from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 from .parts import Part
 
+logger = logging.getLogger("preprocess")
+
 _HEADS = {"source": "input", "target": "output", "": "text"}
 _BLOCK = 2**22  # tokens counted at a time
+EVERY_SECONDS = 30  # of a pass that has no terminal, a line
 _SHOWN = 3  # symbols or ids named in a line
 
 Parts = Iterable[tuple[Part, np.ndarray, np.ndarray]]  # each with (n,) which examples are taken, (n,) their digests
@@ -38,11 +46,7 @@ Table = Callable[[Made], str]  # lines of text, columns aligned
 
 
 def length_table(made: Made) -> str:
-    """Count the examples of each split; give the median and the 90th percentile of each text's length in tokens.
-
-    Lengths are those of the text alone. Training adds ``<s>`` and ``</s>``, so a maximum length of n truncates a text
-    of more than n − 2 tokens.
-    """
+    """Count each split's examples; median and 90th percentile of its texts in tokens, without ``<s>`` and ``</s>``."""
     ids = made.folder.layout.ids
     sizes = {split: [read_sizes(made.folder.array(split, array)) - 1 for array in ids] for split in made.splits}
     if len(sizes) > 1:
@@ -122,10 +126,7 @@ def _answers(folder: DataFolder, split: str, limit: int) -> Iterator[str]:
 
 
 def unseen_tokens(folder: DataFolder, splits: Iterable[str]) -> list[tuple[str, str]]:
-    """Return a line, and the option that helps, for each split with tokens that models of this dictionary never saw.
-
-    A dictionary whose counts are all the same counts nothing: there only ``<unk>`` is reported.
-    """
+    """Lines, with the option that helps, on splits with tokens unseen by models of this dictionary."""
     if not folder.layout.dictionaries or not folder.tokenizer_path.is_dir():
         return []
     counts = np.array(list(read_counts(folder.dictionary()).values()), np.int64)
@@ -211,3 +212,28 @@ def _ids(parts: Parts, places: list[int]) -> list[str]:
             ids.update({place: texts[rows[place - before]] for place in inside})
         before += len(rows)
     return [ids[place] for place in places]
+
+
+class _Lines(tqdm):
+    """A bar whose states become lines of a log."""
+
+    monitor_interval = 0  # no thread: processes are forked meanwhile
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        if self.n:
+            logger.info("%s", str(self))
+
+
+@contextlib.contextmanager
+def progress(name: str, total: int | None) -> Iterator[Callable[[int], object]]:
+    """Give a function to call with the number of bytes that have just been done."""
+    with contextlib.ExitStack() as stack:
+        options = {"total": total or None, "unit": "B", "unit_scale": True, "desc": name}
+        if sys.stderr.isatty():
+            yield stack.enter_context(tqdm(**options)).update
+            return
+        nowhere = stack.enter_context(open(os.devnull, "w"))
+        left = "; {percentage:.0f} %, about {remaining} left" * bool(total)
+        form = "{desc}: {n_fmt}{unit} in {elapsed}, {rate_fmt}" + left
+        lines = _Lines(**options, file=nowhere, mininterval=EVERY_SECONDS, miniters=1, bar_format=form)
+        yield stack.enter_context(lines).update

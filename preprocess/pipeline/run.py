@@ -22,9 +22,8 @@ from . import data_folder, findings
 from .data_folder import SplitResult
 from .encode import encode_texts
 from .parts import Encode, Encoding, encode_split, mark_finished
-from .progress import progress
 from .records import InputError, Parse
-from .report import Made, Table, length_table, shared_documents, shared_files, unseen_tokens
+from .report import Made, Table, length_table, progress, shared_documents, shared_files, unseen_tokens
 from .splits import SplitRecords
 
 logger = logging.getLogger("preprocess")

@@ -76,9 +76,8 @@ def add_shares(parser: argparse.ArgumentParser, valid: float, test: float) -> No
     """Add the options that take splits out of the training documents."""
     for split, default in (("valid", valid), ("test", test)):
         text = f"share of the training documents that a hash puts into {split}; 0: no such split"
-        parser.add_argument(
-            f"--{split}-share", metavar="F", type=finite, default=default, help=f"{text} (default: %(default)s)"
-        )
+        text += " (default: %(default)s)"
+        parser.add_argument(f"--{split}-share", metavar="F", type=finite, default=default, help=text)
     text = "another number draws other splits (default: 0)"
     parser.add_argument("--split-seed", metavar="S", type=int, default=0, help=text)
 
@@ -112,10 +111,7 @@ class NamedSplits:
     known: frozenset[str]  # of all documents; some may be in no split
 
     def divide(self, whole: SplitRecords, id_of: Callable[[Record], str]) -> dict[str, SplitRecords]:
-        """Divide records, given a function that gives their ids.
-
-        Records that are not a known document go to train, which rejects them.
-        """
+        """Divide records by their ids; those that are not a known document go to train, which rejects them."""
         return {
             split: replace(whole, records=functools.partial(self._chosen, split, whole.records, id_of), files=())
             for split in SPLITS

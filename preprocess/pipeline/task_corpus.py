@@ -97,10 +97,7 @@ def question_of(fields: dict, key: str) -> str:
 
 
 def from_object(make: Callable[..., Example | Skipped]) -> Callable[..., Example | Reject | Skipped]:
-    """Wrap a function from a JSON object to an example: it takes the record that holds the object.
-
-    Where it raises ValueError, a reject has the message.
-    """
+    """Make a record's parser from a function of its JSON object, whose ValueError becomes a reject."""
 
     @functools.wraps(make)
     def parse(record: Record, *args: object, **options: object) -> Example | Reject | Skipped:

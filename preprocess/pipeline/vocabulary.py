@@ -41,13 +41,9 @@ def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: i
     choice.add_argument(
         "--sentencepiece-train", metavar="VOCAB_SIZE", type=positive, default=default_vocabulary, help=trained
     )
-    options.add_argument(
-        "--white-space",
-        choices=WHITE_SPACE,
-        default="keep",
-        help="with --gpt2-bpe, tabs and line breaks: blank reads a blank for each, since BART and RoBERTa have never "
-        "seen GPT-2's symbols of them; keep reads them as GPT-2 does (default: %(default)s)",
-    )
+    text = "with --gpt2-bpe, tabs and line breaks: blank reads a blank for each, since BART and RoBERTa have never "
+    text += "seen GPT-2's symbols of them; keep reads them as GPT-2 does (default: %(default)s)"
+    options.add_argument("--white-space", choices=WHITE_SPACE, default="keep", help=text)
 
 
 def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoice:
@@ -68,13 +64,8 @@ def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoic
         return TokenizerChoice(
             settings, lambda folder: _load(SentencePieceTokenizer, args.sentencepiece_model).save(folder)
         )
-    size = args.sentencepiece_train
-    settings = {
-        "kind": SentencePieceTokenizer.kind,
-        "train": size,
-        "type": "unigram",
-        "sample": [SAMPLE_BYTES, CHARS_PER_SYMBOL],
-    }
+    size, sampled = args.sentencepiece_train, [SAMPLE_BYTES, CHARS_PER_SYMBOL]
+    settings = {"kind": SentencePieceTokenizer.kind, "train": size, "type": "unigram", "sample": sampled}
     return TokenizerChoice(settings, lambda folder: train_sentencepiece(corpus, size, folder))
 
 
@@ -86,11 +77,8 @@ def _load(cls: type, *arguments: object) -> GPT2Tokenizer | SentencePieceTokeniz
 
 
 def train_sentencepiece(corpus: Corpus, vocabulary: int, folder: Path) -> None:
-    """Train a model on a sample of the train split and put ``tokenizer/`` into a folder.
-
-    The model depends on the records and the settings alone. It encodes rare characters as bytes, so that no text has an
-    unknown token, reads whitespace of any kind as one space, and normalizes characters by NFKC.
-    """
+    """Train a model on a sample of the train split, by records and settings alone, and put ``tokenizer/`` there."""
+    # rare characters become bytes, any whitespace one space, and characters are normalized by NFKC
     logger.info("training a sentencepiece model of %d symbols", vocabulary)
     records = sample(corpus.splits["train"].records(), SAMPLE_BYTES)
     every = max(1, round(sum(len(record.data or b"") for record in records) / (CHARS_PER_SYMBOL * vocabulary)))
@@ -125,24 +113,20 @@ def train_sentencepiece(corpus: Corpus, vocabulary: int, folder: Path) -> None:
 
 def _examples(corpus: Corpus, records: list[Record]) -> Iterator[Example]:
     """The good examples of records."""
-    first_reject = None
-    found = False
+    first_reject, is_empty = None, True
     for record in records:
         example = parsed(record, corpus.parse)
         if isinstance(example, Example):
-            found = True
+            is_empty = False
             yield example
         elif isinstance(example, Reject) and first_reject is None:
             first_reject = f"{record.file}, line {record.line}: {example.reason}"
-    if not found:
+    if is_empty:
         raise InputError(f"train: no good example to train a tokenizer on; first: {first_reject or 'no lines'}")
 
 
 def sample(records: Iterator[Record], max_bytes: int) -> list[Record]:
-    """Draw a random sample of records of at most so many bytes, the same one every time.
-
-    Every record has a priority, a digest of its position. The records of highest priority that fit are kept, in order.
-    """
+    """Draw random records of at most so many bytes, by digests of their positions: the same every time, in order."""
     heap: list[tuple[int, int, Record]] = []
     size = 0
     for position, record in enumerate(records):

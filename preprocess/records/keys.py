@@ -33,7 +33,8 @@ def first(fields: dict, keys: Sequence[str], what: str, option: str) -> tuple[st
         _refuse_deeper(fields, key, option)
         return key, value
     advice = f"name one with {option}"
-    if lists := [key for key, value in fields.items() if isinstance(value, list) and any(map(_is_object, value))]:
+    values = ((key, value) for key, value in fields.items() if isinstance(value, list))
+    if lists := [key for key, value in values if any(isinstance(item, dict) for item in value)]:
         advice += f"; records inside of lists with --each: {names_of(dict.fromkeys(lists))}"
     if any(len(key.split()) > _WORDS for key in fields):
         advice += "; the columns of a table without a header with --columns"
@@ -44,10 +45,6 @@ def names_of(fields: dict) -> str:
     """The keys of a record, for messages: those of a table whose header is missing may be whole documents."""
     shown = [key if len(key) <= _LONGEST else f"{key[:_LONGEST]}…" for key in itertools.islice(fields, _MOST)]
     return ", ".join([*shown, "…"] if len(fields) > _MOST else shown) or "none"
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, dict)
 
 
 def under(fields: dict, key: str) -> object:

@@ -2,18 +2,19 @@
 
 import argparse
 import functools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..pipeline import command, splits, task_corpus
+from ..pipeline import command, json_stream, records, splits, task_corpus
 from ..pipeline.records import InputError, Record, describe_file
 from ..pipeline.report import Table, with_lines
 from ..pipeline.run import Corpus
 from ..pipeline.splits import SPLIT_OF, SPLITS, SplitRecords
-from . import keys, reader
-from .formats import Reading
+from . import arrow, keys, tables, texts
+from .formats import USUAL, Format, Reading, format_of
 from .sources import Source, expand, splits_of
 
 FORMATS = (
@@ -102,11 +103,16 @@ def find(
         if args.splits:
             inputs["splits"] = [describe_file(args.splits)]
     if args.each:
-        found = {split: one.made_of(functools.partial(reader.each, lists=args.each)) for split, one in found.items()}
+        found = {split: one.made_of(functools.partial(each, lists=args.each)) for split, one in found.items()}
     if inside:
         found = {split: one.made_of(inside) for split, one in found.items()}
+    if not found and not args.data:
+        raise InputError("no data: give --data, or files with --train, --valid or --test")
     if not found:
-        raise InputError(_nothing(args))
+        raise InputError(
+            f"{args.data}: no name in it says train, valid or test; name its files with --train, --valid and --test, "
+            "or divide them with --valid-share, --split-key or --splits"
+        )
     if getattr(args, "sentencepiece_train", None) is not None and "train" not in found:
         raise InputError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
     return Data({split: found[split] for split in SPLITS if split in found}, inputs, settings, notes)
@@ -157,18 +163,9 @@ def with_notes(table: Table, data: Data) -> Table:
 
 
 def _records(sources: Sequence[Source], reading: Reading) -> SplitRecords:
-    files = tuple(SplitRecords(functools.partial(reader.read, [one], reading), one.size) for one in sources)
+    files = tuple(SplitRecords(functools.partial(read, [one], reading), one.size) for one in sources)
     size = sum(one.size for one in files)
-    return SplitRecords(functools.partial(reader.read, sources, reading), size, files=files)
-
-
-def _nothing(args: argparse.Namespace) -> str:
-    if not args.data:
-        return "no data: give --data, or files with --train, --valid or --test"
-    return (
-        f"{args.data}: no name in it says train, valid or test; name its files with --train, --valid and --test, or "
-        "divide them with --valid-share, --split-key or --splits"
-    )
+    return SplitRecords(functools.partial(read, sources, reading), size, files=files)
 
 
 def _divided(
@@ -206,3 +203,59 @@ def _split_of(record: Record, key: str) -> str:
             f"{record.file}, line {record.line}: --split-key {key} must hold train, valid or test, is {value!r}"[:300]
         )
     return SPLIT_OF[value.strip().lower()]
+
+
+def read(sources: Sequence[Source], reading: Reading = USUAL) -> Iterator[Record]:
+    """Read the records of sources as unchecked JSON: the caller rejects what is no object."""
+    for source in sources:
+        yield from _of_source(source, reading)
+
+
+def _of_source(source: Source, reading: Reading) -> Iterator[Record]:
+    if source.rows is not None:
+        return arrow.hub_rows(source.rows, source.name, reading.max_bytes)
+    if source.entries:
+        return texts.together(source.entries, reading.max_bytes)
+    if source.other:
+        return texts.line_pairs(source.path, source.other, reading.max_bytes)
+    binary = arrow.format_of(source.path)
+    return binary(source.path, reading.max_bytes) if binary else _of_text(source, reading)
+
+
+def _of_text(source: Source, reading: Reading) -> Iterator[Record]:
+    kind = Format.LIST if source.key else format_of(source.name, source.open, reading)
+    size, key = reading.max_bytes, source.key or reading.records_key
+    find, numbered = {
+        Format.LINES: (functools.partial(records.lines, max_line_bytes=size), ""),
+        Format.ARRAY: (functools.partial(json_stream.elements, key=None, max_bytes=size), "element"),
+        Format.LIST: (functools.partial(json_stream.elements, key=key, max_bytes=size), "element"),
+        Format.MEMBERS: (functools.partial(json_stream.members, max_bytes=size), "member"),
+        Format.OBJECTS: (functools.partial(json_stream.objects, max_bytes=size), ""),
+        Format.CSV: (functools.partial(tables.rows, reading=reading), ""),
+        Format.TSV: (functools.partial(tables.rows, reading=reading, delimiter="\t"), ""),
+    }[kind]
+    with source.open() as (content, disk):
+        yield from records.records_of(find(content, source.name), source.name, disk, numbered)
+
+
+def each(whole: Iterator[Record], lists: Sequence[str]) -> Iterator[Record]:
+    """Make a record of each object in the lists under some keys, with the other fields of the record around it."""
+    for record in whole:
+        fields = keys.parsed_object(record.data)
+        if not isinstance(fields, dict):
+            yield record
+            continue
+        items = [item for key in lists for item in _as_list(keys.under(fields, key))]
+        if not items:
+            problem = f"no list of objects: {' and '.join(lists)} (--each); the keys are {keys.names_of(fields)}"
+            yield Record(record.file, record.line, None, record.progress, problem)
+        rest = {key: value for key, value in fields.items() if key not in lists}
+        for number, item in enumerate(items, 1):
+            name = {"id": f"{fields['id']}-{number}"} if isinstance(fields.get("id"), str | int) else {}
+            inner = item if isinstance(item, dict) else {"item": item}
+            data = json.dumps({**rest, **name, **inner}).encode()
+            yield Record(f"{record.file}, {number}", record.line, data, record.progress if number == 1 else 0)
+
+
+def _as_list(value: object) -> list:
+    return value if isinstance(value, list) else [] if value is None else [value]

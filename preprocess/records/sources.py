@@ -84,10 +84,7 @@ class Source:
 
 
 def expand(patterns: Sequence[str]) -> list[Source]:
-    """List the sources of paths, glob patterns and names on the Hub, in the order of the arguments.
-
-    Within a pattern or a folder they are sorted. What several arguments name is listed once.
-    """
+    """List the sources of paths, glob patterns, folders and names on the Hub, in order, sorted within, each once."""
     found: dict[tuple[Path, str], Source] = {}
     for pattern in patterns:
         paths = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
@@ -126,11 +123,7 @@ def _of_hub(name: str) -> dict[str, list[Source]]:
 
 
 def splits_of(data: str, unnamed: bool = True) -> dict[str, list[Source]]:
-    """The splits of data that one argument names.
-
-    The names of files, of folders, of splits on the Hub and of the lists in one JSON file say which: train; val, valid,
-    validation or dev; test.
-    """
+    """The splits of data that one argument names, told by the names of its files, folders or lists."""
     path = Path(data)
     is_saved = (path / arrow.STATE).is_file()
     named: dict[str, list[Source]] = {}

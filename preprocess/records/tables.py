@@ -16,12 +16,7 @@ _DELIMITERS = ",;\t|"
 
 
 class _Lines:
-    """The lines of a file as text, for the csv module; a row has several where a quoted field has.
-
-    Attributes:
-        number: of the last line.
-        problem: why the row at hand cannot be used.
-    """
+    """The lines of a file as text, for the csv module; a row has several where a quoted field has."""
 
     def __init__(self, content: BinaryIO, name: str, max_bytes: int) -> None:
         self._content, self._name, self._max_bytes = content, name, max_bytes

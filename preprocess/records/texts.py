@@ -34,10 +34,7 @@ def pair_of(path: Path) -> tuple[Path, Path] | None:
     if other is None:
         return None
     before, _, after = path.name.rpartition(suffix)
-    names = [
-        f"{before}{other}{after}",
-        *(f"{before}{other}{end}" for end in ("", ".gz", ".bz2", ".xz", ".zst")),
-    ]
+    names = [f"{before}{other}{after}", *(f"{before}{other}{end}" for end in ("", ".gz", ".bz2", ".xz", ".zst"))]
     found = next((path.with_name(name) for name in names if path.with_name(name).is_file()), None)
     if suffix in OTHER_SIDE and found is None:
         raise InputError(f"{path}: {names[0]} is missing, which must have the summary of each line")

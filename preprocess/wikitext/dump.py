@@ -32,11 +32,7 @@ class BrokenPage(ValueError):
 
 @dataclass(frozen=True)
 class Site:
-    """A wiki, as the beginning of its dump describes it.
-
-    Attributes:
-        namespaces: the names of namespaces by key, in the wiki's language; articles, 0, have no name.
-    """
+    """A wiki, as the beginning of its dump describes it, with the ``namespaces`` that have names, by key."""
 
     namespaces: dict[int, str]
 
@@ -63,11 +59,7 @@ class Page:
 
 
 def read_pages(paths: Sequence[Path], max_page_bytes: int = MAX_PAGE_BYTES) -> Iterator[Record]:
-    """Read the pages of dumps as records; their line numbers count in the uncompressed file.
-
-    A page of more than ``max_page_bytes``, or one that the end of a dump cuts off, yields its beginning, which
-    :func:`parse_page` refuses.
-    """
+    """Read the pages of dumps as records; one that is too long or cut off is what :func:`parse_page` refuses."""
     return read_files(paths, functools.partial(_pages, max_page_bytes=max_page_bytes))
 
 

@@ -117,10 +117,7 @@ def _close_gaps(line: str) -> str:
 
 
 def _without_quotes(line: str) -> str:
-    """Remove the marks of bold and italic by MediaWiki's rules: four quotes are an apostrophe and bold, …
-
-    Where bold and italic both stay open, one bold mark is an apostrophe before an italic one, as in L'''Iliade''.
-    """
+    """Remove bold and italic by MediaWiki's rules; with both open, one is an apostrophe, as in L'''Iliade''."""
     if "'''" not in line:
         return line.replace("''", "")
     runs = list(_QUOTES.finditer(line))

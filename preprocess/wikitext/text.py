@@ -32,12 +32,7 @@ def plain_text(
     formula: str = "",
     left_out_sections: frozenset[str] = frozenset(),
 ) -> str:
-    """Turn a page into its prose, with a paragraph, heading or list item on each line.
-
-    Links become their text, and so do the templates of :mod:`preprocess.wikitext.templates`. The other templates,
-    tables, references, galleries, formulas, blocks of code, files, categories, links to other languages, comments, and
-    headings with nothing under them are left out.
-    """
+    """Turn a page into its prose, a line for each paragraph, heading or list item; links become their text."""
     stream = Parser()._tokenizer.tokenize(wikitext, 0, True)  # True: leaves '' and ''' in the text
     walk = _Walk(stream, hidden_prefixes, keep_templates, formula.translate(PROTECTED))
     return clean_lines("".join(walk.text(0, len(stream))), left_out_sections)
@@ -46,13 +41,7 @@ def plain_text(
 class _Walk:
     """Visits tokens once; ``_kinds`` are their types."""
 
-    def __init__(
-        self,
-        stream: list[tokens.Token],
-        hidden_prefixes: frozenset[str],
-        keep_templates: bool,
-        formula: str,
-    ):
+    def __init__(self, stream: list[tokens.Token], hidden_prefixes: frozenset[str], keep_templates: bool, formula: str):
         self._tokens = stream
         self._kinds = list(map(type, stream))
         self._hidden_prefixes = hidden_prefixes

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from fairseq_poolingformer.preprocess.facts import FIELDS, GOSSIP, REGISTER, SUMMARIES, WORDINGS
 
-from fairseq_poolingformer.text.table import aligned
+from fairseq_poolingformer.command import aligned
 
 _PATTERNS = {field: re.compile(re.escape(text).replace(r"\{\}", "([^.]+)")) for field, text in SUMMARIES.items()}
 _HEADS = re.compile("|".join(map(re.escape, REGISTER + GOSSIP)))

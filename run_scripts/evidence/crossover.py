@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fairseq_poolingformer.command import aligned
 from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
-from fairseq_poolingformer.text.table import aligned
 from run_scripts.evidence.report import cell, finished, read_classes
 from run_scripts.evidence.systems import System, read_systems
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from fairseq_poolingformer.command import aligned
 from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
-from fairseq_poolingformer.text.table import aligned
 from run_scripts.compare import describe
 from run_scripts.plot_loss import read_log
 

@@ -200,7 +200,7 @@ def test_a_roberta_gives_all_but_positions(folder, caplog):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with caplog.at_level(logging.INFO):
         model.load_state_dict(dict(state), strict=True)
-    assert f"left out: {ABSOLUTE}" in caplog.text
+    assert f"(--absolute-positions keeps both): {ABSOLUTE}" in caplog.text
     for name, value in model.state_dict().items():
         new = "relative_" in name or "pooled_" in name
         assert torch.equal(value, before[name] if new else state[name]), name

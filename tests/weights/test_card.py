@@ -8,7 +8,7 @@ from huggingface_hub import ModelCard
 
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli import convert
-from fairseq_poolingformer.weights.card import corpus_of, model_card
+from fairseq_poolingformer.weights.card import model_card
 from fairseq_poolingformer.weights.convert import FAMILIES
 from tests.models import tiny_huggingface
 
@@ -112,5 +112,7 @@ def test_the_first_corpus_that_can_be_read_counts(tmp_path):
         (tmp_path / name).mkdir()
         if text is not None:
             (tmp_path / name / "corpus.json").write_text(text, encoding="utf-8")
-    assert corpus_of({"data": ":".join(str(tmp_path / name) for name in folders)}) == {"corpus": "a"}
-    assert corpus_of({"data": str(tmp_path / "none")}) == corpus_of({}) == {}
+    data = ":".join(str(tmp_path / name) for name in folders)
+    assert "| corpus | `a` |" in model_card("long", FAMILIES["bart"], {"data": data}, {})
+    for settings in ({"data": str(tmp_path / "none")}, {}):
+        assert "| corpus |" not in model_card("long", FAMILIES["bart"], settings, {})

@@ -120,18 +120,8 @@ def test_original_files_are_rebuilt(tmp_path):
     assert vocab["Ġthe"] == 5
     source = write_vocab(tmp_path / "hf", vocab, original.merges)
     rebuilt = gpt2_bpe.to_fairseq_files(*gpt2_bpe.read_huggingface_tokenizer(source), 50265)
-    gpt2_bpe.check_same(rebuilt, original)
     assert rebuilt == original
     check_ids(source, convert(source, tmp_path / "fairseq", 50265))
-
-
-def test_other_files_are_told_apart():
-    vocab = tiny_huggingface.vocabulary()
-    made = gpt2_bpe.to_fairseq_files(vocab, tiny_huggingface.MERGES, len(vocab))
-    vocab["Ġthe"], vocab["ing"] = vocab["ing"], vocab["Ġthe"]
-    other = gpt2_bpe.to_fairseq_files(vocab, tiny_huggingface.MERGES, len(vocab))
-    with pytest.raises(ConversionError, match=r"dict\.txt .* entry \d+ is"):
-        gpt2_bpe.check_same(made, other)
 
 
 @pytest.mark.parametrize(

@@ -203,11 +203,6 @@ def test_the_tasks_special_tokens_come_behind_mask(tmp_path, model):
     assert len(tokenizer) == words + 1 + len(MARKS)
 
 
-def test_options_of_the_other_tokenizer(tmp_path, source, capsys):
-    assert run("to-fairseq", source, tmp_path / "fairseq", "--gpt2-bpe", tmp_path) == 1
-    assert "--gpt2-bpe: this model has a sentencepiece tokenizer" in capsys.readouterr().err
-
-
 def test_pairs_are_encoded_as_hugging_face_does(tmp_path, source):
     assert run("to-fairseq", source, tmp_path / "fairseq", "--arch", "poolingformer_xlmr_base") == 0
     ours = PoolingformerRoberta.from_pretrained(str(tmp_path / "fairseq"), window_size="64", pooled_layers="none")

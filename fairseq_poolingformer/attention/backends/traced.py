@@ -20,10 +20,7 @@ QUERIES_PER_BLOCK = 64
 
 
 def run(call: Call) -> Any:
-    """``softmax(scale·QKᵀ) V`` in blocks of queries; dense, and of one length, where the call is no plain band.
-
-    Dilated windows, pools that each query has for itself, windows without limits, score terms and logarithms are dense.
-    """
+    """``softmax(scale·QKᵀ) V`` in blocks of queries; dense, and of one length, where the call is no plain band."""
     band = band_of(call.window, call.pooling)
     plain = call.window.dilation == 1 and band.step == 1 and max(call.window.left, call.window.right) < UNLIMITED
     unusual = call.score_terms or call.query_offset or call.dropout_p or call.return_lse
@@ -36,11 +33,9 @@ def run(call: Call) -> Any:
 
 
 def _query_blocks(call: Call) -> Tensor:
-    """The queries in blocks, (B, H, N, t, D), filled up with copies of the last one.
-
-    There are always two blocks or more, because torch.export would take a number that can be 1 for a constant. The
-    queries are gathered, because it would forbid lengths at which padding to whole blocks adds nothing.
-    """
+    """The queries in blocks, (B, H, N, t, D), filled up with copies of the last one."""
+    # two blocks or more, since torch.export takes a number that can be 1 for a constant; gathered, since it would
+    # forbid lengths at which padding to whole blocks adds nothing
     num_queries, size, device = call.query.size(2), QUERIES_PER_BLOCK, call.query.device
     blocks = torch.arange((num_queries + size - 1) // size + 1, device=device)
     return call.query[:, :, (size * blocks[:, None] + torch.arange(size, device=device)).clamp(max=num_queries - 1)]

@@ -78,8 +78,8 @@ class Base:
 
     def build(self, system: str, length: int, labels: list[str]) -> nn.Module:
         """Load it as one of SYSTEMS, in float32; a head for the same labels is kept."""
-        own = list(self.config.id2label.values()) if ENDS[self.task] in str(self.config.architectures) else []
-        names = own if sorted(own) == sorted(labels) else labels
+        own_labels = list(self.config.id2label.values()) if ENDS[self.task] in str(self.config.architectures) else []
+        names = own_labels if sorted(own_labels) == sorted(labels) else labels
         options: dict[str, Any] = {"dtype": torch.float32}
         if labels:
             options |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
@@ -137,14 +137,12 @@ def _write_demo(folder: Path) -> None:
         rows, longest = converted.settings["vocab_size"], settings["max_source_positions"]
         sentencepiece_model.write_huggingface(unfinished, model, rows, longest, [])
         files.write_json(unfinished / "config.json", converted.settings | DEMO_LEVELS)
-        files.write_huggingface_weights(unfinished, converted.state)
+        files.save_safetensors(converted.state, unfinished / files.WEIGHTS[0])
 
 
 def equal_cost(config: Any) -> str:
-    """The one-level windows that cost as much as a model's two levels, by layer.
-
-    Level two costs its keys, and three projections of its own as much as 0.75 · width keys (docs/quickstart.md).
-    """
+    """The one-level windows that cost as much as a model's two levels, by layer."""
+    # level two costs its keys, and three projections of its own as much as 0.75 · width keys (docs/quickstart.md)
     projections = 0.375 * config.hidden_size * (config.pool_merge == "sum")
     layers = config.num_hidden_layers
     level_one = per_layer("window_size", as_text(config.window_size), layers)

@@ -102,17 +102,17 @@ def run(args: argparse.Namespace) -> None:
 
         from fairseq_poolingformer.cli.finetune import base, data, job, results
 
-        given = _training_options(args.further)
-        on_cpu = given.get("use_cpu", not torch.accelerator.is_available())
+        training = _training_options(args.further)
+        on_cpu = training.get("use_cpu", not torch.accelerator.is_available())
         process = PartialState(cpu=on_cpu)  # several, too
         if not process.is_main_process:
             stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
         transformers.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         examples = data.Data.read(args)
-        job.check_options(examples.task, given)
+        job.check_options(examples.task, training)
         settings = {name: value for name, value in vars(args).items() if name not in ("output_folder", "further")}
-        settings |= {**given, "the data": examples.corpus.inputs}
+        settings |= {**training, "the data": examples.corpus.inputs}
         if process.is_main_process:
             _claim(output, folder, json.loads(json.dumps(settings, default=str)))
         process.wait_for_everyone()
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> None:
             print(examples.report())
             with process.main_process_first():
                 model = base.find(args.model, examples.task, folder / "start")
-            result = job.train_all(examples, model, args, {**given, "use_cpu": on_cpu}, folder)
+            result = job.train_all(examples, model, args, {**training, "use_cpu": on_cpu}, folder)
         print(f"\n{results.as_table(result)}")
         print(f"{output} has the model, {results.SCORES} and a card, README.md; training/ in it may be deleted")
         place = shlex.quote(str(output))
@@ -142,13 +142,13 @@ def _training_options(words: Sequence[str]) -> dict[str, Any]:
         raise UsageError(message)
 
     parser.error = refuse
-    given, others = parser.parse_known_args(list(words))
+    training, others = parser.parse_known_args(list(words))
     if others:
         known = {*parser._option_string_actions, *make_parser()._option_string_actions}
         raise UsageError(f"{others[0]}: there is no such option{did_you_mean(others[0].partition('=')[0], known)}")
-    if decided := DECIDED & vars(given).keys():
+    if decided := DECIDED & vars(training).keys():
         raise UsageError(f"--{min(decided)}: the command decides that itself; leave it out")
-    return vars(given)
+    return vars(training)
 
 
 def _check_place(output: Path, data: str) -> None:

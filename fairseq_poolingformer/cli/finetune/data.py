@@ -73,10 +73,14 @@ class Data:
         corpus = Corpus("finetune", records.splits, parse, settings={}, inputs=records.inputs, layout=layout)
         data = cls(args.data, task, text, target, corpus)
         data.looks = look(corpus, kept=data.splits)
-        for split, seen in data.looks.items():
-            data._check(split, seen, args.max_reject_fraction)
+        for split, split_look in data.looks.items():
+            data._check(split, split_look, args.max_reject_fraction)
         if task == LABELS:
-            data.labels = _labels_of(data.name, data.splits.get("train", []))
+            data.labels = labels = sorted({example.label for example in data.splits.get("train", [])})
+            if not 2 <= len(labels) <= MOST_LABELS:
+                shown = f", such as {', '.join(labels[:SHOWN])}" if labels else ""
+                needs = f"needs 2 to {MOST_LABELS:,}; name another column"
+                raise ValueError(f"{data.name}: {len(labels):,} labels{shown}; {needs}")
         if "valid" not in data.splits:
             data._divide({split: vars(args)[f"{split}_share"] for split in ("test", "valid")}, args.split_seed)
         for split in ("train", "valid"):
@@ -84,20 +88,20 @@ class Data:
                 raise ValueError(f"{args.data}: no examples of {split}; name files with --{split}")
         return data
 
-    def _check(self, split: str, seen: SplitLook, most_rejected: float) -> None:
-        reasons, examples = seen.rejected, self.splits.setdefault(split, [])
+    def _check(self, split: str, split_look: SplitLook, most_rejected: float) -> None:
+        reasons, examples = split_look.rejected, self.splits.setdefault(split, [])
         if self.task == LABELS:  # whose figures are by id
-            own: dict[str, Any] = {}
-            for one in examples:
-                if own.setdefault(one.id, one) is not one:
-                    seen.reject(f"id that was there before: {one.id[:60]}", split)
-            self.splits[split] = list(own.values())
+            by_id: dict[str, Any] = {}
+            for example in examples:
+                if by_id.setdefault(example.id, example) is not example:
+                    split_look.reject(f"id that was there before: {example.id[:60]}", split)
+            self.splits[split] = list(by_id.values())
         lacking = [reason for reason in reasons if split == "test" and reason.startswith(WITHOUT_TARGET)]
         if without := sum(reasons.pop(reason) for reason in lacking):
             self.notes.append(f"{split}: {without:,} documents have no reference and are left out")
         rejected, total = reasons.total(), reasons.total() + len(self.splits[split])
         if rejected > most_rejected * total:
-            place = seen.rejects[next(iter(reasons))].removeprefix(f"{self.name}, ")
+            place = split_look.rejects[next(iter(reasons))].removeprefix(f"{self.name}, ")
             raise ValueError(
                 f"{self.name}: {rejected:,} of {total:,} records of {split} cannot be used, such as "
                 f"{shorten(place, 60, placeholder=' …')}; correct them, or raise --max-reject-fraction"
@@ -107,8 +111,10 @@ class Data:
         """Take missing splits out of train: texts with all their examples, by their hashes within each label."""
         taken = {split: share for split, share in shares.items() if split not in self.splits and share}
         train = self.splits["train"]
-        texts = [fold(one.texts[0]) for one in train]
-        label_of_text = dict(zip(reversed(texts), (getattr(one, "label", "") for one in reversed(train)), strict=True))
+        texts = [fold(example.texts[0]) for example in train]
+        label_of_text = dict(
+            zip(reversed(texts), (getattr(example, "label", "") for example in reversed(train)), strict=True)
+        )
         order = sorted(label_of_text, key=lambda text: hash_of(b"%d " % seed + text.encode("utf-8", "replace")))
         strata: dict[str, list[str]] = {}
         for text in order:
@@ -123,7 +129,9 @@ class Data:
             few = f"{len(texts)} examples of {len(split_of)} different texts are too few to divide"
             raise ValueError(f"{self.name}: {few}; name files with --valid and --test, or give {FEWEST} or more")
         for split in ("train", *taken):
-            self.splits[split] = [one for one, text in zip(train, texts, strict=True) if split_of[text] == split]
+            self.splits[split] = [
+                example for example, text in zip(train, texts, strict=True) if split_of[text] == split
+            ]
         percent = " and ".join(f"{100 * share:g} % as {split}" for split, share in taken.items())
         of_each = " of each label" if self.task == LABELS else ""
         self.notes.append(f"no file says {' or '.join(taken)}: by a hash of the texts, {percent}{of_each}")
@@ -211,7 +219,9 @@ def _sample(records: Iterator[Record]) -> list[dict]:
     """The first records, without what is no object."""
     sample = list(itertools.islice(records, SAMPLE))
     if not (objects := [fields for record in sample if (fields := keys.parsed_object(record.data)) is not None]):
-        broken = next((f"{one.file}, line {one.line}: {one.problem}" for one in sample if one.data is None), "")
+        broken = next(
+            (f"{record.file}, line {record.line}: {record.problem}" for record in sample if record.data is None), ""
+        )
         raise InputError(broken or "no records with columns in the data")
     return objects
 
@@ -226,14 +236,6 @@ def _named(data: str, what: str, column: str | None, standard: Sequence[str], sa
         wrong = f"{' and '.join(columns)} may be it" if columns else f"no column {column or ', '.join(standard)}"
         raise InputError(f"{data}: {wrong}; its columns are {keys.names_of(there)}; name one with --{what}-column")
     return columns[0]
-
-
-def _labels_of(name: str, train: Sequence[LabelledDocument]) -> list[str]:
-    labels = sorted({one.label for one in train})
-    if not 2 <= len(labels) <= MOST_LABELS:
-        shown = f", such as {', '.join(labels[:SHOWN])}" if labels else ""
-        raise ValueError(f"{name}: {len(labels):,} labels{shown}; needs 2 to {MOST_LABELS:,}; name another column")
-    return labels
 
 
 def _shared_out(total: int, sizes: list[int]) -> list[int]:

@@ -48,37 +48,37 @@ TOKENS_ON_CPU = 8192  # of a batch, at a time
 STATE = "trainer_state.json"  # the last file that Trainer writes of a checkpoint
 
 
-def check_options(task: str, given: Mapping[str, Any]) -> None:
+def check_options(task: str, options: Mapping[str, Any]) -> None:
     """Refuse options that the task cannot use, before any work."""
     kind = TASKS[task]
-    if _metric(kind, given) not in kind.metrics:
-        metric = given["metric_for_best_model"]
+    if _metric(kind, options) not in kind.metrics:
+        metric = options["metric_for_best_model"]
         raise UsageError(f"--metric_for_best_model {metric}: for {task} it must be one of {', '.join(kind.metrics)}")
-    if task != SUMMARIES and (writing := [name for name in given if name.startswith("generation_")]):
+    if task != SUMMARIES and (writing := [name for name in options if name.startswith("generation_")]):
         raise UsageError(f"--{writing[0]}: is for summarization, and this is {task}")
     try:
-        Seq2SeqTrainingArguments(**{"output_dir": "-", **_strategies(given), **given})
+        Seq2SeqTrainingArguments(**{"output_dir": "-", **_strategies(options), **options})
     except (ValueError, TypeError, ImportError) as error:
         raise UsageError(" ".join(str(error).split())) from error
 
 
-def _metric(kind: type[Task], given: Mapping[str, Any]) -> str:
+def _metric(kind: type[Task], options: Mapping[str, Any]) -> str:
     """The figure on validation that chooses the checkpoint."""
-    return (given.get("metric_for_best_model") or kind.metrics[0]).removeprefix("eval_")
+    return (options.get("metric_for_best_model") or kind.metrics[0]).removeprefix("eval_")
 
 
-def _strategies(given: Mapping[str, Any]) -> dict[str, Any]:
-    evaluating = given.get("eval_strategy", "epoch")
-    saving = given.get("save_strategy", evaluating)
+def _strategies(options: Mapping[str, Any]) -> dict[str, Any]:
+    evaluating = options.get("eval_strategy", "epoch")
+    saving = options.get("save_strategy", evaluating)
     return {
         "eval_strategy": evaluating,
         "save_strategy": saving,
-        "save_steps": given.get("eval_steps", 500),
+        "save_steps": options.get("eval_steps", 500),
         "load_best_model_at_end": "no" not in (evaluating, saving),
     }
 
 
-def train_all(data: Data, base: Base, args: argparse.Namespace, given: Mapping[str, Any], folder: Path) -> Any:
+def train_all(data: Data, base: Base, args: argparse.Namespace, options: Mapping[str, Any], folder: Path) -> Any:
     """Train what is not trained yet, and leave the best of it in the folder above; return the results."""
     kind = TASKS[data.task]
     sizes = kind(base, 0).sizes(data.splits["train"][:SAMPLE])
@@ -90,13 +90,13 @@ def train_all(data: Data, base: Base, args: argparse.Namespace, given: Mapping[s
         task = kind(base, reads, data.labels, data.splits["train"])
         print(f"\n{system}: {base.name} reads {task.length:,} tokens", task.cut(sizes), sep="\n  ", flush=True)
         if not (folder / system / RESULT).is_file():
-            _train(task, data, system, given, folder / system)
+            _train(task, data, system, options, folder / system)
         PartialState().wait_for_everyone()
         results[system] = read_json_file(folder / system / RESULT)
     examples = data.splits[data.evaluated]
     for name, predictions in task.baselines(examples).items():
         results[name] = {"figures": task.evaluate(examples, predictions)}
-    sign = -1 if _metric(kind, given) == "loss" else 1
+    sign = -1 if _metric(kind, options) == "loss" else 1
     chosen = max(systems, key=lambda system: sign * (results[system]["best"] or 0))
     result = {"split": data.evaluated, "examples": len(examples), "system": chosen, "systems": results}
     result["text_column"] = data.text
@@ -119,14 +119,14 @@ def _systems(asked: str | None, base: Base, length: int) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _train(task: Task, data: Data, system: str, given: Mapping[str, Any], folder: Path) -> None:
+def _train(task: Task, data: Data, system: str, options: Mapping[str, Any], folder: Path) -> None:
     """Train one system; a full disk or memory is said in a sentence."""
-    set_seed(given.get("seed", 1))
-    model = task.start(system, given)
+    set_seed(options.get("seed", 1))
+    model = task.start(system, options)
     features = {split: task.features(data.splits[split]) for split in {"train", "valid", data.evaluated}}
     opening.check_ids([inputs for split in features.values() for inputs in split], model, task.base.name)
-    longest = max(len(one["input_ids"]) for one in features["train"])
-    chosen = arguments(given, task, folder / "checkpoints", len(features["train"]), longest)
+    longest = max(len(inputs["input_ids"]) for inputs in features["train"])
+    chosen = arguments(options, task, folder / "checkpoints", len(features["train"]), longest)
     try:
         with disk_errors(folder, folder / "-"):
             train(task, data, model, features, chosen, folder)
@@ -152,10 +152,7 @@ class ByLength(LengthGroupedSampler):
 
 
 class SaveAfterUpdates(JITCheckpointCallback):
-    """transformers' checkpoint on SIGTERM, where a training goes on bit for bit: at the end of an update or an epoch.
-
-    Where Trainer saves by itself, its checkpoint serves, which comes after the validation.
-    """
+    """transformers' checkpoint on SIGTERM, at the end of an update or epoch, where a training resumes bit for bit."""
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
         """Wait for the end of the update: the random numbers of a new epoch are drawn already."""
@@ -197,16 +194,16 @@ class ReproducibleTrainer(Seq2SeqTrainer):
         return sampler
 
 
-def arguments(given: Mapping[str, Any], task: Task, folder: Path, examples: int, longest: int) -> dict[str, Any]:
+def arguments(options: Mapping[str, Any], task: Task, folder: Path, examples: int, longest: int) -> dict[str, Any]:
     """TrainingArguments: user options over defaults derived from task, data and hardware."""
-    config, gpus = task.base.config, _gpus(given)
+    config, gpus = task.base.config, 0 if options.get("use_cpu") else torch.cuda.device_count()
     fitting = min(task.batch, max(4, 2 ** math.floor(math.log2(max(1, examples / UPDATES_PER_EPOCH)))))
     processes = max(gpus, PartialState().num_processes)  # Trainer has all GPUs in one process, where torchrun has not
     rows = max(1, fitting // processes if gpus else min(fitting // processes, TOKENS_ON_CPU // longest))
-    rows = given.get("per_device_train_batch_size", rows)
+    rows = options.get("per_device_train_batch_size", rows)
     lr = SMALL_LR if config.hidden_size <= SMALL else T5_LR if "t5" in config.model_type else task.lr
     lr *= math.sqrt(fitting / task.batch) if config.hidden_size > SMALL else 1
-    metric = _metric(type(task), given)
+    metric = _metric(type(task), options)
     chosen = {
         "output_dir": str(folder),
         "per_device_train_batch_size": rows,
@@ -218,7 +215,7 @@ def arguments(given: Mapping[str, Any], task: Task, folder: Path, examples: int,
         "weight_decay": 0.01,
         "label_smoothing_factor": 0.1 if isinstance(task, Summaries) else 0.0,
         "bf16": gpus > 0 and torch.cuda.is_bf16_supported(including_emulation=False),
-        **_strategies(given),
+        **_strategies(options),
         "save_total_limit": 2,  # with one, Trainer removes the last one at the end
         "metric_for_best_model": metric,
         "greater_is_better": metric != "loss",
@@ -231,12 +228,7 @@ def arguments(given: Mapping[str, Any], task: Task, folder: Path, examples: int,
         "enable_jit_checkpoint": True,  # on SIGTERM
         "dataloader_pin_memory": gpus > 0,
     }
-    return {**chosen, **given}
-
-
-def _gpus(given: Mapping[str, Any]) -> int:
-    """GPUs of this machine that are trained on."""
-    return 0 if given.get("use_cpu") else torch.cuda.device_count()
+    return {**chosen, **options}
 
 
 def train(
@@ -309,7 +301,7 @@ def _write_card(trainer: Any, task: Task, data: Data, folder: Path, tested: Mapp
     known |= {"model_name": folder.parents[1].name, "dataset": Path(data.name).stem}
     summary = TrainingSummary.from_trainer(trainer, finetuned_from=origin, **known)
     kept, log = trainer.state.best_global_step, trainer.state.log_history
-    if entry := next((one for one in log if one.get("step") == kept and "eval_loss" in one), None):
+    if entry := next((logged for logged in log if logged.get("step") == kept and "eval_loss" in logged), None):
         summary.eval_results = parse_log_history([{"train_runtime": 0}, entry])[2]
     figures = {f"Test {name}": value["mean"] for name, value in tested.items() if not name.startswith(HIDDEN)}
     summary.eval_results = {**(summary.eval_results or {}), **figures}

@@ -87,13 +87,13 @@ def _opened(args: argparse.Namespace) -> tuple[Task, nn.Module]:
 def _predict(task: Task, model: nn.Module, examples: Sequence[Any], max_tokens: int) -> list:
     if task.base.task == SUMMARIES:
         rows = max(1, max_tokens // task.length)
-        return summarize([one.texts[0] for one in examples], model, tokenizer=task.tokenizer, batch_size=rows)
+        return summarize([example.texts[0] for example in examples], model, tokenizer=task.tokenizer, batch_size=rows)
     features = task.features(examples)
     opening.check_ids(features, model, task.base.name)
     logits: list[Any] = [None] * len(features)
     collate = task.collate(model)
     with tqdm(total=len(features), unit="text", disable=None) as progress:
-        for rows in batches([len(one["input_ids"]) for one in features], max_tokens):
+        for rows in batches([len(inputs["input_ids"]) for inputs in features], max_tokens):
             output = model(**collate([features[row] for row in rows]).to(model.device))
             for row, values in zip(rows, output.logits.float().cpu().numpy(), strict=True):
                 logits[row] = values

@@ -40,28 +40,19 @@ Figures = dict[str, dict[str, float]]  # name -> mean, low, high
 
 @dataclass
 class Task:
-    """A task; predictions are a list that has one for each example.
-
-    Attributes:
-        length: tokens of an input.
-        names: of labels; in the model's order, once there is one.
-        train: examples that a training learns from.
-        batch, lr: of a training of ``epochs``; the rate is for that many examples an update.
-        metrics: figures that may choose the checkpoint; the first does.
-        key: the name of a prediction in its line of JSON.
-    """
+    """A task; predictions are a list that has one for each example."""
 
     base: Base
-    length: int
-    names: Sequence[str] = ()
-    train: Sequence[Any] = ()
-    batch: ClassVar[int]
-    lr: ClassVar[float]
-    metrics: ClassVar[tuple[str, ...]]
-    key: ClassVar[str]
+    length: int  # tokens of an input
+    names: Sequence[str] = ()  # of labels; in the model's order, once there is one
+    train: Sequence[Any] = ()  # examples that a training learns from
+    batch: ClassVar[int]  # examples of an update
+    lr: ClassVar[float]  # for such a batch
+    metrics: ClassVar[tuple[str, ...]]  # figures that may choose the checkpoint; the first does
+    key: ClassVar[str]  # of a prediction in its line of JSON
     epochs: ClassVar[int] = 10
 
-    def start(self, system: str, given: Mapping[str, Any]) -> nn.Module:
+    def start(self, system: str, options: Mapping[str, Any]) -> nn.Module:
         """The model before its training."""
         model = self.base.build(system, self.length, list(self.names))
         self.names = list(model.config.id2label.values())
@@ -79,7 +70,7 @@ class Task:
 
     def sizes(self, examples: Sequence[Any]) -> np.ndarray:
         """The tokens of each document."""
-        texts = [self.prefix + one.texts[0] for one in examples]
+        texts = [self.prefix + example.texts[0] for example in examples]
         return np.array([len(ids) for ids in self.tokenizer(texts, verbose=False)["input_ids"]])
 
     def cut(self, sizes: np.ndarray) -> str:
@@ -91,7 +82,7 @@ class Task:
     def lines(self, examples: Sequence[Any], predictions: list) -> list[str]:
         """The lines of a file of predictions, as poolingformer score reads it."""
         pairs = zip(examples, predictions, strict=True)
-        return [json.dumps({"id": one.id, self.key: prediction}) for one, prediction in pairs]
+        return [json.dumps({"id": example.id, self.key: prediction}) for example, prediction in pairs]
 
 
 class Summaries(Task):
@@ -106,12 +97,12 @@ class Summaries(Task):
     @cached_property
     def target_sizes(self) -> list[int]:
         """Tokens of the summaries of train."""
-        return [len(self.tokenizer(text_target=one.texts[1])["input_ids"]) for one in self.train]
+        return [len(self.tokenizer(text_target=example.texts[1])["input_ids"]) for example in self.train]
 
     @cached_property
     def any_script(self) -> bool:
         """Whether ROUGE compares words of any script, as rouge-score does not read most summaries."""
-        return 2 * unread([one.texts[1] for one in self.train]) > len(self.train)
+        return 2 * unread([example.texts[1] for example in self.train]) > len(self.train)
 
     @property
     def target_length(self) -> int:
@@ -121,11 +112,13 @@ class Summaries(Task):
         most = next((value for name in names if (value := getattr(config, name, None))), MOST_WRITTEN)
         return min(max(self.target_sizes) + 8, most, MOST_WRITTEN)
 
-    def start(self, system: str, given: Mapping[str, Any]) -> nn.Module:
-        model = super().start(system, given)
-        ids = {name: one for name, one in model.generation_config.to_diff_dict().items() if name.endswith("token_id")}
-        beams = given.get("generation_num_beams") or BEAMS
-        most = given.get("generation_max_length") or self.target_length
+    def start(self, system: str, options: Mapping[str, Any]) -> nn.Module:
+        model = super().start(system, options)
+        ids = {
+            name: value for name, value in model.generation_config.to_diff_dict().items() if name.endswith("token_id")
+        }
+        beams = options.get("generation_num_beams") or BEAMS
+        most = options.get("generation_max_length") or self.target_length
         model.generation_config = GenerationConfig(**ids, num_beams=beams, max_length=most, early_stopping=beams > 1)
         if self.any_script:
             print("  rouge-score reads a–z and 0–9 alone: ROUGE here compares words of any script, without stemming")
@@ -143,10 +136,12 @@ class Summaries(Task):
         options = {"truncation": True, "max_length": self.length, "return_token_type_ids": False}
         return [
             {
-                **self.tokenizer(self.prefix + one.texts[0], **options),
-                "labels": self.tokenizer(text_target=one.texts[1], verbose=False)["input_ids"][: self.target_length],
+                **self.tokenizer(self.prefix + example.texts[0], **options),
+                "labels": self.tokenizer(text_target=example.texts[1], verbose=False)["input_ids"][
+                    : self.target_length
+                ],
             }
-            for one in examples
+            for example in examples
         ]
 
     def decode(self, outputs: Any) -> list[str]:
@@ -156,16 +151,18 @@ class Summaries(Task):
 
     def evaluate(self, examples: Sequence[Any], predictions: list[str]) -> Figures:
         """The official figures with their 95% intervals."""
-        estimates = bootstrap(rouge_scores(predictions, [one.texts[1] for one in examples], any_script=self.any_script))
+        estimates = bootstrap(
+            rouge_scores(predictions, [example.texts[1] for example in examples], any_script=self.any_script)
+        )
         return {
-            name: {"mean": 100 * one.f1.mean, "low": 100 * one.f1.low, "high": 100 * one.f1.high}
-            for name, one in estimates.items()
+            name: {"mean": 100 * estimate.f1.mean, "low": 100 * estimate.f1.low, "high": 100 * estimate.f1.high}
+            for name, estimate in estimates.items()
         }
 
     def baselines(self, examples: Sequence[Any]) -> dict[str, list]:
         """Predictions without a neural network, by name."""
-        words = max(1, round(statistics.median(count_words(one.texts[1]) for one in self.train)))
-        return {f"first {words} words": [lead_baseline(one.texts[0], words=words) for one in examples]}
+        words = max(1, round(statistics.median(count_words(example.texts[1]) for example in self.train)))
+        return {f"first {words} words": [lead_baseline(example.texts[0], words=words) for example in examples]}
 
 
 class Labels(Task):
@@ -183,10 +180,10 @@ class Labels(Task):
         options = {"truncation": True, "max_length": self.length}
         return [
             {
-                **self.tokenizer(one.texts[0], **options),
-                **({"labels": numbers.get(one.label, IGNORED)} if hasattr(one, "label") else {}),
+                **self.tokenizer(example.texts[0], **options),
+                **({"labels": numbers.get(example.label, IGNORED)} if hasattr(example, "label") else {}),
             }
-            for one in examples
+            for example in examples
         ]
 
     def decode(self, outputs: Any) -> list[str]:
@@ -195,8 +192,8 @@ class Labels(Task):
 
     def evaluate(self, examples: Sequence[Any], predictions: list[str]) -> Figures:
         """The official figures with their 95% intervals."""
-        predicted = {one.id: label for one, label in zip(examples, predictions, strict=True)}
-        figures = of_labels.figures({one.id: one.label for one in examples}, predicted)
+        predicted = {example.id: label for example, label in zip(examples, predictions, strict=True)}
+        figures = of_labels.figures({example.id: example.label for example in examples}, predicted)
         ranges = intervals(figures)
         return {
             name: {"mean": float(value), **dict(zip(("low", "high"), ranges.get(name, ()), strict=False))}
@@ -206,13 +203,13 @@ class Labels(Task):
 
     def baselines(self, examples: Sequence[Any]) -> dict[str, list]:
         """Predictions without a neural network, by name."""
-        models = {
-            "most frequent label": DummyClassifier(),
-            "TF-IDF, linear": LogisticRegression(max_iter=1000, C=10),
-        }
+        models = {"most frequent label": DummyClassifier(), "TF-IDF, linear": LogisticRegression(max_iter=1000, C=10)}
         tfidf = TfidfVectorizer(sublinear_tf=True, token_pattern=TOKENS)
-        rows = tfidf.fit_transform(one.texts[0] for one in self.train)
-        labels, others = [one.label for one in self.train], tfidf.transform(one.texts[0] for one in examples)
+        rows = tfidf.fit_transform(example.texts[0] for example in self.train)
+        labels, others = (
+            [example.label for example in self.train],
+            tfidf.transform(example.texts[0] for example in examples),
+        )
         return {name: list(map(str, model.fit(rows, labels).predict(others))) for name, model in models.items()}
 
 

@@ -28,11 +28,7 @@ NO_LABEL = -1
 
 @dataclass(frozen=True)
 class ClassificationSplit(Split):
-    """One split; ``label`` is empty where the input has none.
-
-    Else it has a number in the labels of ``corpus.json``; of several labels, for each in turn 1 or 0, whether it is the
-    document's; or the bits of an amount, a float32.
-    """
+    """One split; ``label`` has a number, a bit for each of several labels, an amount's float32 bits, or nothing."""
 
     layout: ClassVar[Layout] = Layout(
         made_with="poolingformer-preprocess imdb, hyperpartisan or labelled_text", ids=("document",), numbers=("label",)
@@ -98,10 +94,7 @@ Label = str | tuple[str, ...] | float  # of a document; several; an amount
 
 
 def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
-    """Compare predicted labels with the released ones.
-
-    Only documents with a prediction count, since a split may be a share of a released file.
-    """
+    """Compare predicted labels with the released ones, of the documents that have a prediction."""
     there, found = compared(gold, predictions, read_gold, read_gold)
     with placed(predictions):
         return figures(there, found)
@@ -171,9 +164,7 @@ HYPERPARTISAN_LABELS = ("false", "true")
 
 
 def label_of(fields: dict) -> Label:
-    """Return the label of a JSON line: a string, a whole number, true or false as text; a list of none or of several;
-    or another number, an amount.
-    """
+    """Return a JSON line's label: text (of whole numbers and booleans, too), a tuple of several, or an amount."""
     label = fields.get("label")
     if isinstance(label, list) and len(label) != 1:
         return tuple(dict.fromkeys(map(_text_of, label)))

@@ -54,11 +54,7 @@ def amount_loss(output: Tensor, amount: Tensor) -> tuple[Tensor, dict[str, Tenso
 
 
 class ClassificationPredictor(LinesPredictor):
-    """Predictions of documents, written as JSON lines of ``id``, ``label`` and more.
-
-    ``label`` is the most probable label, beside its ``probability``; a list of the labels that are more probable than
-    not, beside the ``probabilities`` of all; or an amount.
-    """
+    """Predictions of documents as JSON lines of ``id``, ``label`` (or labels, or an amount) and probabilities."""
 
     is_ascii = False
 

@@ -56,11 +56,7 @@ class ConllDocument:
 
 
 def split_documents(lines: Iterable[str]) -> Iterator[RawDocument]:
-    """Cut a file's lines into documents.
-
-    A document that lacks its end goes up to the next beginning; lines that lie in no document, blank ones and comments
-    apart, become one of their own. :func:`parse_document` refuses both.
-    """
+    """Cut a file's lines into documents; :func:`parse_document` refuses what lacks an end, or lies in none."""
     lines_read: list[str] = []
     first = 0
     for number, line in enumerate(lines, 1):
@@ -80,11 +76,7 @@ def split_documents(lines: Iterable[str]) -> Iterator[RawDocument]:
 
 
 def parse_document(raw: RawDocument, columns: int = RELEASED_COLUMNS, annotated: bool = True) -> ConllDocument:
-    """Parse a document.
-
-    Mentions may be nested, cross those of other entities, and share their words. Of two mentions of one entity, the one
-    that began last ends first, as the official scorer reads them.
-    """
+    """Parse a document; of two crossing mentions of an entity, the last to begin ends first, as officially."""
     name = _name(raw)
     words, speakers, sentences = [], [], [0]
     clusters: dict[str, list[Mention]] = {}
@@ -127,21 +119,19 @@ def _name(raw: RawDocument) -> str:
 def _read_brackets(
     cell: str, word: int, line: int, clusters: dict[str, list[Mention]], opened: dict[str, list[tuple[int, int]]]
 ) -> None:
-    """Add what the last column of a word begins and ends, in the official scorer's order: whole ones, beginnings, ends.
-
-    The order decides which of two mentions with the same words counts.
-    """
+    """Add what a word's last column begins and ends, in the official scorer's order: whole ones, beginnings, ends."""
+    # the order decides which of two mentions with the same words counts
     if cell in NO_MENTION:
         return
     if not _BRACKETS.fullmatch(cell):
         raise BadLine(f"no mentions: the last column of line {line} is {cell!r}, not - or such as (5|(7)|3)")
-    found = list(_BRACKET.finditer(cell))
-    for whole in filter(None, (match[1] for match in found)):
+    brackets = list(_BRACKET.finditer(cell))
+    for whole in filter(None, (match[1] for match in brackets)):
         clusters.setdefault(whole, []).append((word, word + 1))
-    for begun in filter(None, (match[2] for match in found)):
+    for begun in filter(None, (match[2] for match in brackets)):
         clusters.setdefault(begun, [])
         opened.setdefault(begun, []).append((word, line))
-    for ended in filter(None, (match[3] for match in found)):
+    for ended in filter(None, (match[3] for match in brackets)):
         if not opened.get(ended):
             raise BadLine(f"unbalanced bracket: {ended}) in line {line} closes nothing")
         clusters[ended].append((opened[ended].pop()[0], word + 1))
@@ -162,10 +152,7 @@ def write_document(
     clusters: Sequence[Sequence[Mention]],
     speakers: Sequence[str] | None = None,
 ) -> Iterator[str]:
-    """Make the lines of a document, with ``-`` or ``*`` in the columns that coreference does not need.
-
-    Two mentions of one entity must not cross, which the format cannot say.
-    """
+    """Make the lines of a document, ``-`` or ``*`` in columns not needed; mentions of an entity must not cross."""
     document, part = document_and_part(name)
     cells = _brackets(len(words), clusters)
     yield f"#begin document {name}"
@@ -232,10 +219,7 @@ def genre_of(name: str) -> int:
 
 
 class CoreferenceExamples(WordExamples):
-    """The documents of a split; mentions that do not lie in the stretch that is read are left out.
-
-    No token is global (Longformer, appendix D).
-    """
+    """Documents of a split, without mentions outside the stretch read; no token is global (Longformer, appendix D)."""
 
     def __init__(self, split: CoreferenceSplit, names: Sequence[str], *args: Any, **options: Any) -> None:
         super().__init__(split, *args, **options)

@@ -51,10 +51,7 @@ def candidate_spans(sentences: np.ndarray, max_width: int) -> np.ndarray:
 
 
 def keep_spans(spans: np.ndarray, scores: np.ndarray, limit: int) -> np.ndarray:
-    """Choose spans by score, best first, skipping each that crosses one chosen before (Lee et al., 2018).
-
-    Two spans cross where they have words in common, and each has a word that the other lacks.
-    """
+    """Choose spans by score, best first, skipping each that partly overlaps a chosen one (Lee et al., 2018)."""
     words = int(spans[:, 1].max(initial=0))
     latest_end = np.full(words + 1, -1)  # of the chosen spans that start at a word
     earliest_start = np.full(words + 1, words + 1)  # of the chosen spans that end before a word
@@ -318,12 +315,9 @@ def marginal_loss(output: list[Antecedents], mentions: list[Tensor]) -> Tensor:
 
 
 def mention_loss(output: list[Antecedents], mentions: list[Tensor]) -> Tensor:
-    """Sum the binary cross entropies of the mention scores of all spans, kept or not.
-
-    The papers have no such loss. Without it, a span that is no mention can hide one that it crosses for good: once
-    its antecedents are right, nothing lowers its mention score, and a span that is not kept has no gradient. Large
-    corpora train mention scores by other documents. The arguments are those of :func:`marginal_loss`.
-    """
+    """Sum the binary cross entropies of the mention scores of all spans; arguments as :func:`marginal_loss`."""
+    # beside the papers: without it, a span that is no mention can hide one that it crosses for good, as a span that
+    # is not kept has no gradient; large corpora train mention scores by other documents
     losses = [
         F.binary_cross_entropy_with_logits(scores, (_entities(spans, rows) > 0).to(scores.dtype), reduction="sum")
         for (*_, spans, scores), rows in zip(output, mentions, strict=True)

@@ -23,11 +23,7 @@ MAX_REPEATED = 10  # of more, the official scorer holds the response for wrong a
 
 
 def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:
-    """Compute the figures that the official scorer prints, times 100 and unrounded.
-
-    As in the official scorer, a document without a prediction has no predicted mentions, and predictions for
-    other documents do not count. The official one cuts figures after two decimals.
-    """
+    """Compute the official scorer's figures × 100, unrounded; a document without a prediction has no mentions."""
     key = read_files(gold)
     response = read_files([predictions])
     if not key.keys() & response.keys():

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from torch import Tensor
 
+from fairseq_poolingformer.command import option
 from fairseq_poolingformer.tasks.coreference.data import CoreferenceExamples, CoreferenceSplit, write_document
 from fairseq_poolingformer.tasks.coreference.head import Antecedents, CoreferenceHead, marginal_loss, mention_loss
 from fairseq_poolingformer.tasks.coreference.scores import CoreferenceScore, RecallPrecision, score_document
@@ -47,30 +48,22 @@ class CoreferencePredictor:
 
 @dataclass
 class CoreferenceConfig(DocumentTaskConfig):
-    max_span_width: int = field(default=30, metadata={"help": "words of a mention at most"})
-    span_ratio: float = field(default=0.4, metadata={"help": "spans kept as possible mentions, for each word"})
-    max_antecedents: int = field(default=50, metadata={"help": "antecedents that the coarse score keeps of a span"})
-    coreference_depth: int = field(
-        default=2,
-        metadata={"help": "rounds of fine scores; in between, antecedents refine the spans; 1: none do"},
-    )
-    head_hidden: int = field(default=3000, metadata={"help": "width of the head's hidden layers"})
-    head_dropout: float = field(default=0.3, metadata={"help": "dropout in the head"})
-    mention_loss_weight: float = field(
-        default=0.0,
-        metadata={
-            "help": "weight of a binary cross entropy of mention scores, which small corpora need; the papers: 0"
-        },
+    max_span_width: int = option(30, "words of a mention at most")
+    span_ratio: float = option(0.4, "spans kept as possible mentions, for each word")
+    max_antecedents: int = option(50, "antecedents that the coarse score keeps of a span")
+    coreference_depth: int = option(2, "rounds of fine scores; in between, antecedents refine the spans; 1: none do")
+    head_hidden: int = option(3000, "width of the head's hidden layers")
+    head_dropout: float = option(0.3, "dropout in the head")
+    mention_loss_weight: float = option(
+        0.0, "weight of a binary cross entropy of mention scores, which small corpora need; the papers: 0"
     )
 
 
 @register_task("coreference", dataclass=CoreferenceConfig)
 class CoreferenceTask(DocumentTask):
-    """Finds the mentions of a document and the entities that they name (Longformer, §6.1; Joshi et al., 2019).
+    """Finds the mentions of a document and the entities that they name (Longformer, §6.1; Joshi et al., 2019)."""
 
-    A batch's loss is a sum over the spans of its documents. Validation logs ``conll_f1``, the mean F1 of MUC, B³ and
-    CEAF-φ₄, which ``--best-checkpoint-metric`` takes; entities that share a mention are one there, as in training.
-    """
+    # the loss is a sum over spans; ``conll_f1`` is the mean F1 of MUC, B³ and CEAF-φ₄
 
     cfg: CoreferenceConfig
     kind = "coreference"

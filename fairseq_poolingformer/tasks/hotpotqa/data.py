@@ -52,12 +52,7 @@ class AnswerType(IntEnum):
 
 @dataclass(frozen=True)
 class HotpotqaSplit(Split):
-    """One split.
-
-    ``document`` has, for each paragraph, the tokens of its title and of its sentences; ``paragraph`` and ``sentence``
-    have rows of :data:`PARAGRAPH_COLUMNS` and :data:`SENTENCE_COLUMNS`; ``answer`` has the first document token and the
-    one after the last of every place of the answer; ``answer_type`` has one number, or none where it is not public.
-    """
+    """One split; ``answer`` has first and end token of every place, ``document`` titles and sentences in order."""
 
     layout: ClassVar[Layout] = Layout(
         made_with="poolingformer-preprocess hotpotqa",
@@ -237,10 +232,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
 
 
 def figures(gold: Gold, predictions: Predictions) -> dict[str, float]:
-    """Compute the figures of the official script, from 0 to 1, under its names: means over all questions.
-
-    A question's joint precision and recall are the products of those of its answer and its supporting facts.
-    """
+    """Compute the official script's figures, 0 to 1; joint precision and recall are products of answer's and facts'."""
     values = {
         f"{part}{name}": [0.0] * len(gold) for part in ("", "sp_", "joint_") for name in ("em", "f1", "prec", "recall")
     }

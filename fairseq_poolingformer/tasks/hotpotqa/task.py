@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from fairseq.data import Dictionary
 from fairseq.tasks import register_task
 from torch import Tensor, nn
 
+from fairseq_poolingformer.command import option
 from fairseq_poolingformer.tasks.hotpotqa.data import (
     PARAGRAPH_SCORES,
     UNKNOWN,
@@ -50,10 +51,7 @@ class HotpotqaLogits:
 
 
 class HotpotqaHead(nn.Module):
-    """A linear layer for spans, one at ``<s>`` for the kind of answer, two layers at ``<t>`` and at ``[s]`` each.
-
-    The logits of the kind of answer are averaged over an example's segments (Longformer, appendix D).
-    """
+    """Linear layers for spans and, at ``<s>``, the answer type (mean over segments); two at ``<t>`` and ``[s]``."""
 
     def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -129,11 +127,9 @@ def logits_of(marks: MarkLogits, example: int, count: int) -> np.ndarray:
 
 
 def supporting_sentences(paragraph: np.ndarray, sentences: Sequence[np.ndarray]) -> list[tuple[int, int]]:
-    """Choose the most probable supporting facts that come from exactly two paragraphs, one at least from each.
-
-    Paragraphs and sentences count as independent, so the two paragraphs are those with the largest sum of their own
-    log-odds and those of their chosen sentences: all with positive log-odds, or else the best one.
-    """
+    """Choose the most probable supporting facts that come from exactly two paragraphs, one at least from each."""
+    # paragraphs and sentences count as independent: the two largest sums of a paragraph's log-odds and its chosen
+    # sentences', which are all with positive log-odds, or else the best one
     chosen: list[np.ndarray] = []
     values = np.full(len(paragraph), -np.inf)
     for number, odds in enumerate(sentences):
@@ -147,11 +143,11 @@ def supporting_sentences(paragraph: np.ndarray, sentences: Sequence[np.ndarray])
 
 @dataclass
 class HotpotqaConfig(DocumentTaskConfig):
-    max_question_length: int = field(default=64, metadata={"help": "tokens that longer questions are cut to"})
-    span_loss_weight: float = field(default=1.0, metadata={"help": "weight of the answer's first and last token"})
-    type_loss_weight: float = field(default=1.0, metadata={"help": "weight of the kind of answer: span, yes, no"})
-    paragraph_loss_weight: float = field(default=1.0, metadata={"help": "weight of the relevant paragraphs"})
-    sentence_loss_weight: float = field(default=1.0, metadata={"help": "weight of the supporting facts"})
+    max_question_length: int = option(64, "tokens that longer questions are cut to")
+    span_loss_weight: float = option(1.0, "weight of the answer's first and last token")
+    type_loss_weight: float = option(1.0, "weight of the kind of answer: span, yes, no")
+    paragraph_loss_weight: float = option(1.0, "weight of the relevant paragraphs")
+    sentence_loss_weight: float = option(1.0, "weight of the supporting facts")
 
 
 @register_task("hotpotqa", dataclass=HotpotqaConfig)

@@ -5,7 +5,7 @@
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import numpy as np
@@ -19,6 +19,7 @@ from fairseq.tasks import register_task
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from fairseq_poolingformer.command import option
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask
 from fairseq_poolingformer.text.data_folder import DataFolder
@@ -34,12 +35,9 @@ logger = logging.getLogger(__name__)
 
 @register_criterion("long_masked_lm", dataclass=FairseqDataclass)
 class LongMaskedLMCriterion(FairseqCriterion):
-    """Cross entropy of the masked tokens, as fairseq's ``masked_lm``, without all of their logits in memory.
+    """Cross entropy of the masked tokens, as fairseq's ``masked_lm``, without all of their logits in memory."""
 
-    It logs ``loss`` in bits per masked token, which Longformer's table 5 calls BPC, its perplexity, and
-    ``bits_per_character``, the same bits divided by the characters of the masked tokens; that can be compared between
-    vocabularies.
-    """
+    # ``loss`` is in bits per masked token, Longformer's "BPC"; ``bits_per_character`` compares between vocabularies
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """Compute the loss of a batch of ``MaskedLMDataset``, a sum whatever ``reduce`` is."""
@@ -79,10 +77,7 @@ VALIDATION_SEED = 0  # of the masks, whatever a run's seed is, so that the losse
 
 
 class MaskedLMDataset(SizedDataset):
-    """Reads blocks ``<s> … </s>`` from memory-mapped documents and masks them one at a time.
-
-    The seed, the epoch and the block's number alone decide a block's mask: other blocks, workers and processes do not.
-    """
+    """Reads blocks ``<s> … </s>`` and masks each by the seed, the epoch and its own number alone."""
 
     def __init__(
         self,
@@ -135,40 +130,29 @@ class MaskedLMDataset(SizedDataset):
 
 @dataclass
 class LongMaskedLMConfig(OneDictionaryConfig):
-    max_positions: int = field(default=4096, metadata={"help": "the most tokens that the model takes"})
-    block_tokens: Optional[int] = field(
-        default=None, metadata={"help": "the most tokens of a block, with <s> and </s>; default: --max-positions"}
+    max_positions: int = option(4096, "the most tokens that the model takes")
+    block_tokens: Optional[int] = option(
+        None, "the most tokens of a block, with <s> and </s>; default: --max-positions"
     )
-    document_blocks: ChoiceEnum(["separate", "pack"]) = field(
-        default="separate",
-        metadata={
-            "help": "separate: a block has tokens of one document only; pack: documents follow one another with </s> "
-            "between them, and all blocks are full"
-        },
+    document_blocks: ChoiceEnum(["separate", "pack"]) = option(
+        "separate",
+        "separate: a block has tokens of one document only; pack: documents follow one another with </s> "
+        "between them, and all blocks are full",
     )
-    min_block_tokens: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "a long document's last block that would have fewer tokens shares evenly with the block before it; "
-            "default: an eighth of --block-tokens"
-        },
+    min_block_tokens: Optional[int] = option(
+        None,
+        "a long document's last block that would have fewer tokens shares evenly with the block before it; "
+        "default: an eighth of --block-tokens",
     )
-    mask_prob: float = field(default=0.15, metadata={"help": "the share of the tokens to predict"})
-    leave_unmasked_prob: float = field(default=0.1, metadata={"help": "the share of these that stays as it is"})
-    random_token_prob: float = field(default=0.1, metadata={"help": "the share of these that random symbols replace"})
-    mask_whole_words: bool = field(
-        default=False,
-        metadata={"help": "mask all tokens of a word; for languages that write spaces between words"},
-    )
+    mask_prob: float = option(0.15, "the share of the tokens to predict")
+    leave_unmasked_prob: float = option(0.1, "the share of these that stays as it is")
+    random_token_prob: float = option(0.1, "the share of these that random symbols replace")
+    mask_whole_words: bool = option(False, "mask all tokens of a word; for languages that write spaces between words")
 
 
 @register_task("long_masked_lm", dataclass=LongMaskedLMConfig)
 class LongMaskedLMTask(OneDictionaryTask):
-    """Masked language modeling on blocks ``<s> … </s>`` of whole documents (Longformer §5, thesis §3.2).
-
-    Every token of every document is in exactly one block. Each epoch of training draws new masks; validation always has
-    the same ones. The data folder's tokenizer says what words and characters are.
-    """
+    """Masked language modeling on blocks ``<s> … </s>`` of whole documents (Longformer §5, thesis §3.2)."""
 
     cfg: LongMaskedLMConfig
     layout = DOCUMENTS

@@ -88,10 +88,7 @@ def paragraph_ids(paragraphs: np.ndarray, first_token: int, end_token: int) -> n
 
 
 def keep_negatives(segments: Segments, chosen: np.ndarray, share: float, seed: int, epoch: int) -> np.ndarray:
-    """Draw the negative segments of an epoch.
-
-    A hash of seed, epoch, example and segment decides, so that every process, and a resumed training, draws the same.
-    """
+    """Draw the negative segments of an epoch, by a hash of seed, epoch, example and segment, alike in every process."""
     state = np.full(len(chosen), seed, np.uint64)
     for part in (np.full(len(chosen), epoch), segments.example[chosen], segments.number[chosen]):
         state = _mix(state ^ _mix(part.astype(np.uint64)))
@@ -173,13 +170,9 @@ class Answers:
 
 
 def choose_annotation(annotations: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Choose the answer to learn from where there are several annotations.
-
-    By the official rule of both corpora, there is a long answer when at least two annotators gave one, and a short
-    answer, yes or no, when at least two gave one of these; a single annotator is enough when there is no other. The
-    paragraph is the one that most annotators chose, the short answer the most frequent one in it; the first of equally
-    frequent ones counts.
-    """
+    """Choose the answer to learn from where there are several annotations."""
+    # official: an answer of each kind when two annotators gave one, or a lone annotator; then the most frequent
+    # paragraph, and the most frequent short answer in it, the first of equals
     counts = np.diff(bounds)
     example = np.repeat(np.arange(len(counts)), counts)
 
@@ -236,13 +229,10 @@ def read_answers(split: QuestionAnsweringSplit) -> Answers:
 
 
 def label_segments(segments: Segments, answers: Answers, partial: Label = Label.PARTIAL) -> np.ndarray:
-    """Find out which segments hold the answer, a part of it, or nothing of it.
-
-    A positive segment holds the whole short answer; for yes, no and a long answer alone, the whole paragraph. A
-    paragraph that fits in no segment belongs to the last segment in which it begins and which it fills to the end.
-    Every other segment that sees some of the paragraph or of the short answer is partial, and so are all segments of an
-    example whose answer has no known place.
-    """
+    """Find out which segments hold the answer, a part of it, or nothing of it."""
+    # Positive: the whole short answer or, for yes, no and a long answer alone, the whole paragraph; a paragraph that
+    # fits nowhere is of the last segment in which it begins and which it fills. Partial: all others that see some,
+    # and all segments where the answer has no known place
     is_short = answers.answer_type == AnswerType.SHORT
     needed_first = np.where(is_short, answers.first_token, answers.paragraph_first_token)
     needed_end = np.where(is_short, answers.end_token, answers.paragraph_end_token)

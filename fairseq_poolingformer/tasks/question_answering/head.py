@@ -29,12 +29,9 @@ from fairseq_poolingformer.tasks.shared.heads import best_span_from_each_start, 
 
 
 class QuestionAnsweringHead(nn.Module):
-    """Poolingformer's output layers for question answering (ICML 2021, §3.2).
+    """Poolingformer's output layers for question answering (ICML 2021, §3.2); sums are in float32."""
 
-    The span layer reads each token; the paragraph layer reads the mean of a paragraph's tokens, and ``<s>`` for "no
-    paragraph"; the type layer reads the mean of the paragraphs, or ``<s>`` where there are none. Sums are taken in
-    float32 whatever the features' dtype.
-    """
+    # span: each token; paragraph: the mean of its tokens, <s> for none; type: the mean of the paragraphs, or <s>
 
     def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -174,11 +171,7 @@ ANSWER_DTYPE = np.dtype(
 
 
 class BestAnswers:
-    """The best answer so far of each example: a few numbers an example, however many segments it has.
-
-    ``records`` are (n,) of :data:`ANSWER_DTYPE`: ``score`` is -inf where there is no answer, ``paragraph`` a row of the
-    example's paragraphs or -1, ``first_token`` and ``end_token`` a half-open span of document tokens.
-    """
+    """The best answer so far of each example: (n,) ``records`` of :data:`ANSWER_DTYPE`, ``score`` -inf for none."""
 
     def __init__(self, num_examples: int) -> None:
         self.records = np.zeros(num_examples, ANSWER_DTYPE)

@@ -1,7 +1,6 @@
 """Answers in the official formats of Natural Questions and TyDi QA: people's, which are released, and predictions.
 
-Natural Questions: nq_eval.py of github.com/google-research-datasets/natural-questions, one JSON object a file. TyDi QA:
-tydi_eval.py of github.com/google-research-datasets/tydiqa, lines of JSON. A name with ``.gz`` is compressed.
+Natural Questions has one JSON object a file, TyDi QA lines of JSON. A name with ``.gz`` is compressed.
 """
 
 from __future__ import annotations
@@ -38,11 +37,7 @@ NATURAL_QUESTIONS, TYDIQA = "natural_questions", "tydiqa"  # "kind" of a data fo
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of a document, half-open, in bytes, in tokens or in both; -1 where an offset is not known.
-
-    Natural Questions counts bytes of the HTML and its own document tokens; TyDi QA counts UTF-8 bytes of the plain
-    text and has no tokens.
-    """
+    """A half-open piece of a document in bytes (TyDi QA: of plain text), in tokens, or in both; -1 where not known."""
 
     start_byte: int = -1
     end_byte: int = -1
@@ -264,10 +259,7 @@ class TydiqaPrediction:
 
     def to_json(self) -> dict[str, object]:
         """Return the object for one line of the official file."""
-        minimal = {
-            "start_byte_offset": self.minimal_answer.start_byte,
-            "end_byte_offset": self.minimal_answer.end_byte,
-        }
+        minimal = {"start_byte_offset": self.minimal_answer.start_byte, "end_byte_offset": self.minimal_answer.end_byte}
         return asdict(self) | {"minimal_answer": minimal}
 
     @staticmethod

@@ -63,13 +63,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("--max-question-length", "tokens that longer questions are cut to"),
     ):
         add(flag, type=positive, metavar="N", help=f"{meaning} (default: as in training)")
-    add(
-        "--max-answer-length",
-        type=positive,
-        default=MAX_ANSWER_LENGTH,
-        metavar="N",
-        help="tokens of a short answer at most (default: %(default)s)",
-    )
+    text = "tokens of a short answer at most (default: %(default)s)"
+    add("--max-answer-length", type=positive, default=MAX_ANSWER_LENGTH, metavar="N", help=text)
     add_shard_options(group, "answer one N-th of the questions")
 
 

@@ -59,12 +59,10 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_gold(
-        parser,
-        "annotated examples, .jsonl or .jsonl.gz: Natural Questions, original or simplified, or TyDi QA's primary "
-        "tasks",
-        shards=True,
+    text = (
+        "annotated examples, .jsonl or .jsonl.gz: Natural Questions, original or simplified, or TyDi QA's primary tasks"
     )
+    add_gold(parser, text, shards=True)
     add_of_examples(parser, has_means=False)
     parser.add_argument("--json", metavar="FILE", help="write every figure here, unrounded")
     parser.add_argument("--per-language", action="store_true", help="TyDi QA: a row for each language")
@@ -77,21 +75,11 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         help="also report figures at these score thresholds of long and short answers (TyDi QA: passage and minimal "
         "answers), for example the best ones of another set",
     )
-    parser.add_argument(
-        "--min-annotations",
-        type=positive,
-        default=MIN_ANNOTATIONS,
-        metavar="N",
-        help="an example has an answer when so many annotators gave one (default: %(default)s, as officially); 1 for "
-        "data with one annotation each, such as training data",
-    )
-    parser.add_argument(
-        "--workers",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="gold files read at the same time (default: %(default)s)",
-    )
+    text = "an example has an answer when so many annotators gave one (default: %(default)s, as officially); 1 for "
+    text += "data with one annotation each, such as training data"
+    parser.add_argument("--min-annotations", type=positive, default=MIN_ANNOTATIONS, metavar="N", help=text)
+    text = "gold files read at the same time (default: %(default)s)"
+    parser.add_argument("--workers", type=positive, default=1, metavar="N", help=text)
     return parser
 
 
@@ -141,15 +129,10 @@ def _natural_questions(gold: Gold, predictions: Predictions, args: argparse.Name
 
 def _tydiqa(gold: Gold, predictions: Predictions, args: argparse.Namespace) -> Figures:
     everything = pair_report(score_tydiqa(gold, predictions, args.min_annotations), args.thresholds)
-    languages = {
-        language: pair_report(scored, args.thresholds)
-        for language, scored in score_tydiqa_languages(gold, predictions, args.min_annotations).items()
-    }
-    official = {
-        language: official_metrics(report, "passage", "minimal")
-        for language, report in languages.items()
-        if language in TYDIQA_LANGUAGES
-    }
+    scored = score_tydiqa_languages(gold, predictions, args.min_annotations)
+    languages = {language: pair_report(outcomes, args.thresholds) for language, outcomes in scored.items()}
+    reports = ((language, languages[language]) for language in languages if language in TYDIQA_LANGUAGES)
+    official = {language: official_metrics(report, "passage", "minimal") for language, report in reports}
     averages, lines = {}, []
     for title, field in (("passage answer", "long"), ("minimal answer", "short")):
         reports = {language: getattr(report, field) for language, report in languages.items()}

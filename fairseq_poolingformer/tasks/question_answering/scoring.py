@@ -1,7 +1,6 @@
 """Compares predictions with gold answers by the rules of the official evaluations: precision, recall and F1.
 
-Rules of Natural Questions: https://github.com/google-research-datasets/natural-questions (nq_eval.py). Rules of TyDi
-QA's primary tasks: https://github.com/google-research-datasets/tydiqa (tydi_eval.py).
+nq_eval.py and tydi_eval.py of github.com/google-research-datasets/natural-questions and …/tydiqa.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from fairseq_poolingformer.command import aligned
 from fairseq_poolingformer.tasks.question_answering.official import (
     GoldExample,
     NaturalQuestionsAnnotation,
@@ -22,7 +22,6 @@ from fairseq_poolingformer.tasks.question_answering.official import (
     TydiqaAnnotation,
     TydiqaPrediction,
 )
-from fairseq_poolingformer.text.table import aligned
 
 MIN_ANNOTATIONS = 2
 TYDIQA_LANGUAGES = (
@@ -50,11 +49,8 @@ def score_natural_questions(
     predictions: Mapping[int | str, NaturalQuestionsPrediction],
     min_annotations: int = MIN_ANNOTATIONS,
 ) -> Pair[Outcomes]:
-    """Compare each long answer, and each short answer, whether spans, yes or no.
-
-    Where at least ``min_annotations`` annotators gave an answer, a prediction must equal that of any one of them:
-    the long answer's span, the whole set of short spans, or the same yes or no. Every other prediction is wrong.
-    """
+    """Compare each long answer, and each short answer, whether spans, yes or no."""
+    # where ``min_annotations`` gave an answer, a prediction must equal any one of them; every other prediction is wrong
     missing, extra = gold.keys() - predictions.keys(), predictions.keys() - gold.keys()
     if missing or extra:
         raise ValueError(
@@ -74,14 +70,9 @@ def score_tydiqa(
     predictions: Mapping[int | str, TydiqaPrediction],
     min_annotations: int = MIN_ANNOTATIONS,
 ) -> Pair[Outcomes]:
-    """Compare each passage, and each minimal answer, whether a span, yes or no.
-
-    Where at least ``min_annotations`` annotators gave an answer, a passage is right when any one of them chose it; a
-    yes or no when any one of them said it; and a span gets the best F1 of its bytes with those of any one of them.
-
-    An example without a prediction gets score 0; it counts as a wrong answer where there is no gold answer, and as no
-    answer where there is one. A prediction without an example is ignored.
-    """
+    """Compare each passage, and each minimal answer, whether a span, yes or no."""
+    # As above, but a span gets the best F1 of its bytes. An example without a prediction gets score 0: a wrong answer
+    # where there is no gold answer, and no answer where there is one. A prediction without an example is ignored
     pairs = [(gold[key].annotations, predictions.get(key)) for key in official_order(gold)]
     return Pair(
         _outcomes(_tydiqa_passage(*pair, min_annotations) for pair in pairs),
@@ -94,11 +85,8 @@ def score_tydiqa_languages(
     predictions: Mapping[int | str, TydiqaPrediction],
     min_annotations: int = MIN_ANNOTATIONS,
 ) -> dict[str, Pair[Outcomes]]:
-    """Compare the answers of each language that has predictions: the official ones in the official order, then others.
-
-    A prediction belongs to the language that it names, an example to its own. A prediction with a wrong language is
-    thus missing in the example's language and ignored in its own.
-    """
+    """Compare the answers of each language with predictions, official ones first."""
+    # a prediction with a wrong language is missing in the example's language and ignored in its own
     gold_groups, prediction_groups = defaultdict(dict), defaultdict(dict)
     for key, example in gold.items():
         gold_groups[example.language][key] = example
@@ -113,12 +101,7 @@ def score_tydiqa_languages(
 
 
 def official_order(gold: Mapping[int | str, GoldExample]) -> list[int | str]:
-    """Return the ids in the order in which the official scripts visit examples.
-
-    The scripts iterate over a set of the ids. This order is the one in which TyDi QA's partial credits of equal scores
-    are added, and so it decides the last bit of a sum. (A set made from the dictionary iterates in another order than
-    one made from its keys.)
-    """
+    """Return the ids in the official scripts' order, that of a set of the keys, which decides the last bit of a sum."""
     return list(set(gold.keys()))
 
 
@@ -221,11 +204,7 @@ class OperatingPoint:
 
 
 class PrecisionRecallCurve:
-    """Figures at each threshold, that is, at each score that occurs.
-
-    Precision is credit over predicted answers, recall is credit over gold answers; each is 0 where it divides by 0.
-    Answers of equal score are given together. All attributes are (m,) float64; ``threshold`` descends.
-    """
+    """Figures at each score that occurs, (m,) float64, ``threshold`` descending; 0 where they divide by 0."""
 
     def __init__(self, outcomes: Outcomes) -> None:
         order = np.argsort(-outcomes.score, kind="stable")
@@ -319,6 +298,7 @@ def official_metrics(report: Pair[AnswerReport], long_name: str, short_name: str
 def average_over_languages(reports: Mapping[str, AnswerReport], english: bool = False) -> AnswerReport:
     """Average over TyDi QA's official languages, with or (officially) without English; each counts once."""
     chosen = [reports[name] for name in TYDIQA_LANGUAGES if name in reports and (english or name != "english")]
+    thresholds = [report.at_threshold for report in chosen]
     return AnswerReport(
         examples=sum(report.examples for report in chosen),
         gold=sum(report.gold for report in chosen),
@@ -328,9 +308,7 @@ def average_over_languages(reports: Mapping[str, AnswerReport], english: bool = 
         at_precision={
             target: _average([report.at_precision[target] for report in chosen]) for target in PRECISION_TARGETS
         },
-        at_threshold=_average([report.at_threshold for report in chosen])
-        if any(report.at_threshold for report in chosen)
-        else None,
+        at_threshold=_average(thresholds) if any(thresholds) else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from fairseq.tasks import register_task
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from fairseq_poolingformer.command import option
 from fairseq_poolingformer.tasks.question_answering.data import (
     PARTIAL_SEGMENTS,
     Answers,
@@ -43,21 +44,16 @@ TARGETS = ("start", "end", "paragraph", "answer_type")
 
 @dataclass
 class QuestionAnsweringCriterionConfig(FairseqDataclass):
-    span_loss_weight: float = field(
-        default=1.0, metadata={"help": "weight of the span's loss, the mean of start and end; 2: their sum"}
-    )
-    paragraph_loss_weight: float = field(default=1.0, metadata={"help": "weight of the paragraph's loss"})
-    type_loss_weight: float = field(default=1.0, metadata={"help": "weight of the answer type's loss"})
+    span_loss_weight: float = option(1.0, "weight of the span's loss, the mean of start and end; 2: their sum")
+    paragraph_loss_weight: float = option(1.0, "weight of the paragraph's loss")
+    type_loss_weight: float = option(1.0, "weight of the answer type's loss")
 
 
 @register_criterion("question_answering", dataclass=QuestionAnsweringCriterionConfig)
 class QuestionAnsweringCriterion(DocumentTaskCriterion):
-    """The weighted sum of a segment's cross entropies: span, (start + end) / 2; paragraph; answer type.
+    """The weighted sum of a segment's cross entropies: span, (start + end) / 2; paragraph; answer type."""
 
-    It logs the loss and its three parts, without their weights, in bits as fairseq's other criterions do. It also logs
-    the shares of segments whose answer type, paragraph and span (both ends) have the largest logit; ``answered_``
-    counts only segments that have a paragraph or a span to find.
-    """
+    # logs its parts in bits, and shares of right ones; ``answered_`` counts segments that have one to find
 
     def __init__(
         self, task, span_loss_weight: float = 1.0, paragraph_loss_weight: float = 1.0, type_loss_weight: float = 1.0
@@ -204,32 +200,22 @@ def _pad(rows: list[Tensor], value: int) -> Tensor:
 
 @dataclass
 class QuestionAnsweringConfig(OneDictionaryConfig):
-    max_positions: int = field(
-        default=4096, metadata={"help": "tokens of a segment, question and special symbols included"}
+    max_positions: int = option(4096, "tokens of a segment, question and special symbols included")
+    doc_stride: int = option(1568, "document tokens between the beginnings of two segments of a document")
+    max_question_length: int = option(64, "tokens that longer questions are cut to")
+    negative_share: float = option(
+        0.5, "share of the segments without an answer that an epoch trains on, drawn anew for each"
     )
-    doc_stride: int = field(
-        default=1568, metadata={"help": "document tokens between the beginnings of two segments of a document"}
-    )
-    max_question_length: int = field(default=64, metadata={"help": "tokens that longer questions are cut to"})
-    negative_share: float = field(
-        default=0.5,
-        metadata={"help": "share of the segments without an answer that an epoch trains on, drawn anew for each"},
-    )
-    partial_segments: ChoiceEnum(list(PARTIAL_SEGMENTS)) = field(
-        default="skip",
-        metadata={
-            "help": "segments that see a part of the answer only: skip leaves them out of training, negative trains "
-            "them to find no answer (Alberti et al. 2019)"
-        },
+    partial_segments: ChoiceEnum(list(PARTIAL_SEGMENTS)) = option(
+        "skip",
+        "segments that see a part of the answer only: skip leaves them out of training, negative trains "
+        "them to find no answer (Alberti et al. 2019)",
     )
 
 
 @register_task("question_answering", dataclass=QuestionAnsweringConfig)
 class QuestionAnsweringTask(OneDictionaryTask):
-    """Finds the answers to questions in documents that are cut into overlapping segments (ICML 2021, §3.2).
-
-    ``<s>`` and the question's tokens are global. The task gives the model a :class:`QuestionAnsweringHead`.
-    """
+    """Answers questions in documents cut into segments (ICML 2021, §3.2); ``<s>`` and the question are global."""
 
     cfg: QuestionAnsweringConfig
     layout = QuestionAnsweringSplit.layout
@@ -246,9 +232,8 @@ class QuestionAnsweringTask(OneDictionaryTask):
     def build_model(self, cfg, from_checkpoint: bool = False):
         model = super().build_model(cfg, from_checkpoint)
         check_encoder(model, "question_answering", self.limits.max_positions)
-        model.register_head(
-            "question_answering", QuestionAnsweringHead(model.args.encoder_embed_dim, model.args.dropout)
-        )
+        head = QuestionAnsweringHead(model.args.encoder_embed_dim, model.args.dropout)
+        model.register_head("question_answering", head)
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from omegaconf import II, MISSING
 
-from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.command import UsageError, option
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 from fairseq_poolingformer.text.dictionary import symbols_digest
 
@@ -26,21 +26,17 @@ DIGESTS = "dictionaries"  # in a checkpoint's task state: the dictionaries' file
 
 @dataclass
 class CheckedConfig(FairseqDataclass):
-    skip_nonfinite: int = field(
-        default=0,
-        metadata={
-            "help": "drop up to so many updates of a run whose gradient is NaN or infinite, each named in the log; the "
-            "next one ends the training (default: 0)"
-        },
+    skip_nonfinite: int = option(
+        0,
+        "drop up to so many updates of a run whose gradient is NaN or infinite, each named in the log; the "
+        "next one ends the training (default: 0)",
     )
 
 
 class CheckedTask(FairseqTask):
-    """A task over data folders; ``cfg`` has ``data`` and ``train_subset``.
+    """A task over data folders; ``cfg`` has ``data`` and ``train_subset``."""
 
-    Its checkpoints remember the dictionaries that they were trained with, and load with no others: where the numbers of
-    two words are exchanged, a model reads one for the other and nothing else tells.
-    """
+    # its checkpoints load with no other dictionary: with two words exchanged, nothing else would tell
 
     layout: ClassVar[Layout]  # the files of its data folders
     criterion: ClassVar[str]  # fairseq's --criterion with the task's loss
@@ -73,14 +69,10 @@ class CheckedTask(FairseqTask):
         return any(isinstance(criterion, CRITERION_REGISTRY[name]) for name in names)
 
     def filter_indices_by_size(
-        self,
-        indices: np.ndarray,
-        dataset: FairseqDataset,
-        max_positions: Any = None,
-        ignore_invalid_inputs: bool = False,
+        self, indices: np.ndarray, dataset: FairseqDataset, max_positions: Any = None, *args: Any, **named: Any
     ) -> np.ndarray:
         """Return all ``indices``, where fairseq leaves out examples of more than ``--max-tokens`` with a warning."""
-        kept = super().filter_indices_by_size(indices, dataset, max_positions, ignore_invalid_inputs)
+        kept = super().filter_indices_by_size(indices, dataset, max_positions, *args, **named)
         if len(kept) < len(indices) and dataset is self.datasets.get(self.cfg.train_subset):
             raise UsageError(
                 f"{len(indices) - len(kept)} of {len(indices)} examples of {self.cfg.train_subset} have more than "
@@ -113,10 +105,7 @@ class CheckedTask(FairseqTask):
 
 @dataclass
 class OneDictionaryConfig(CheckedConfig):
-    data: str = field(
-        default=MISSING,
-        metadata={"help": "data folder; of several, separated by colons, each epoch trains on the next one"},
-    )
+    data: str = option(MISSING, "data folder; of several, separated by colons, each epoch trains on the next one")
     train_subset: str = II("dataset.train_subset")
     seed: int = II("common.seed")
 

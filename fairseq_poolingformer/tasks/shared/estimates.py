@@ -30,9 +30,9 @@ class Mean(float):
     @classmethod
     def of(cls, mean: float, values: Sequence[float] | np.ndarray) -> Mean:
         """The mean, as whoever computed it has rounded it, with the values."""
-        found = cls(mean)
-        found.values = np.asarray(values, np.float64)
-        return found
+        figure = cls(mean)
+        figure.values = np.asarray(values, np.float64)
+        return figure
 
     def __rmul__(self, factor: float) -> Mean:
         return Mean.of(factor * float(self), factor * self.values)
@@ -47,9 +47,9 @@ class Statistic(float):
     @classmethod
     def of(cls, table: np.ndarray, of_rows: Callable[[np.ndarray], float]) -> Statistic:
         """The figure of all examples."""
-        found = cls(of_rows(table))
-        found.table, found.of_rows = table, of_rows
-        return found
+        figure = cls(of_rows(table))
+        figure.table, figure.of_rows = table, of_rows
+        return figure
 
     def interval(self) -> tuple[float, float]:
         """Its 95% bootstrap interval."""
@@ -61,16 +61,16 @@ class Statistic(float):
 def intervals(figures: Mapping[str, float | int]) -> dict[str, tuple[float, float]]:
     """The 95% bootstrap interval of each mean and each statistic; means of as many examples share resamples."""
     by_count: dict[int, dict[str, np.ndarray]] = {}
-    for name, one in figures.items():
-        if isinstance(one, Mean):
-            by_count.setdefault(len(one.values), {})[name] = one.values
-    found = {
+    for name, figure in figures.items():
+        if isinstance(figure, Mean):
+            by_count.setdefault(len(figure.values), {})[name] = figure.values
+    ranges = {
         name: (estimate.low, estimate.high)
         for columns in by_count.values()
         for name, estimate in zip(columns, bootstrap_means(np.column_stack(list(columns.values()))), strict=True)
     }
-    found |= {name: one.interval() for name, one in figures.items() if isinstance(one, Statistic)}
-    return {name: found[name] for name in figures if name in found}
+    ranges |= {name: figure.interval() for name, figure in figures.items() if isinstance(figure, Statistic)}
+    return {name: ranges[name] for name in figures if name in ranges}
 
 
 def bootstrap_means(table: np.ndarray, seed: int = SEED) -> list[Estimate]:
@@ -93,12 +93,12 @@ def statistics_of_shares(counts: np.ndarray) -> dict[str, Statistic]:
     return {name: Statistic.of(counts, partial(of_rows, name=name)) for name in ("precision", "recall", "f1")}
 
 
-def shares(hits: int, found: int, there: int) -> dict[str, float]:
+def shares(hits: int, predicted: int, there: int) -> dict[str, float]:
     """Precision, recall and F1 in percent, 0 where they are not defined."""
     return {
-        "precision": 100 * hits / found if found else 0.0,
+        "precision": 100 * hits / predicted if predicted else 0.0,
         "recall": 100 * hits / there if there else 0.0,
-        "f1": 200 * hits / (found + there) if found + there else 0.0,
+        "f1": 200 * hits / (predicted + there) if predicted + there else 0.0,
     }
 
 

@@ -45,12 +45,10 @@ class Segment:
 
 
 class Examples(ABC):
-    """The examples of a split; a task subclasses it.
+    """The examples of a split; a task subclasses it."""
 
-    Those of most tasks are made of the arrays of a split, ``symbols`` of the dictionary, ``max_positions``, tokens of a
-    segment at most, ``max_segments``, beyond which an example is left out (0: no limit), and ``use_global``, whether
-    the tokens that the task names are global.
-    """
+    # most take a split, the dictionary's symbols, max_positions of a segment, max_segments of an example (0: no limit)
+    # and use_global: whether the tokens that the task names are global
 
     sizes: np.ndarray  # (n,) tokens of all segments of each example together
 
@@ -149,11 +147,7 @@ def cut_document(words: np.ndarray, sentences: np.ndarray, room: int) -> np.ndar
 
 
 class WordExamples(Examples):
-    """The documents of a split, as segments ``<s> pieces </s>``.
-
-    In training a document of more than ``max_segments`` segments gives a stretch of so many, drawn anew for each epoch
-    (Joshi et al., 2019).
-    """
+    """Documents as segments ``<s> pieces </s>``; in training, random ``max_segments`` of them (Joshi et al., 2019)."""
 
     def __init__(
         self,

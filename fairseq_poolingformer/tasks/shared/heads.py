@@ -1,8 +1,6 @@
 """The parts that the output layers of the tasks and their losses share: choices, spans of answers, marks.
 
-A document may be cut into several segments, and it may hold an answer in several places. The tokens of all segments of
-an example compete: there is one softmax for the first token of the answer, and one for the last.
-
+The tokens of all segments of an example compete: one softmax for the first token of the answer, one for the last.
 A head's first arguments are ``features``, (N, T, C) of the segments, ``<s>`` first; ``example``, (N,) int64, the
 example of each segment; and ``num_examples``, B. Logits are in float32, in float64 where the features are.
 """
@@ -98,11 +96,7 @@ def log_sum_exp_by_example(values: Tensor, mask: Tensor, example: Tensor, num_ex
 
 
 def span_losses(logits: SpanLogits, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute each example's loss when any of several spans is right (Clark and Gardner 2017, §2.2).
-
-    ``(−log Σ_{right first tokens} p(first) − log Σ_{right last tokens} p(last)) / 2``, the probabilities over all
-    tokens of an example that a span may hold. With one right span it is the loss of BERT's question answering.
-    """
+    """``(−log Σ p(right first tokens) − log Σ p(right last tokens)) / 2`` an example (Clark and Gardner 2017, §2.2)."""
     allowed = logits.piece > 0
     has_right = torch.zeros(logits.num_examples, dtype=torch.bool, device=allowed.device)
     has_right = has_right.index_fill(0, logits.example[(first != 0).any(1)], True)

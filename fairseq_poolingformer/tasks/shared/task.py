@@ -6,7 +6,7 @@ import math
 import shlex
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -20,6 +20,7 @@ from fairseq.logging import metrics
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from fairseq_poolingformer.command import option
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask, check_encoder
 from fairseq_poolingformer.tasks.shared.examples import Examples, Symbols
 from fairseq_poolingformer.text.atomic_write import write_lines
@@ -101,17 +102,13 @@ def _pad(rows: list[np.ndarray], value: int) -> Tensor:
 
 @dataclass
 class DocumentTaskConfig(OneDictionaryConfig):
-    max_positions: int = field(
-        default=4096, metadata={"help": "tokens of a segment; longer documents have several (RoBERTa: 512)"}
+    max_positions: int = option(4096, "tokens of a segment; longer documents have several (RoBERTa: 512)")
+    max_segments: int = option(
+        0,
+        "in training, leave out what is beyond so many segments of an example, which bounds the memory; "
+        "0: leave out nothing. Validation and prediction always read everything",
     )
-    max_segments: int = field(
-        default=0,
-        metadata={
-            "help": "in training, leave out what is beyond so many segments of an example, which bounds the memory; "
-            "0: leave out nothing. Validation and prediction always read everything"
-        },
-    )
-    no_global_attention: bool = field(default=False, metadata={"help": "make no token global (Longformer, table 10)"})
+    no_global_attention: bool = option(False, "make no token global (Longformer, table 10)")
 
 
 class Predictor(Protocol):
@@ -137,10 +134,7 @@ class LinesPredictor(Predictor):
 
 
 class DocumentTask(OneDictionaryTask):
-    """A task over documents in segments; subclasses say how to cut them, and give the head, its loss and predictions.
-
-    ``<mask>`` and the marks follow the data folder's dictionary.
-    """
+    """A task over documents in segments; subclasses cut them, and give the head, its loss and predictions."""
 
     criterion = "document_task"
     kind: ClassVar[str]  # "kind" of its data folders' corpus.json, and its head's name
@@ -190,13 +184,7 @@ class DocumentTask(OneDictionaryTask):
     def loss(output: Any, target: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute the loss of a batch."""
 
-    def filter_indices_by_size(
-        self,
-        indices: np.ndarray,
-        dataset: SegmentsDataset,
-        max_positions: Any = None,
-        ignore_invalid_inputs: bool = False,
-    ) -> np.ndarray:
+    def filter_indices_by_size(self, indices: np.ndarray, *args: Any, **named: Any) -> np.ndarray:
         """Return all ``indices``: each segment fits, however many an example has."""
         return indices
 
@@ -262,11 +250,7 @@ class LabelledTask(DocumentTask):
 
 @register_criterion("document_task", dataclass=FairseqDataclass)
 class DocumentTaskCriterion(FairseqCriterion):
-    """The loss of a :class:`~fairseq_poolingformer.tasks.shared.task.DocumentTask`, summed over examples.
-
-    It logs the loss and its parts as means over examples in bits, as fairseq's criterions do, and each share that the
-    task counts.
-    """
+    """A :class:`DocumentTask`'s loss summed over examples, logged with its parts in bits, and the shares it counts."""
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True):
         """Compute the loss of a batch of ``SegmentsDataset``, a sum whatever ``reduce`` is."""

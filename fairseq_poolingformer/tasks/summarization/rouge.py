@@ -1,9 +1,8 @@
 """ROUGE-1, -2, -L and -Lsum of summaries, with bootstrap intervals (Lin, 2004), and sentences, which decide Lsum.
 
-The scores are the rouge-score library's, which is imported where it is first used: with nltk it takes more than a
-second, and ``poolingformer-score --help`` is to answer at once. Numbers published with the original ROUGE-1.5.5 in perl
-(BART, fairseq) come from files2rouge, where it is installed; it is only on GitHub. Its ROUGE-L is summary-level, like
-rouge-score's ROUGE-Lsum and unlike its ROUGE-L.
+The scores are the rouge-score library's, imported where it is first used, since with nltk it takes more than a second.
+Numbers of the original ROUGE-1.5.5 in perl (BART, fairseq) come from files2rouge, where it is installed; its ROUGE-L is
+summary-level, like rouge-score's ROUGE-Lsum.
 """
 
 from __future__ import annotations
@@ -56,16 +55,13 @@ def count_words(text: str) -> int:
     return sum(1 for _ in _WORD.finditer(text))
 
 
-def lead_baseline(document: str, *, words: int | None = None, sentences: int | None = None) -> str:
-    """Take a document's first words or sentences as its summary, in one line: the baseline that one has to beat."""
-    given = [length for length in (words, sentences) if length is not None]
-    if len(given) != 1 or given[0] < 1:
-        raise ValueError(f"give words or sentences, one of them, at least 1: got {words=}, {sentences=}")
-    if words is not None:
-        text = " ".join(document.split())
-        ends = [word.end() for word in islice(_WORD.finditer(text), words)]
-        return text[: ends[-1]] if ends else ""
-    return " ".join(" ".join(split_sentences(document)[:sentences]).split())
+def lead_baseline(document: str, words: int) -> str:
+    """Take a document's first words as its summary, in one line: the baseline that one has to beat."""
+    if words < 1:
+        raise ValueError(f"words must be 1 or more, got {words}")
+    text = " ".join(document.split())
+    ends = [word.end() for word in islice(_WORD.finditer(text), words)]
+    return text[: ends[-1]] if ends else ""
 
 
 def _split_by_rule(line: str) -> list[str]:
@@ -169,16 +165,9 @@ def unread_note(references: Sequence[str]) -> str:
 
 
 def rouge_scores(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    *,
-    stemmer: bool = True,
-    any_script: bool = False,
+    hypotheses: Sequence[str], references: Sequence[str], *, stemmer: bool = True, any_script: bool = False
 ) -> dict[str, np.ndarray]:
-    """Score every hypothesis against its reference; an empty one scores 0.
-
-    rouge-score reads a–z and 0–9; ``any_script`` compares words of all scripts, without stemming.
-    """
+    """Score hypotheses against references; ``any_script``: words of all scripts, unstemmed, not a–z and 0–9 alone."""
     if len(hypotheses) != len(references):
         raise ValueError(
             f"{len(hypotheses)} hypotheses but {len(references)} references: each hypothesis needs its reference"
@@ -202,11 +191,8 @@ def mean_f1(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, f
 
 
 def bootstrap(scores: dict[str, np.ndarray], seed: int = SEED) -> dict[str, RougeEstimate]:
-    """Compute means over the corpus and their 95% percentile bootstrap intervals, the same ones for the same scores.
-
-    The mean is that of the examples. ROUGE-1.5.5 reports the mean of the resamples and rouge-score their median; both
-    differ from it by chance, a few hundredths of a point on a few hundred examples. All types share the resamples.
-    """
+    """Means over the corpus and 95% percentile bootstrap intervals; all types share the seeded resamples."""
+    # ROUGE-1.5.5 reports the mean of the resamples, rouge-score their median: some hundredths of a point from this
     estimates = bootstrap_means(np.concatenate(list(scores.values()), axis=1), seed)
     return {name: RougeEstimate(*estimates[3 * i : 3 * i + 3]) for i, name in enumerate(scores)}
 
@@ -259,11 +245,8 @@ def files2rouge_obstacle() -> str | None:
 
 
 def files2rouge(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, RougeEstimate]:
-    """Run the installed files2rouge, with its own sentence split and options.
-
-    files2rouge refuses empty lines, so an empty summary becomes a full stop, which has no token. It passes text through
-    HTML without escaping, and so drops the rest of a sentence after a ``<``.
-    """
+    """Run the installed files2rouge, with its own sentence split and options."""
+    # it refuses empty lines, so an empty summary becomes a full stop; it drops the rest of a sentence after a "<"
     obstacle = files2rouge_obstacle()
     if obstacle is not None:
         raise RuntimeError(f"files2rouge cannot run: {obstacle}")

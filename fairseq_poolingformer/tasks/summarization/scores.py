@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from fairseq_poolingformer.command import Patterns, UsageError, positive
+from fairseq_poolingformer.command import Patterns, UsageError, aligned, positive
 from fairseq_poolingformer.tasks.summarization.rouge import (
     FILES2ROUGE_INSTALL,
     ROUGE_LABELS,
@@ -26,7 +26,6 @@ from fairseq_poolingformer.tasks.summarization.rouge import (
     unread_note,
 )
 from fairseq_poolingformer.text.atomic_write import write_lines
-from fairseq_poolingformer.text.table import aligned
 
 _RECORD = re.compile(r"([STHDPAI])-(\d+)\t(.*)", re.DOTALL)
 _END_OF_GENERATION = re.compile(r"Generate \S+ with beam=\d+: (.*)")
@@ -69,57 +68,48 @@ def is_generate_output(lines: Iterable[str]) -> bool:
 
 
 def read_generate_output(files: dict[str, Sequence[str]]) -> Generated:
-    """Collect the detokenized hypotheses (D- lines) and the targets (T- lines) of one or several shards of a run.
-
-    Of several hypotheses for an input (``--nbest``) the best by its score is kept. The files are lines by name.
-    """
+    """Collect hypotheses (D- lines, the best of ``--nbest``) and targets (T- lines) of a run's shards, by name."""
     merged, origin = Generated(), {}
     for name, lines in files.items():
-        found = _read_one(name, lines)
+        generated = _read_one(name, lines)
         ends = filter(None, map(_END_OF_GENERATION.match, lines))
-        if not found.hypotheses and not any(_EMPTY_SHARD.fullmatch(end[1]) for end in ends):
+        if not generated.hypotheses and not any(_EMPTY_SHARD.fullmatch(end[1]) for end in ends):
             raise ValueError(f"{name} has no D- line (detokenized hypothesis): was it written with --quiet, or cut?")
-        for index, hypothesis in found.hypotheses.items():
+        for index, hypothesis in generated.hypotheses.items():
             if merged.hypotheses.setdefault(index, hypothesis) != hypothesis:
                 raise ValueError(
                     f"input {index} has different hypotheses in {origin[index]} and {name}: "
                     "give only the shards of one run"
                 )
             origin.setdefault(index, name)
-        merged.targets |= found.targets
-        merged.expected |= found.expected
+        merged.targets |= generated.targets
+        merged.expected |= generated.expected
     return merged
 
 
-def in_input_order(found: Generated, count: int | None) -> list[str]:
-    """The hypotheses, one per input, in their order.
-
-    Without a ``count`` of inputs the highest number seen is the last one: missing last inputs are not noticed.
-    """
-    beyond = [index for index in found.hypotheses if count is not None and index >= count]
+def in_input_order(generated: Generated, count: int | None) -> list[str]:
+    """The hypotheses in input order; without a ``count``, missing last inputs are not noticed."""
+    beyond = [index for index in generated.hypotheses if count is not None and index >= count]
     if beyond:
         raise ValueError(
             f"there are {count} references, but also hypotheses for input {_some(beyond)}: inputs count from 0. Give "
             "the references of the split that was generated"
         )
     if count is None:
-        count = max(found.expected | found.hypotheses.keys()) + 1
-    missing = [index for index in range(count) if index not in found.hypotheses]
+        count = max(generated.expected | generated.hypotheses.keys()) + 1
+    missing = [index for index in range(count) if index not in generated.hypotheses]
     if missing:
         raise ValueError(
             f"{len(missing)} of {count} inputs have no hypothesis: {_some(missing)}. Give every shard's file, and the "
             "references of the split that was generated; generate with --required-batch-size-multiple 1 if the last "
             "batch was dropped"
         )
-    return [found.hypotheses[index][1] for index in range(count)]
+    return [generated.hypotheses[index][1] for index in range(count)]
 
 
-def check_references(found: Generated, references: Sequence[str]) -> None:
-    """Compare the T- lines, where there are some that can be read, with the references.
-
-    A target may differ from its reference: it may be cut, have unknown symbols, and be normalized.
-    """
-    named = [(_words(_SYMBOLS.sub("", text)), references[number]) for number, text in found.targets.items()]
+def check_references(generated: Generated, references: Sequence[str]) -> None:
+    """Compare T- lines with the references; one may differ: cut, normalized, with unknown symbols."""
+    named = [(_words(_SYMBOLS.sub("", text)), references[number]) for number, text in generated.targets.items()]
     others = [
         len(words & _words(text)) < len(words) / 2
         for words, text in named
@@ -138,7 +128,7 @@ def _words(text: str) -> set[str]:
 
 
 def _read_one(name: str, lines: Sequence[str]) -> Generated:
-    found = Generated()
+    generated = Generated()
     records = [_RECORD.match(line) for line in lines]
     sources: set[tuple[str, int]] = set()
     last = -1
@@ -153,25 +143,25 @@ def _read_one(name: str, lines: Sequence[str]) -> Generated:
                     "file; leave one"
                 )
             sources.add((kind, index))
-        elif kind == "D" and not sources and index in found.hypotheses and index != last:
+        elif kind == "D" and not sources and index in generated.hypotheses and index != last:
             raise ValueError(f"{name}, line {position + 1}: input {index} comes a second time; leave one of the runs")
-        found.expected.add(index)
+        generated.expected.add(index)
         if kind == "T":
-            found.targets[index] = text + _continuation(lines, records, position, "H")
+            generated.targets[index] = text + _continuation(lines, records, position, "H")
         elif kind == "D":
             score, tab, hypothesis = text.partition("\t")
             if not tab:
                 raise ValueError(f"{name}, line {position + 1}: D-{index} has no score before its text")
             hypothesis += _continuation(lines, records, position, "P")
-            if index not in found.hypotheses or float(score) > found.hypotheses[index][0]:
-                found.hypotheses[index] = float(score), hypothesis
+            if index not in generated.hypotheses or float(score) > generated.hypotheses[index][0]:
+                generated.hypotheses[index] = float(score), hypothesis
             last = index
-    if found.targets and not any(map(_END_OF_GENERATION.match, lines)):
+    if generated.targets and not any(map(_END_OF_GENERATION.match, lines)):
         raise ValueError(
             f"{name}: its end is missing, fairseq-generate's line 'Generate …': the run was stopped, or the file was "
             "cut; generate again"
         )
-    return found
+    return generated
 
 
 def _continuation(lines: Sequence[str], records: list, position: int, successor: str) -> str:
@@ -223,43 +213,27 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "input",
-        nargs="*",
-        action=Patterns,
-        help="fairseq-generate's output, all shards of one run, or one file of plain hypotheses, one a line "
-        "(default: -, standard input)",
-    )
-    parser.add_argument(
-        "--references",
-        "--gold",
-        metavar="FILE",
-        help="one a line, in the order of the input (default: the T- lines of the input)",
-    )
-    parser.add_argument(
-        "--output", metavar="FILE", help="write the hypotheses here, one a line in the order of the input"
-    )
-    parser.add_argument(
-        "--json", metavar="FILE", help="write precision, recall and F1 of every flavour with their intervals here"
-    )
-    parser.add_argument(
-        "--no-perl",
-        action="store_true",
-        help="leave out ROUGE-1.5.5, which takes a quarter of an hour for thousands of pairs",
-    )
-    parser.add_argument(
-        "--documents", metavar="FILE", help="score the beginning of these documents, one a line, instead of an input"
-    )
-    lead = parser.add_mutually_exclusive_group()
-    lead.add_argument("--lead-words", type=positive, metavar="N", help="as many words of each document")
-    lead.add_argument("--lead-sentences", type=positive, metavar="K", help="as many sentences of each document")
+    add = parser.add_argument
+    text = "fairseq-generate's output, all shards of one run, or one file of plain hypotheses, one a line "
+    text += "(default: -, standard input)"
+    add("input", nargs="*", action=Patterns, help=text)
+    text = "one a line, in the order of the input (default: the T- lines of the input)"
+    add("--references", "--gold", metavar="FILE", help=text)
+    add("--output", metavar="FILE", help="write the hypotheses here, one a line in the order of the input")
+    text = "write precision, recall and F1 of every flavour with their intervals here"
+    add("--json", metavar="FILE", help=text)
+    text = "leave out ROUGE-1.5.5, which takes a quarter of an hour for thousands of pairs"
+    add("--no-perl", action="store_true", help=text)
+    text = "score the beginning of these documents, one a line, instead of an input"
+    add("--documents", metavar="FILE", help=text)
+    add("--lead-words", type=positive, metavar="N", help="as many words of each document")
     return parser
 
 
 def run(args: argparse.Namespace) -> None:
     """Print every flavour of ROUGE, and write the files that were asked for."""
-    if (args.documents is None) != (args.lead_words is None and args.lead_sentences is None):
-        raise UsageError("--documents goes with --lead-words or --lead-sentences")
+    if (args.documents is None) != (args.lead_words is None):
+        raise UsageError("--documents goes with --lead-words")
     if args.documents is not None and args.input:
         raise UsageError("--documents takes the place of an input: give one of the two")
     hypotheses, references = _read(args)
@@ -271,7 +245,7 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.output:
         write_lines(Path(args.output), hypotheses)
-    pairs = [(found, right) for found, right in zip(hypotheses, references, strict=True) if right]
+    pairs = [(hypothesis, right) for hypothesis, right in zip(hypotheses, references, strict=True) if right]
     if len(pairs) < len(references):
         without = len(references) - len(pairs)
         print(f"{without} of {len(references)} documents have no reference and are left out", file=sys.stderr)
@@ -304,8 +278,7 @@ def _read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     if args.documents:
         if references is None:
             raise ValueError("the lead baseline needs --references")
-        length = {"words": args.lead_words, "sentences": args.lead_sentences}
-        return [lead_baseline(text, **length) for text in _read_plain(args.documents)], references
+        return [lead_baseline(text, args.lead_words) for text in _read_plain(args.documents)], references
     files = {name: _read_lines(name) for name in args.input or ["-"]}
     if not any(is_generate_output(lines) for lines in files.values()):
         if len(files) > 1:
@@ -313,14 +286,14 @@ def _read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
         if references is None:
             raise ValueError("plain hypotheses need --references")
         return [one_line(line) for lines in files.values() for line in lines], references
-    found = read_generate_output(files)
-    hypotheses = in_input_order(found, None if references is None else len(references))
+    generated = read_generate_output(files)
+    hypotheses = in_input_order(generated, None if references is None else len(references))
     if references is not None:
-        check_references(found, references)
+        check_references(generated, references)
     else:
-        if missing := [index for index in range(len(hypotheses)) if index not in found.targets]:
+        if missing := [index for index in range(len(hypotheses)) if index not in generated.targets]:
             raise ValueError(f"no T- line (target) for input {_some(missing)}: give the references in a file")
-        references = [one_line(found.targets[index]) for index in range(len(hypotheses))]
+        references = [one_line(generated.targets[index]) for index in range(len(hypotheses))]
     return [one_line(hypothesis) for hypothesis in hypotheses], references
 
 
@@ -334,23 +307,19 @@ def _read_plain(name: str) -> list[str]:
 
 
 def _flavour(hypotheses: list[str], references: list[str], tool: str, stemming: bool, any_script: bool) -> Flavour:
-    return Flavour(
-        tool, stemming, bootstrap(rouge_scores(hypotheses, references, stemmer=stemming, any_script=any_script))
-    )
+    scores = rouge_scores(hypotheses, references, stemmer=stemming, any_script=any_script)
+    return Flavour(tool, stemming, bootstrap(scores))
 
 
 def table(flavours: list[Flavour]) -> str:
     heads = ["F1 × 100", "stemming", *(label.replace("OUGE", "") for label in ROUGE_LABELS.values())]
-    rows = [heads] + [
-        [row.tool, "on" if row.stemming else "off", *(_cell(row, name) for name in ROUGE_TYPES)] for row in flavours
-    ]
+    rows = [heads]
+    for row in flavours:
+        f1 = {name: f"{100 * score.f1.mean:.2f}" for name, score in row.scores.items()}
+        rows.append([row.tool, "on" if row.stemming else "off", *(f1.get(name, "-") for name in ROUGE_TYPES)])
     lines = [aligned(rows, left=2)]
     if any("rougeL" not in row.scores for row in flavours):
         lines.append(
             "ROUGE-1.5.5's ROUGE-L is summary-level, so it is in column R-Lsum; its averages are over resamples."
         )
     return "\n".join(lines)
-
-
-def _cell(flavour: Flavour, name: str) -> str:
-    return f"{100 * flavour.scores[name].f1.mean:.2f}" if name in flavour.scores else "-"

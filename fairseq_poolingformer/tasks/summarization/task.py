@@ -6,7 +6,7 @@ import json
 import logging
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
@@ -23,6 +23,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
+from fairseq_poolingformer.command import option
 from fairseq_poolingformer.models.hub import DictionaryBPE
 from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig, CheckedTask
 from fairseq_poolingformer.tasks.summarization import PAIRS, QUERY, pair_array
@@ -114,10 +115,7 @@ class QueriedDataset(LengthBucketDataset):
 
 @register_scorer("rouge", dataclass=FairseqDataclass)
 class RougeScorer(BaseScorer):
-    """ROUGE-1/2/L/Lsum of what fairseq-generate writes, printed when generation ends.
-
-    A shard of ``--num-shards`` scores its own examples; ``poolingformer-score shard*.out`` scores all of them.
-    """
+    """ROUGE-1/2/L/Lsum of what fairseq-generate writes (a shard: of its own examples), printed when generation ends."""
 
     without_reference = 0
 
@@ -148,47 +146,32 @@ class RougeScorer(BaseScorer):
 
 @dataclass
 class LongSummarizationConfig(CheckedConfig, TranslationConfig):
-    source_lang: Optional[str] = field(default="source", metadata={"help": "name of the documents in the data folder"})
-    target_lang: Optional[str] = field(default="target", metadata={"help": "name of the summaries in the data folder"})
-    left_pad_source: bool = field(default=False, metadata={"help": "pad documents on the left"})
-    max_source_positions: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "the most tokens of a document, with <s> and </s>; longer ones are cut (default: the model's)"
-        },
+    source_lang: Optional[str] = option("source", "name of the documents in the data folder")
+    target_lang: Optional[str] = option("target", "name of the summaries in the data folder")
+    left_pad_source: bool = option(False, "pad documents on the left")
+    max_source_positions: Optional[int] = option(
+        None, "the most tokens of a document, with <s> and </s>; longer ones are cut (default: the model's)"
     )
-    max_target_positions: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "the most tokens of a summary, with <s> and </s>; training and validation cut longer ones "
-            "(default: the model's)"
-        },
+    max_target_positions: Optional[int] = option(
+        None,
+        "the most tokens of a summary, with <s> and </s>; training and validation cut longer ones "
+        "(default: the model's)",
     )
-    max_target_length: Optional[int] = field(
-        default=None,
-        metadata={"help": "cut the summaries of training and validation to so many tokens, with <s> and </s>"},
+    max_target_length: Optional[int] = option(
+        None, "cut the summaries of training and validation to so many tokens, with <s> and </s>"
     )
     # fairseq's default keeps one composition for the whole run, but another one after a resume in a later epoch
-    rebuild_batches: bool = field(
-        default=True, metadata={"help": "keep the first epoch's batches instead of composing new ones in every epoch"}
-    )
-    eval_rouge: bool = field(
-        default=False, metadata={"help": "generate summaries in validation and report their ROUGE F1 (0 to 100)"}
-    )
-    eval_rouge_args: str = field(
-        default='{"beam": 1, "max_len_b": 256}',
-        metadata={"help": 'generation options for --eval-rouge as JSON, e.g. \'{"beam": 5, "lenpen": 2.0}\''},
+    rebuild_batches: bool = option(True, "keep the first epoch's batches instead of composing new ones in every epoch")
+    eval_rouge: bool = option(False, "generate summaries in validation and report their ROUGE F1 (0 to 100)")
+    eval_rouge_args: str = option(
+        '{"beam": 1, "max_len_b": 256}',
+        'generation options for --eval-rouge as JSON, e.g. \'{"beam": 5, "lenpen": 2.0}\'',
     )
 
 
 @register_task("long_summarization", dataclass=LongSummarizationConfig)
 class LongSummarizationTask(CheckedTask, TranslationTask):
-    """Summarize documents as BART was trained: ``<s> text </s>`` on both sides.
-
-    The task pads documents on the right, cuts them to the model's length, and logs how many it cut. The decoder reads
-    ``</s> <s> …`` in training and generation alike. The tokenizer comes with the data folder, so that no ``--bpe`` is
-    needed.
-    """
+    """Summarize documents as BART was trained: ``<s> text </s>`` on both sides, cut to the model's length."""
 
     cfg: LongSummarizationConfig
     layout = PAIRS

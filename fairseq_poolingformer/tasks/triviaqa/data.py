@@ -1,11 +1,8 @@
 """TriviaQA (Joshi et al. 2017): which piece of a document answers a question.
 
 A segment is ``<s> question </s> document </s>``, with ``<s>`` and the question global (Longformer, §6.1 and appendix
-D). An example is a question with one of its documents; its end is cut off. Any occurrence of any alias of the answer is
-right.
-
-A question of the Wikipedia set has one prediction, whatever number of documents it has. The web set asks for one of
-every question and document, whose key is ``QUESTION--FILENAME``.
+D). An example is a question with one of its documents; any occurrence of any alias of the answer is right. The
+Wikipedia set has one prediction a question, the web set one of every question and document, ``QUESTION--FILENAME``.
 """
 
 from __future__ import annotations

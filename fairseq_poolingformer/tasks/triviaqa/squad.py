@@ -1,14 +1,12 @@
-"""Exact match and F1 of SQuAD v1.1 and v2.0 with its thresholds, as the official scripts compute them."""
+"""Exact match and F1 of SQuAD v1.1 and v2.0, as the official scripts compute them."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
 from pathlib import Path
 
-from fairseq_poolingformer.command import finite
 from fairseq_poolingformer.tasks.shared.answers import exact_match, f1, hotpotqa_words
 from fairseq_poolingformer.tasks.shared.estimates import Mean
 from fairseq_poolingformer.tasks.triviaqa.data import read_predictions
@@ -20,21 +18,7 @@ _ANSWERED, _UNANSWERABLE = "HasAns", "NoAns"
 Scores = dict[str, float]  # of questions
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of v2.0."""
-    text = "JSON of question id -> probability that it has no answer, for v2.0"
-    parser.add_argument("--na-prob-file", metavar="FILE", type=Path, help=text)
-    text = "take a question for unanswerable where its probability is higher (default: %(default)s)"
-    parser.add_argument("--na-prob-thresh", metavar="P", type=finite, default=1.0, help=text)
-
-
-def score(
-    gold: Sequence[Path],
-    predictions: Path,
-    predicted_only: bool = False,
-    na_prob_file: Path | None = None,
-    na_prob_thresh: float = 1.0,
-) -> dict[str, float | int]:
+def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:
     """Compute the official figures of a prediction file, ``{id: answer}``; v2.0 needs a prediction of each question."""
     answers, is_v2 = read_gold(gold)
     texts = read_predictions(predictions)
@@ -43,16 +27,10 @@ def score(
         raise ValueError(f"{predictions}: no question of the gold data has a prediction; are they of another split?")
     if predicted_only:
         answers = {name: right for name, right in answers.items() if name in texts}
-    if not is_v2:
-        if na_prob_file is not None:
-            raise ValueError(f"--na-prob-file: all questions of {gold[0]} have answers; this is for v2.0")
-        figures = score_v1(answers, texts)
-    elif missing and not predicted_only:
+    elif missing and is_v2:
         text = f"{len(missing)} of {len(answers)} ids have no prediction, such as {missing[0]!r}"
         raise ValueError(f"{predictions}: {text}; v2.0 needs all")
-    else:
-        probabilities = None if na_prob_file is None else _read_probabilities(na_prob_file)
-        figures = score_v2(answers, texts, probabilities, na_prob_thresh)
+    figures = score_v2(answers, texts) if is_v2 else score_v1(answers, texts)
     return figures | {"examples": len(answers), "without_prediction": len(missing)}
 
 
@@ -82,19 +60,10 @@ def read_gold(paths: Sequence[Path]) -> tuple[dict[str, list[str]], bool]:
     return gold, is_v2
 
 
-def _read_probabilities(path: Path) -> dict[str, float]:
-    content = read_json_file(path, unique=True)
-    with json_values.placed(path):
-        return {name: json_values.number_of(content, name) for name in content}
-
-
 def question_scores(
     gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str], is_v2: bool
 ) -> dict[str, Scores]:
-    """Exact match and F1 of each question, from 0 to 1: 0 where v1.1 has no prediction.
-
-    A question may have no right answer, and an empty prediction is no answer; v2.0 needs all predictions.
-    """
+    """Exact match and F1 of each question, 0 to 1; v1.1 gives 0 without a prediction, v2.0 needs all."""
     exact, overlap = ("exact", _f1_or_none) if is_v2 else ("exact_match", f1)
     found: dict[str, Scores] = {exact: {}, "f1": {}}
     for name, answers in gold.items():
@@ -114,31 +83,13 @@ def score_v1(gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) 
     }
 
 
-def score_v2(
-    gold: Mapping[str, Sequence[str]],
-    predictions: Mapping[str, str],
-    probabilities: Mapping[str, float] | None = None,
-    threshold: float = 1.0,
-) -> dict[str, float | int]:
-    """The figures of v2.0."""
-    if probabilities is not None and (missing := [name for name in gold if name not in probabilities]):
-        raise ValueError(f"{len(missing)} questions have no probability in --na-prob-file, such as {missing[0]!r}")
-    chances = dict.fromkeys(gold, 0.0) if probabilities is None else probabilities
-    has_answer = {name: bool(texts) for name, texts in gold.items()}
-    raw = question_scores(gold, predictions, is_v2=True)
-    scores = {
-        figure: {
-            name: float(not has_answer[name]) if chances[name] > threshold else value for name, value in values.items()
-        }
-        for figure, values in raw.items()
-    }
-    figures: dict[str, float | int] = _means(scores, list(gold))
+def score_v2(gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float | int]:
+    """The figures of v2.0, of all questions and of those with and without answers."""
+    scores = question_scores(gold, predictions, is_v2=True)
+    figures = _means(scores, list(gold))
     for kind, wanted in ((_ANSWERED, True), (_UNANSWERABLE, False)):
-        if names := [name for name in gold if has_answer[name] == wanted]:
+        if names := [name for name, texts in gold.items() if bool(texts) == wanted]:
             figures |= {f"{kind}_{figure}": value for figure, value in _means(scores, names).items()}
-    for figure, values in raw.items() if probabilities is not None else ():
-        best, place = _best_threshold(predictions, values, probabilities, has_answer)
-        figures |= {f"best_{figure}": best, f"best_{figure}_thresh": place}
     return figures
 
 
@@ -155,20 +106,3 @@ def _means(scores: Mapping[str, Scores], names: Sequence[str]) -> dict[str, floa
         for figure, column in columns.items()
     }
     return means | {"total": len(names)}
-
-
-def _best_threshold(
-    predictions: Mapping[str, str],
-    scores: Scores,
-    probabilities: Mapping[str, float],
-    has_answer: Mapping[str, bool],
-) -> tuple[float, float]:
-    """The best figure that a threshold gives, and the threshold; equal probabilities stay in the order of the file."""
-    score: float = sum(not answered for answered in has_answer.values())
-    best, threshold = score, 0.0
-    for name in sorted(probabilities, key=lambda name: probabilities[name]):
-        if name in scores:
-            score += scores[name] if has_answer[name] else -1 if predictions[name] else 0
-            if score > best:
-                best, threshold = score, probabilities[name]
-    return 100.0 * best / len(scores), threshold

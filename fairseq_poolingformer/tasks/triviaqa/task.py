@@ -1,13 +1,14 @@
 """fairseq's ``--task triviaqa``."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fairseq.tasks import register_task
 from torch import Tensor
 
+from fairseq_poolingformer.command import option
 from fairseq_poolingformer.tasks.shared.heads import SpanHead, SpanLogits, best_spans, count_right_spans, span_losses
 from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
 from fairseq_poolingformer.tasks.triviaqa.data import TriviaqaExamples, TriviaqaSplit
@@ -16,10 +17,7 @@ from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 
 class TriviaqaPredictor:
-    """The best span of each question, written as the official script reads it: {key: answer}.
-
-    A question of the Wikipedia set has one answer, the best of all its documents; of the web set, one of each document.
-    """
+    """The best span of each question (Wikipedia set: of all its documents) as the official script reads it."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self._keys = [json.loads(line)[0] for line in TriviaqaSplit.lines(folder, split)]
@@ -43,14 +41,12 @@ class TriviaqaPredictor:
 
 @dataclass
 class TriviaqaConfig(DocumentTaskConfig):
-    max_document_positions: int = field(
-        default=4096,
-        metadata={
-            "help": "cut documents to what a single segment of so many tokens would hold, also where --max-positions "
-            "cuts them into smaller segments; 0: cut nothing off"
-        },
+    max_document_positions: int = option(
+        4096,
+        "cut documents to what a single segment of so many tokens would hold, also where --max-positions "
+        "cuts them into smaller segments; 0: cut nothing off",
     )
-    max_question_length: int = field(default=64, metadata={"help": "tokens that longer questions are cut to"})
+    max_question_length: int = option(64, "tokens that longer questions are cut to")
 
 
 @register_task("triviaqa", dataclass=TriviaqaConfig)

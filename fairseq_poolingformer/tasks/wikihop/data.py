@@ -33,10 +33,7 @@ LONGEST = 2**16  # tokens of a segment of the longest model that preprocessing t
 
 @dataclass(frozen=True)
 class WikihopSplit(Split):
-    """One split; ``candidates`` and ``supports`` are one after the other, of the sizes in ``…_sizes``.
-
-    ``answer`` has the number of the right candidate, or is empty where the input has no answer.
-    """
+    """One split; ``candidates`` and ``supports`` have sizes in ``…_sizes``, ``answer`` the right one's number."""
 
     layout: ClassVar[Layout] = Layout(
         made_with="poolingformer-preprocess wikihop",
@@ -63,11 +60,7 @@ class WikihopSplit(Split):
 
 @dataclass(frozen=True)
 class Order:
-    """Draws an order of an example's candidates and supports anew for every epoch.
-
-    It depends on the seed, the epoch and the example's id alone: a training that goes on, and any number of workers,
-    read the same.
-    """
+    """Draws the order of candidates and supports by seed, epoch and id alone, alike in resumed trainings."""
 
     seed: int
     names: Sequence[str]
@@ -80,12 +73,9 @@ class Order:
 
 
 class WikihopExamples(Examples):
-    """The examples of a split.
+    """The examples of a split; question and candidates leave an eighth of a segment to the supports."""
 
-    The question and the candidates leave an eighth of a segment to the supports at least. Where they would not, every
-    candidate is cut to as many tokens as fit: its first ones, or its last ones where these tell more of the candidates
-    apart.
-    """
+    # else candidates are cut to what fits: their first tokens, or their last where these tell more of them apart
 
     def __init__(
         self,
@@ -194,10 +184,7 @@ def cut_candidates(candidates: Sequence[np.ndarray], room: int) -> tuple[slice, 
 
 
 def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:
-    """Compare predictions with the released examples.
-
-    An example without a prediction is wrong. A prediction for no example, and one that is no candidate, is wrong input.
-    """
+    """Compare predictions with the released examples; one without a prediction is wrong."""
     predicted = read_json_file(predictions, unique=True)
     known: dict[str, int] = {}  # 100 where the prediction is right
     for path in gold:

@@ -1,7 +1,7 @@
 """fairseq's ``--task wikihop``: WikiHop and MedHop; a logit for each candidate."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from torch import Tensor, nn
 
+from fairseq_poolingformer.command import option
 from fairseq_poolingformer.tasks.shared.heads import at_marks, choice_loss, initialize
 from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
 from fairseq_poolingformer.tasks.wikihop.data import NO_ANSWER, Order, WikihopExamples, WikihopSplit
@@ -63,13 +64,11 @@ class WikihopPredictor:
 
 @dataclass
 class WikihopConfig(DocumentTaskConfig):
-    keep_order: bool = field(
-        default=False,
-        metadata={"help": "train on candidates and supports in the order of the data folder, not in one of each epoch"},
+    keep_order: bool = option(
+        False, "train on candidates and supports in the order of the data folder, not in one of each epoch"
     )
-    segment_logits: ChoiceEnum(JOINS) = field(
-        default="sum",
-        metadata={"help": "a candidate's logits in several segments: sum (Longformer's code) or mean (its paper)"},
+    segment_logits: ChoiceEnum(JOINS) = option(
+        "sum", "a candidate's logits in several segments: sum (Longformer's code) or mean (its paper)"
     )
 
 

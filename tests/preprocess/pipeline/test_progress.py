@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from preprocess.pipeline import progress
+from preprocess.pipeline.report import progress
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def wait(monkeypatch, caplog):
 @pytest.mark.parametrize("total", [4 * 10**8, None, 0])
 def test_a_line_every_half_minute_and_one_at_the_end(total, wait, caplog):
     threads = threading.active_count()
-    with progress.progress("train", total) as advance:
+    with progress("train", total) as advance:
         for _ in range(100):
             wait(1)
             advance(10**6)
@@ -38,7 +38,7 @@ def test_a_line_every_half_minute_and_one_at_the_end(total, wait, caplog):
 
 def test_a_bar_on_a_terminal(wait, monkeypatch, capsys, caplog):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with progress.progress("train", 100) as advance:
+    with progress("train", 100) as advance:
         advance(50)
     assert not caplog.messages
     assert "train:" in capsys.readouterr().err

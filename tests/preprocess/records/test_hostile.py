@@ -11,7 +11,7 @@ import pytest
 from preprocess import arxiv_pubmed
 from preprocess.pipeline.records import InputError, Record
 from preprocess.records.formats import Reading
-from preprocess.records.reader import read
+from preprocess.records.options import read
 from preprocess.records.sources import expand, splits_of
 from tests.preprocess.records import test_shapes as shapes
 

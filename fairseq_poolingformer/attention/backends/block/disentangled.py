@@ -64,12 +64,9 @@ class _KeyProducts:
 
 
 class DisentangledOfGroup(TermOfGroup):
-    """Both products of a DisentangledPosition in one query group.
+    """Both products of a DisentangledPosition in one query group."""
 
-    c2p is computed for each block pair. p2c is computed ahead for many keys, once for all query blocks that see them;
-    under a band of more than ``KEYS_PER_BLOCK`` diagonals it would have too many products and is computed for each
-    block pair, too.
-    """
+    # p2c is computed ahead for many keys, for all query blocks that see them, where the band has few diagonals
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -127,12 +124,7 @@ class DisentangledOfGroup(TermOfGroup):
         return self.key_products
 
     def _pair_products(self, matrix: Tensor, pair: BlockPair) -> Iterator[tuple[str, Tensor, Tensor, slice, Diagonals]]:
-        """The products that are computed for this pair alone.
-
-        Yields:
-            The table's name; rows of ``matrix`` (B, H, t, s), or for p2c of its transpose (B, H, s, t); the vectors of
-            these rows, scaled; which of the pair's queries or keys they are; the diagonals that are seen.
-        """
+        """Yield this pair's products: table, rows of ``matrix`` or its transpose, scaled vectors, their places."""
         if "c2p" in self.tables:
             seen = pair.by_query().within(pair.num_queries, pair.num_keys)
             yield "c2p", matrix, pair.pairs.query * pair.pairs.scale, slice(None), seen
@@ -151,10 +143,7 @@ class DisentangledOfGroup(TermOfGroup):
     def _add_product_gradients(
         self, name: str, grads: Tensor, vectors: Tensor, diagonals: Diagonals, total: Tensor, scale: float
     ) -> None:
-        """Add to the gradients of a table and of vectors, given the gradients (H, B, n, diagonals) of their products.
-
-        ``vectors`` (B, H, n, D) are scaled, ``total`` (B, H, n or fewer, D) is of the vectors before they were.
-        """
+        """Add the gradients of a table and of scaled vectors, given those (H, B, n, diagonals) of their products."""
         grads = grads.to(vectors.dtype).flatten(1, 2)
         rows = self._rows_of(name, diagonals).to(vectors.dtype)
         grad_vectors = torch.bmm(grads, rows).unflatten(1, vectors.shape[::2]).transpose(0, 1)

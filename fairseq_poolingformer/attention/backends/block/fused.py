@@ -125,10 +125,8 @@ def _sizes(lane: Lane) -> tuple[int, int, int, int]:
 
 
 def _chunks(lane: Lane, num_queries: int, may_share: bool = True) -> Iterator[_Chunk]:
-    """Chunks whose blocks are the same however many queries and keys follow, so that all products round alike.
-
-    Only whole blocks of the kernel beyond the last key are left out.
-    """
+    """Chunks whose blocks are the same however many queries and keys follow, so that all products round alike."""
+    # only whole blocks of the kernel beyond the last key are left out
     size, step, first, width = _sizes(lane)
     for start in range(0, num_queries, BLOCKS * size):
         count, begin = min(BLOCKS, -(-(num_queries - start) // size)), first + start // size * step
@@ -218,10 +216,8 @@ def _attend(
 
 
 def _merged(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """The result of :func:`_attend` over the keys of both.
-
-    Of whole blocks: the last numbers of a tensor, where they are less than a register, round differently.
-    """
+    """The result of :func:`_attend` over the keys of both."""
+    # of whole blocks: the last numbers of a tensor, where they are less than a register, round differently
     (out, lse), (other_out, other_lse) = one, other
     # (2^a·out + 2^b·other) / (2^a + 2^b), in which the other's share is 1 / (1 + 2^(a − b)) = sigmoid((b − a)·ln 2)
     share = (other_lse - lse).div_(LOG2E).sigmoid_().nan_to_num_(0.0)  # NaN where neither sees a key

@@ -126,10 +126,7 @@ class Lane:
     def mask(
         self, start: int, num_queries: int, keys: KeyBlock, dtype: torch.dtype, unit: float = 1.0
     ) -> Tensor | None:
-        """Additive (t, s) mask of the band, 0 or -inf; None where every query of the block sees every key.
-
-        With ``unseen`` it is ``unit`` times the score of whole pools in place of 0: it depends on distances alone.
-        """
+        """Additive (t, s) mask of the band, 0 (or ``unit`` times the unseen count) or -inf; None where all is seen."""
         covers = self.band is None or self.band.covers(range(start, start + num_queries), range(keys.start, keys.stop))
         if covers and self.unseen is None:
             return None
@@ -233,10 +230,7 @@ class QueryBlock:
 
 @dataclass
 class Tensors:
-    """The tensors of a pass in the call's own shapes; the gradients only in the backward pass.
-
-    ``global_lse`` (B, H, G) is the ``lse`` of the global queries.
-    """
+    """Tensors of a pass in the call's own shapes, gradients only in the backward pass; ``global_lse`` is (B, H, G)."""
 
     query: Tensor
     key: Tensor
@@ -329,11 +323,7 @@ def global_group(plan: Plan, x: Tensors) -> QueryGroup:
 
 
 def take(x: Tensor, start: int, count: int, width: int, dtype: torch.dtype, fill: float = 0.0) -> Tensor:
-    """``x[:, :, start:start + count]`` of (B, H, S, D) as (B·H, width, D), ``fill`` after the first ``count``.
-
-    The result is a view where nothing is filled up and batch and heads merge, as in fairseq's (T, B, C) layout. In
-    bfloat16 on a CPU it is a copy.
-    """
+    """``x[:, :, start:start + count]`` of (B, H, S, D) as (B·H, width, D), ``fill`` after that; a view if it can be."""
     taken = x[:, :, start : start + count].flatten(0, 1).to(dtype)
     if dtype == torch.bfloat16 and x.device.type == "cpu":
         taken = taken.contiguous()  # else oneDNN makes a copy itself, of the transposed matrix, which takes longer

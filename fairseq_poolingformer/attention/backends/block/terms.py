@@ -70,12 +70,7 @@ class Diagonals:
             total[:, -1] += grads[:, stop:].sum(1)
 
     def laid_on(self, products: Tensor, num_columns: int) -> tuple[slice, Tensor]:
-        """Products (H, B, rows, diagonals) at their places in a matrix of ``num_columns``.
-
-        Returns:
-            The columns that have products, and a view (B, H, rows, those columns). Off the diagonals the view shows
-            products of other entries.
-        """
+        """Columns of a (B, H, rows, num_columns) matrix with products, and a view of them, valid on the diagonals."""
         heads, batch, num_rows, _ = products.shape
         begin, stop = max(0, self.lowest), min(num_columns, num_rows + self.highest)
         strides = products.stride()
@@ -136,10 +131,7 @@ class BlockPair:
 
 
 class TermOfGroup:
-    """One score term in one query group, computed by the term's own ``scores`` and differentiated by autograd.
-
-    In the backward pass it is number ``number`` of the terms in ``gradients``, which sums them up.
-    """
+    """Score term ``number`` in one query group, by its own ``scores`` and autograd; ``gradients`` sums up."""
 
     def __init__(
         self,
@@ -178,11 +170,7 @@ class TermOfGroup:
         self.tracked = computed, query, key
 
     def add_gradients(self, grad_scores: Tensor, pair: BlockPair, grad_query: Tensor, grad_key: Tensor) -> None:
-        """Add the gradients of the term's tensors, of queries and of keys; after :meth:`add_scores` for the same pair.
-
-        ``grad_scores`` (B, H, t, s) is of the base-e scores, zero where a query does not see a key; ``grad_query`` is
-        (B, H, t, D), ``grad_key`` (B, H, s', D) of the keys that exist.
-        """
+        """Add the gradients of the term's tensors, queries and keys, from those of base-e scores (B, H, t, s)."""
         (scores, query, key), self.tracked = self.tracked, None
         if not scores.requires_grad:
             return
