@@ -1,6 +1,7 @@
 """Calls of the operator for the tests: random tensors, outputs and gradients, and comparison with the reference."""
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_poolingformer.attention import Pooling, Window, band_attention
 
@@ -15,8 +16,7 @@ def tensors(batch, heads, queries, keys, head_dim, dtype=torch.float64, seed=0):
 
 
 def outputs_and_gradients(inputs, extra=(), **arguments):
-    generator = torch.Generator().manual_seed(99)
-    out = band_attention(*inputs, **arguments)
+    generator, out = torch.Generator().manual_seed(99), band_attention(*inputs, **arguments)
     lse = ()
     if arguments.get("return_lse"):
         out, *lse = out
@@ -28,16 +28,21 @@ def outputs_and_gradients(inputs, extra=(), **arguments):
 def assert_equals_reference(inputs, backend, extra=(), tolerance=1e-12, **arguments):
     expected = outputs_and_gradients(inputs, extra, backend="reference", **arguments)
     actual = outputs_and_gradients(inputs, extra, backend=backend, **arguments)
-    names = [
-        "out",
-        *["lse"] * arguments.get("return_lse", False),
-        "query",
-        "key",
-        "value",
-        *map(str, range(len(extra))),
-    ]
-    for name, a, e in zip(names, actual, expected, strict=True):
-        torch.testing.assert_close(a, e, atol=tolerance, rtol=0, msg=lambda m, name=name: f"{name}: {m}")
+    names = ["out", *["lse"] * arguments.get("return_lse", False), "query", "key", "value", *range(len(extra))]
+    pairs = (dict(zip(names, results, strict=True)) for results in (actual, expected))
+    torch.testing.assert_close(*pairs, atol=tolerance, rtol=0)
+
+
+def with_gradients(out, inputs):
+    """A tensor, and its gradients in a random direction."""
+    direction = torch.randn(out.shape, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
+    return out, *torch.autograd.grad(out, inputs, direction.to(out))
+
+
+def assert_same(actual, expected, inputs, tolerance=1e-12):
+    """Two tensors are equal, and so are their gradients."""
+    pairs = (with_gradients(out, inputs) for out in (actual, expected))
+    torch.testing.assert_close(*pairs, atol=tolerance, rtol=0)
 
 
 def right_padding(lengths, size):
@@ -58,3 +63,24 @@ def random_arguments(rng, batch, heads, keys):
     if rng.random() < 0.6:
         arguments["key_padding_mask"] = torch.rand(batch, keys) < rng.choice([0.2, 0.9])
     return arguments
+
+
+def assert_error_at_most_twice_the_references(run, inputs, dtype):
+    """Of ``run(backend, inputs)`` in a small dtype, beside the reference in float64: each result in that dtype."""
+    exact = run("reference", [x.detach().double().requires_grad_() for x in inputs])
+    for result, plain, expected in zip(run("block", inputs), run("reference", inputs), exact, strict=True):
+        assert result.dtype == dtype
+        assert (result - expected).abs().max() <= 2 * (plain - expected).abs().max() + 1e-7
+
+
+class Largest(TorchDispatchMode):
+    """Elements of the largest tensor that an operation makes memory for."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(x, torch.Tensor):
+                self.elements = max(self.elements, x.untyped_storage().nbytes() // x.element_size())
+        return out

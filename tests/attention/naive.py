@@ -29,11 +29,11 @@ def sees_pool(i: int, j: int, *, left, right, kernel_size, stride, alignment) ->
     return start in starts_of_own_pools(i, left=left, right=right, kernel_size=kernel_size, stride=stride)
 
 
-def seen_by(*, window, pooling=None, global_mask=None, key_padding_mask=None, query_offset=0):
+def visibility(*, window, pooling=None, global_mask=None, key_padding_mask=None, query_offset=0):
     """Who sees whom in a call of the operator, as :func:`attend` asks it."""
     sides = {"left": window.left, "right": window.right}
 
-    def seen(b, h, t, s):
+    def visible(b, h, t, s):
         i = query_offset + t
         if key_padding_mask is not None and key_padding_mask[b, s]:
             return False
@@ -44,17 +44,17 @@ def seen_by(*, window, pooling=None, global_mask=None, key_padding_mask=None, qu
         dilation = window.dilation if isinstance(window.dilation, int) else window.dilation[h]
         return sees(i, s, **sides, dilation=dilation)
 
-    return seen
+    return visible
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, seen, scale: float, bias=None) -> Tensor:
-    """One softmax a query over what ``seen(b, h, t, s)`` allows; zeros where it allows nothing."""
+def attend(q: Tensor, k: Tensor, v: Tensor, visible, scale: float, bias=None) -> Tensor:
+    """One softmax a query over what ``visible(b, h, t, s)`` allows; zeros where it allows nothing."""
     batch, heads, queries, _ = q.shape
     out = q.new_zeros(batch, heads, queries, v.size(-1))
     for b in range(batch):
         for h in range(heads):
             for t in range(queries):
-                keys = [s for s in range(k.size(2)) if seen(b, h, t, s)]
+                keys = [s for s in range(k.size(2)) if visible(b, h, t, s)]
                 if not keys:
                     continue
                 scores = [scale * (q[b, h, t] @ k[b, h, s]) + (bias[h][t][s] if bias else 0.0) for s in keys]

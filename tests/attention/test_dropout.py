@@ -11,11 +11,9 @@ from tests.attention.calls import tensors
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", [(1,), (3, 5), (7, 1001)])
 def test_the_same_again_and_another_elsewhere(dtype, shape):
-    x = torch.zeros(shape, dtype=dtype)
-    mask = KeepMask(0.5, torch.tensor(3))
+    x, mask = torch.zeros(shape, dtype=dtype), KeepMask(0.5, torch.tensor(3))
     drawn = mask.like(x)
-    assert drawn.dtype == dtype
-    assert drawn.shape == x.shape
+    assert (drawn.dtype, drawn.shape) == (dtype, x.shape)
     assert set(drawn.flatten().tolist()) <= {0.0, 1.0}
     assert torch.equal(drawn, mask.like(x))
     if x.numel() > 1000:

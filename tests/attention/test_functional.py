@@ -23,6 +23,8 @@ from tests.attention.calls import (
     FAST,
     ON_CPU,
     assert_equals_reference,
+    assert_error_at_most_twice_the_references,
+    assert_same,
     outputs_and_gradients,
     random_arguments,
     right_padding,
@@ -36,37 +38,24 @@ from tests.attention.naive import attend, pool, sees_pool, starts_of_own_pools
 @pytest.mark.parametrize(("kernel_size", "stride", "reach"), [(3, 2, 4), (4, 3, 2), (2, 3, 6), (5, 1, 3)])
 @pytest.mark.parametrize("padded", [False, True])
 def test_query_alignment_is_equations_6_and_7(backend, kind, kernel_size, stride, reach, padded):
-    """Each query cuts its own window into pools, clips them to the sequence, and attends to what they become."""
-    q, k, v = tensors(2, 2, 11, 11, 2)
-    generator = torch.Generator().manual_seed(5)
-    weights = None
+    q, k, v = inputs = tensors(2, 2, 11, 11, 2)
+    weight = None
     if "ldconv" in kind:
-        weights = torch.randn(kernel_size, 4, generator=generator, dtype=torch.float64).requires_grad_()
+        weight = tensors(1, 1, kernel_size, 1, 4, seed=5)[0][0, 0].detach().requires_grad_()
+        inputs.append(weight)
     padding = right_padding([11, 7], 11) if padded else torch.zeros(2, 11, dtype=torch.bool)
-    rows = []
+    how, rows = {"kernel_size": kernel_size, "kind": kind, "padding": padding, "weight": weight}, []
     for i in range(11):
         starts = starts_of_own_pools(i, left=reach, right=reach, kernel_size=kernel_size, stride=stride)
-        pooled = {"kernel_size": kernel_size, "kind": kind, "padding": padding, "weight": weights}
-        keys, empty = pool(k, starts, **pooled)
-        values, _ = pool(v, starts, **pooled)
-        seen = lambda b, h, t, s, empty=empty: not empty[b, s]  # noqa: E731
-        rows.append(attend(q[:, :, i : i + 1], keys, values, seen, 2**-0.5))
-    expected = torch.cat(rows, dim=2)
+        (keys, empty), (values, _) = (pool(x, starts, **how) for x in (k, v))
+        visible = lambda b, h, t, s, empty=empty: not empty[b, s]  # noqa: E731
+        rows.append(attend(q[:, :, i : i + 1], keys, values, visible, 2**-0.5))
 
     pooling = Pooling(kernel_size, stride, "query")
-    pooled = {"kind": kind, "padding_mask": padding if padded else None, "weight": weights}
-    keys, hidden = pool_keys(k, pooling, **pooled)
-    values, _ = pool_keys(v, pooling, **pooled)
-    actual = band_attention(
-        q, keys, values, window=Window(reach), pooling=pooling, key_padding_mask=hidden, backend=backend
-    )
-    inputs = [q, k, v] if weights is None else [q, k, v, weights]
-    grad = torch.randn(q.shape, generator=generator, dtype=torch.float64)
-    torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
-    for a, e in zip(
-        torch.autograd.grad(actual, inputs, grad), torch.autograd.grad(expected, inputs, grad), strict=True
-    ):
-        torch.testing.assert_close(a, e, atol=1e-12, rtol=0)
+    how = {"kind": kind, "padding_mask": padding if padded else None, "weight": weight}
+    (keys, hidden), (values, _) = (pool_keys(x, pooling, **how) for x in (k, v))
+    arguments = {"window": Window(reach), "pooling": pooling, "key_padding_mask": hidden, "backend": backend}
+    assert_same(band_attention(q, keys, values, **arguments), torch.cat(rows, dim=2), inputs)
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
@@ -74,74 +63,51 @@ def test_query_alignment_is_equations_6_and_7(backend, kind, kernel_size, stride
 @torch.no_grad()
 def test_a_score_term_is_told_where_pools_start(backend, alignment, first_start):
     q, k, v = tensors(1, 2, 9, 9, 2)
-    table = torch.randn(2, 41, dtype=torch.float64)
-    pooling = Pooling(3, 2, alignment)
-    keys, values = pool_keys(k, pooling)[0], pool_keys(v, pooling)[0]
-    stride = pooling.stride if alignment == "grid" else 1
-    starts = [first_start + stride * s for s in range(keys.size(2))]
+    table, pooling = torch.randn(2, 41, dtype=torch.float64), Pooling(3, 2, alignment)
+    keys, values = (pool_keys(x, pooling)[0] for x in (k, v))
+    starts = [first_start + pooling.key_stride * s for s in range(keys.size(2))]
     bias = [[[table[h, t + 1 - start + 20] for start in starts] for t in range(9)] for h in range(2)]
 
-    def seen(b, h, t, s):
+    def visible(b, h, t, s):
         return sees_pool(t + 1, s, left=4, right=4, kernel_size=3, stride=2, alignment=alignment)
 
-    out = band_attention(
-        q,
-        keys,
-        values,
-        window=Window(4),
-        pooling=pooling,
-        score_terms=[RelativePositionBias(table)],
-        query_offset=1,
-        backend=backend,
-    )
-    torch.testing.assert_close(out, attend(q, keys, values, seen, 2**-0.5, bias), atol=1e-12, rtol=0)
+    arguments = {"window": Window(4), "pooling": pooling, "query_offset": 1, "backend": backend}
+    out = band_attention(q, keys, values, score_terms=[RelativePositionBias(table)], **arguments)
+    torch.testing.assert_close(out, attend(q, keys, values, visible, 2**-0.5, bias), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("window", [Window(5), Window(2, 1, (1, 3))])
 @pytest.mark.usefixtures("small_blocks")
 def test_score_terms_and_their_gradients(backend, window):
+    table, shared, frozen = (torch.randn(shape, dtype=torch.float64) for shape in ((2, 9), (1, 3), (2, 5)))
+    terms = [RelativePositionBias(t) for t in (table.requires_grad_(), frozen, shared.requires_grad_())]
+    masks = {"global_mask": torch.arange(30).expand(2, 30) < 2, "key_padding_mask": right_padding([30, 17], 30)}
     inputs = tensors(2, 2, 30, 30, 4)
-    table = torch.randn(2, 9, dtype=torch.float64, requires_grad=True)
-    shared = torch.randn(1, 3, dtype=torch.float64, requires_grad=True)
-    frozen = torch.randn(2, 5, dtype=torch.float64)
-    assert_equals_reference(
-        inputs,
-        backend,
-        extra=[table, shared],
-        window=window,
-        global_mask=torch.arange(30).expand(2, 30) < 2,
-        key_padding_mask=right_padding([30, 17], 30),
-        score_terms=[RelativePositionBias(t) for t in (table, frozen, shared)],
-    )
+    assert_equals_reference(inputs, backend, [table, shared], window=window, score_terms=terms, **masks)
 
 
 @pytest.mark.parametrize("backend", FAST)
 @pytest.mark.usefixtures("small_blocks")
 def test_random_sweep(backend):
-    """Two hundred random calls over everything the operator takes, at odd sizes."""
     rng = random.Random(0)
     for case in range(200):
         batch, heads, head_dim = rng.randint(1, 3), rng.choice([1, 2, 4]), rng.choice([1, 3, 8])
         queries, keys = rng.randint(1, 90), rng.randint(1, 90)
-        arguments = random_arguments(rng, batch, heads, keys)
+        arguments, tables = random_arguments(rng, batch, heads, keys), []
+        if case % 4 == 0:
+            tables = [torch.randn(heads, 9, dtype=torch.float64, requires_grad=True)]
+            arguments["score_terms"] = [RelativePositionBias(tables[0])]
         inputs = tensors(batch, heads, queries, keys, head_dim, seed=case)
-        assert_equals_reference(inputs, backend, **arguments)
+        assert_equals_reference(inputs, backend, tables, return_lse=case % 8 < 4, **arguments)
 
 
-@pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("length", [97, 257])
-def test_error_is_at_most_twice_that_of_plain_pytorch(backend, dtype, length):
-    inputs = tensors(2, 2, length, length, 64, dtype)
-    exact = [x.detach().double().requires_grad_() for x in inputs]
+def test_error_is_at_most_twice_that_of_plain_pytorch(dtype, length):
     arguments = {"window": Window(32), "global_mask": torch.arange(length).expand(2, length) < 1}
-    golden = outputs_and_gradients(exact, backend="reference", **arguments)
-    plain = outputs_and_gradients(inputs, backend="reference", **arguments)
-    actual = outputs_and_gradients(inputs, backend=backend, **arguments)
-    for a, p, g in zip(actual, plain, golden, strict=True):
-        assert a.dtype == dtype
-        assert (a - g).abs().max() <= 2 * (p - g).abs().max() + 1e-7
+    run = lambda backend, inputs: outputs_and_gradients(inputs, backend=backend, **arguments)  # noqa: E731
+    assert_error_at_most_twice_the_references(run, tensors(2, 2, length, length, 64, dtype), dtype)
 
 
 @pytest.mark.parametrize("backend", FAST)
@@ -215,14 +181,12 @@ def test_wide_window_is_full_attention(backend):
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
-def test_pooling_by_one_is_window_attention(backend):
+@pytest.mark.parametrize("alignment", ["grid", "query"])
+def test_pooling_by_one_is_window_attention(backend, alignment):
     q, k, v = tensors(1, 2, 50, 50, 4)
-    for alignment in ("grid", "query"):
-        pooling = Pooling(1, 1, alignment)
-        pooled_keys, _ = pool_keys(k, pooling)
-        pooled_values, _ = pool_keys(v, pooling)
-        pooled = band_attention(q, pooled_keys, pooled_values, window=Window(7), pooling=pooling, backend=backend)
-        torch.testing.assert_close(pooled, band_attention(q, k, v, window=Window(7), backend=backend))
+    arguments, pooling = {"window": Window(7), "backend": backend}, Pooling(1, 1, alignment)
+    pooled = band_attention(q, *(pool_keys(x, pooling)[0] for x in (k, v)), pooling=pooling, **arguments)
+    torch.testing.assert_close(pooled, band_attention(q, k, v, **arguments))
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
@@ -249,8 +213,7 @@ def test_causal_window_does_not_see_the_future(backend):
 
 @pytest.mark.parametrize("backend", ON_CPU)
 def test_a_query_that_sees_nothing_returns_zeros(backend):
-    inputs = tensors(2, 1, 20, 20, 4)
-    padding = torch.zeros(2, 20, dtype=torch.bool)
+    inputs, padding = tensors(2, 1, 20, 20, 4), torch.zeros(2, 20, dtype=torch.bool)
     padding[1] = True
     padding[0, :12] = True
     out, *grads = outputs_and_gradients(inputs, window=Window(3), key_padding_mask=padding, backend=backend)
@@ -287,8 +250,9 @@ def test_bad_arguments_are_named(change, word):
 def test_a_named_backend_that_cannot_run_the_call_says_why(monkeypatch):
     monkeypatch.setattr(BACKENDS["block"], "why_not", lambda call: "of the weather")
     x = torch.zeros(1, 2, 4, 4)
-    with pytest.raises(ValueError, match="'block' cannot run this call: of the weather"):
-        band_attention(x, x, x, window=Window(1), backend="block")
+    for backend, reason in (("block", "'block' cannot run this call: of the weather"), ("sdpa", "logarithms")):
+        with pytest.raises(ValueError, match=reason):
+            band_attention(x, x, x, window=Window.unlimited(), return_lse=True, backend=backend)
 
 
 @pytest.mark.parametrize(
@@ -376,56 +340,33 @@ def test_the_next_backend_runs_where_a_self_check_fails(failure, picked, monkeyp
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_logarithms_of_the_denominators(backend, dtype):
     """In 32 bits at least; -inf where a query sees nothing, a global one sees every key."""
-    query, key, value = (x.detach() for x in tensors(1, 2, 9, 9, 4, dtype))
-    padding = torch.arange(9)[None] >= 6
-    global_mask = torch.arange(9)[None] == 3
+    query, key, _ = inputs = [x.detach() for x in tensors(1, 2, 9, 9, 4, dtype)]
     place = torch.arange(9)
-    seen = ((place[:, None] - place).abs() <= 1) | (place == 3) | (place == 3)[:, None]
-    masks = {"global_mask": global_mask, "key_padding_mask": padding}
-    out, lse = band_attention(query, key, value, window=Window(1), return_lse=True, backend=backend, **masks)
-    assert torch.equal(out, band_attention(query, key, value, window=Window(1), backend=backend, **masks))
+    visible = ((place[:, None] - place).abs() <= 1) | (place == 3) | (place == 3)[:, None]
+    arguments = {"window": Window(1), "key_padding_mask": place[None] >= 6, "backend": backend}
+    out, lse = band_attention(*inputs, return_lse=True, global_mask=place[None] == 3, **arguments)
+    assert torch.equal(out, band_attention(*inputs, global_mask=place[None] == 3, **arguments))
     assert lse.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     scores = 0.5 * query.to(lse.dtype) @ key.to(lse.dtype).transpose(-1, -2)
-    expected = scores.masked_fill(~(seen & ~padding), -torch.inf).logsumexp(-1)
+    expected = scores.masked_fill(~(visible & (place < 6)), -torch.inf).logsumexp(-1)
     torch.testing.assert_close(lse, expected, atol=1e-12 if dtype == torch.float64 else 3e-3, rtol=0)
-    alone = band_attention(
-        query, key, value, window=Window(1), return_lse=True, backend=backend, key_padding_mask=padding
-    )
-    assert (alone[1][..., 7:] == -torch.inf).all()
-    assert (alone[0][..., 7:, :] == 0.0).all()
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_logarithms_have_the_references_gradients():
-    """Of queries, keys and score terms, in random calls."""
-    rng = random.Random(4)
-    for _ in range(25):
-        inputs = tensors(2, 2, rng.randint(1, 60), keys := rng.randint(1, 60), 3)
-        arguments = random_arguments(rng, 2, 2, keys)
-        table = torch.randn(2, 9, dtype=torch.float64, requires_grad=True)
-        terms = {"score_terms": [RelativePositionBias(table)], "extra": [table]} if rng.random() < 0.5 else {}
-        assert_equals_reference(inputs, "block", return_lse=True, **arguments, **terms)
+    out, lse = band_attention(*inputs, return_lse=True, **arguments)
+    assert (lse[..., 7:] == -torch.inf).all()
+    assert (out[..., 7:, :] == 0.0).all()
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
 def test_the_gradients_of_both_outputs_are_right(backend):
-    inputs = tensors(1, 2, 5, 7, 2)
-    arguments = {"window": Window(1), "key_padding_mask": torch.arange(7)[None] > 3, "query_offset": 1}
-    arguments["global_mask"] = torch.arange(7)[None] == 2
-    pooled = {"window": Window(2), "pooling": Pooling(3, 2), "key_padding_mask": torch.arange(7)[None] == 0}
-    for given in (arguments, pooled):
+    inputs, place = tensors(1, 2, 5, 7, 2), torch.arange(7)[None]
+    tokens = {"window": Window(1), "key_padding_mask": place > 3, "query_offset": 1, "global_mask": place == 2}
+    pooled = {"window": Window(2), "pooling": Pooling(3, 2), "key_padding_mask": place == 0}
+    for arguments in (tokens, pooled):
 
-        def run(*inputs, given=given):
-            out, lse = band_attention(*inputs, backend=backend, return_lse=True, **given)
+        def run(*inputs, arguments=arguments):
+            out, lse = band_attention(*inputs, backend=backend, return_lse=True, **arguments)
             return out, lse.where(lse.isfinite(), 0.0)  # with finite differences
 
         assert torch.autograd.gradcheck(run, inputs)
-
-
-def test_backends_without_logarithms_say_so():
-    inputs = tensors(1, 1, 5, 5, 16, torch.float32)
-    with pytest.raises(ValueError, match="logarithms"):
-        band_attention(*inputs, window=Window.unlimited(), return_lse=True, backend="sdpa")
 
 
 def spoiled(inputs, hidden, bad):
@@ -458,11 +399,10 @@ def test_padded_keys_and_values_are_never_read(backend, bad, kind):
     inputs = tensors(2, 2, 30, 30, 4)
     arguments = {"window": Window(4), "key_padding_mask": padding, "backend": backend, **SPOILED[kind]}
     results = []
-    for given in (inputs, spoiled(inputs, padding, bad)):
+    for leaves in (inputs, spoiled(inputs, padding, bad)):
         torch.manual_seed(0)
-        results.append(outputs_and_gradients(given, **arguments))
-    for actual, expected in zip(*reversed(results), strict=True):
-        torch.testing.assert_close(actual, expected, atol=1e-13, rtol=0)
+        results.append(outputs_and_gradients(leaves, **arguments))
+    torch.testing.assert_close(*reversed(results), atol=1e-13, rtol=0)
     for gradient in results[1][-2:]:
         assert (gradient.transpose(1, 2)[padding] == 0).all()
 

@@ -10,7 +10,6 @@ LENGTH = 320  # the first blocks lie, with all keys that they see to the right, 
 
 
 def _within_nan(x, before, after, steps):
-    """``x`` as a slice of a tensor whose other numbers are NaN."""
     sizes = [b + n * step + a for n, b, a, step in zip(x.shape, before, after, steps, strict=True)]
     slices = tuple(slice(b, b + n * step, step) for n, b, step in zip(x.shape, before, steps, strict=True))
     whole = torch.full(sizes, torch.nan, dtype=x.dtype)
@@ -31,17 +30,13 @@ LAYOUTS = {
     "expanded batch": lambda x: x[:1].expand(x.shape),
     "overlapping vectors": lambda x: x.as_strided(x.shape, (*x.stride()[:2], 1, 1)),
 }
+WINDOW = {"window": Window(0, 32)}
+GLOBAL = {"global_mask": torch.arange(LENGTH).expand(2, -1) % 300 == 7}
+BUCKET = {"global_bucket": 9}
 CALLS = {
-    "window": ("block", lambda tables: {"window": Window(0, 32)}),
-    "pooled": ("block", lambda tables: {"window": Window(0, 32), "pooling": Pooling(2, 1)}),
-    "terms": (
-        "block",
-        lambda tables: {
-            "window": Window(0, 32),
-            "score_terms": [DisentangledPosition(*tables, global_bucket=9)],
-            "global_mask": torch.arange(LENGTH).expand(2, -1) % 300 == 7,
-        },
-    ),
+    "window": ("block", lambda tables: WINDOW),
+    "pooled": ("block", lambda tables: {**WINDOW, "pooling": Pooling(2, 1)}),
+    "terms": ("block", lambda tables: {**WINDOW, **GLOBAL, "score_terms": [DisentangledPosition(*tables, **BUCKET)]}),
     "full": ("sdpa", lambda tables: {"window": Window.unlimited()}),
 }
 
@@ -76,8 +71,7 @@ def test_pooling(layout, kind):
     x = LAYOUTS[layout](torch.randn(2, 2, 40, 6, dtype=torch.float64)).detach().requires_grad_()
     weight = None if kind == "max" else torch.randn(3, 12, dtype=torch.float64)
     results = []
-    for given in (x, x.contiguous()):
-        out, _ = pool_keys(given, Pooling(3, 2), kind=kind, weight=weight)
+    for tokens in (x, x.contiguous()):
+        out, _ = pool_keys(tokens, Pooling(3, 2), kind=kind, weight=weight)
         results.append((out, *torch.autograd.grad(out.square().sum(), x)))
-    for actual, expected in zip(*results, strict=True):
-        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(*results, atol=1e-12, rtol=0)

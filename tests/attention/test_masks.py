@@ -26,8 +26,7 @@ def test_layers_that_share_masks_compute_them_once_and_give_the_same_numbers(opt
     x = torch.randn(2, 21, 8, dtype=torch.float64)
     expected = two(one(x, global_mask=global_mask, key_padding_mask=padding), masks=Masks(global_mask, padding))
     masks = Masks(global_mask, padding)
-    hidden = one(x, masks=masks)
-    count = len(masks._derived)
+    hidden, count = one(x, masks=masks), len(masks._derived)
     assert torch.equal(two(hidden, masks=masks), expected)
     assert len(masks._derived) == count > 0
 

@@ -36,6 +36,14 @@ def assert_rows_equal(module, naive):
         torch.testing.assert_close(actual.grad, wanted, atol=1e-10, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
 
 
+def normal_pool_weights(naive):
+    """Far from the mean that they start as."""
+    for name, parameter in naive.named_parameters():
+        if "pool_weight" in name:
+            torch.nn.init.normal_(parameter)
+    return naive.double()
+
+
 @pytest.mark.parametrize("backend", ["reference", "block"])
 @pytest.mark.parametrize("kind", POOL_TYPES)
 @pytest.mark.parametrize("alignment", ["grid", "query"])
@@ -43,26 +51,20 @@ def test_two_levels(backend, kind, alignment):
     levels = [(False, False), (True, False), (False, True)]
     for (kappa, xi), (mix, share), w2 in itertools.product([(5, 4), (2, 3)], levels, (1, 6)):
         torch.manual_seed(0)
-        naive = NaiveAttention(C, H, 2, w2, kappa, xi, kind, alignment, mix, share).double()
-        for name, parameter in naive.named_parameters():
-            if "pool_weight" in name:  # far from the mean that it starts as
-                torch.nn.init.normal_(parameter)
-        levels_of = {"window": Window(2), "pooled_window": Window(w2), "pooling": Pooling(kappa, xi, alignment)}
+        naive = normal_pool_weights(NaiveAttention(C, H, 2, w2, kappa, xi, kind, alignment, mix, share))
+        geometry = {"window": Window(2), "pooled_window": Window(w2), "pooling": Pooling(kappa, xi, alignment)}
         options = {"pool_type": kind, "mix": mix, "share_weights": share, "backend": backend}
-        assert_rows_equal(TwoLevelAttention(C, H, **levels_of, **options).double(), naive)
+        assert_rows_equal(TwoLevelAttention(C, H, **geometry, **options).double(), naive)
 
 
 @pytest.mark.parametrize("backend", ["reference", "block"])
 @pytest.mark.parametrize("kind", ["ldconv", "mean-ldconv", "mean"])
 def test_one_softmax(backend, kind):
     for w1, w2, size in [(2, 6, 4), (0, 40, 3), (16, 20, 4)]:
-        naive = NaiveAttention(C, H, w1, w2, size, size, kind, merge="softmax").double()
-        for name, parameter in naive.named_parameters():
-            if "pool_weight" in name:
-                torch.nn.init.normal_(parameter)
-        levels = {"window": Window(w1), "pooled_window": Window(w2), "pooling": Pooling(size, size)}
+        naive = normal_pool_weights(NaiveAttention(C, H, w1, w2, size, size, kind, merge="softmax"))
+        geometry = {"window": Window(w1), "pooled_window": Window(w2), "pooling": Pooling(size, size)}
         options = {"pool_type": kind, "pool_merge": "softmax", "backend": backend}
-        assert_rows_equal(TwoLevelAttention(C, H, **levels, **options).double(), naive)
+        assert_rows_equal(TwoLevelAttention(C, H, **geometry, **options).double(), naive)
 
 
 @pytest.mark.parametrize("backend", ["reference", "block"])
@@ -79,9 +81,9 @@ def test_by_hand():
     y = [(0 + 1 + 5) / 3, (0 + 1 + 2 + 5) / 4, (1 + 2 + 3 + 5) / 4, (2 + 3 + 4 + 5) / 4, (3 + 4 + 5) / 3, 15 / 6]
     pools = [sum(y[0:3]) / 3, sum(y[2:5]) / 3, sum(y[4:6]) / 2]  # of which the last one would have a token more
     z = [pools[0:2], pools[0:2], pools, pools, pools, pools[1:3]]
-    expected = [first + sum(second) / len(second) for first, second in zip(y, z, strict=True)]
-    found = layer(torch.arange(6.0)[:, None], frozenset({5})).flatten()
-    torch.testing.assert_close(found, torch.tensor(expected))
+    expected = [row + sum(pooled) / len(pooled) for row, pooled in zip(y, z, strict=True)]
+    out = layer(torch.arange(6.0)[:, None], frozenset({5})).flatten()
+    torch.testing.assert_close(out, torch.tensor(expected))
 
 
 def test_it_runs_alone():

@@ -14,46 +14,41 @@ from tests.attention.naive import sees, sees_pool
 @pytest.mark.parametrize(("left", "right", "dilation"), [(0, 0, 1), (2, 2, 1), (3, 0, 1), (1, 4, 2), (2, 1, 3)])
 @pytest.mark.parametrize("offset", [-3, 0, 5])
 def test_token_window_is_the_papers_neighbour_set(left, right, dilation, offset):
-    seen = visible_pairs(Window(left, right, dilation), None, 1, offset, 7, 11)[0]
+    visible = visible_pairs(Window(left, right, dilation), None, 1, offset, 7, 11)[0]
     for t, s in itertools.product(range(7), range(11)):
-        assert seen[t, s] == sees(offset + t, s, left=left, right=right, dilation=dilation)
+        assert visible[t, s] == sees(offset + t, s, left=left, right=right, dilation=dilation)
 
 
 @pytest.mark.parametrize(("kernel_size", "stride"), [(1, 1), (5, 4), (4, 4), (2, 5), (3, 1), (7, 2)])
 @pytest.mark.parametrize("alignment", ["grid", "query"])
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (6, 6), (9, 2), (1, 1)])
 def test_pooled_window_is_the_designs_set_of_pools(kernel_size, stride, alignment, left, right):
-    pooling = Pooling(kernel_size, stride, alignment)
-    tokens = 23
+    pooling, tokens = Pooling(kernel_size, stride, alignment), 23
     pools = pooling.num_pools(tokens)
-    seen = visible_pairs(Window(left, right), pooling, 1, 0, tokens, pools)[0]
+    visible = visible_pairs(Window(left, right), pooling, 1, 0, tokens, pools)[0]
     for i, j in itertools.product(range(tokens), range(pools)):
         expected = sees_pool(i, j, left=left, right=right, kernel_size=kernel_size, stride=stride, alignment=alignment)
-        assert seen[i, j] == expected, (i, j)
+        assert visible[i, j] == expected, (i, j)
 
 
 def test_heads_have_their_own_dilation():
-    seen = visible_pairs(Window(1, 1, (1, 3)), None, 2, 0, 8, 8)
-    assert seen[0, 4].nonzero().flatten().tolist() == [3, 4, 5]
-    assert seen[1, 4].nonzero().flatten().tolist() == [1, 4, 7]
+    visible = visible_pairs(Window(1, 1, (1, 3)), None, 2, 0, 8, 8)
+    assert [row.nonzero().flatten().tolist() for row in visible[:, 4]] == [[3, 4, 5], [1, 4, 7]]
 
 
 @pytest.mark.parametrize("key_stride", [1, 3, 4])
 def test_key_range_and_covers_agree_with_visible(key_stride):
     for lowest, highest in [(-5, 5), (-9, 0), (2, 6), (3, 1)]:
         band = Band(lowest, highest, key_stride=key_stride)
-        seen = band.visible(torch.arange(20), torch.arange(9))
-        for first in range(0, 20, 3):
-            rows = seen[first : first + 4]
-            start, stop = (min(key, 9) for key in band.key_range(first, first + rows.size(0) - 1))
-            columns = rows.any(0).nonzero().flatten()
-            if len(columns):
-                assert (start, stop) == (columns[0], columns[-1] + 1)
-            else:
-                assert not seen[first : first + 4, start:stop].any()
+        visible = band.visible(torch.arange(20), torch.arange(9))
+        for begin in range(0, 20, 3):
+            rows = visible[begin : begin + 4]
+            end = begin + rows.size(0)
+            start, stop = (min(key, 9) for key in band.key_range(begin, end - 1))
+            columns = rows.any(0).nonzero().flatten().tolist()
+            assert (start, stop) == (columns[0], columns[-1] + 1) if columns else not rows[:, start:stop].any()
             if start < stop:
-                whole = rows[:, start:stop].all().item()
-                assert band.covers(range(first, first + rows.size(0)), range(start, stop)) == whole
+                assert band.covers(range(begin, end), range(start, stop)) == rows[:, start:stop].all().item()
 
 
 def test_literal_query_alignment_is_band_with_step():
@@ -65,9 +60,9 @@ def test_query_alignment_loses_no_token_of_the_window(kernel_size, stride, reach
     """Where whole pools fill the window (2·w2 + 1 = κ + m·ξ), a query sees all of it, at the ends too."""
     pooling, tokens = Pooling(kernel_size, stride, "query"), 30
     assert (2 * reach + 1 - kernel_size) % stride == 0
-    seen = visible_pairs(Window(reach), pooling, 1, 0, tokens, pooling.num_pools(tokens))[0]
+    visible = visible_pairs(Window(reach), pooling, 1, 0, tokens, pooling.num_pools(tokens))[0]
     for i in range(tokens):
-        pools = (range(j + 1 - kernel_size, j + 1) for j in seen[i].nonzero().flatten().tolist())
+        pools = (range(j + 1 - kernel_size, j + 1) for j in visible[i].nonzero().flatten().tolist())
         covered = {token for pool in pools for token in pool if 0 <= token < tokens}
         assert covered == {j for j in range(tokens) if abs(i - j) <= reach}
 

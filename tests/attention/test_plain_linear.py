@@ -18,10 +18,6 @@ class Subclass(nn.Linear):
     pass
 
 
-def parametrized(linear):
-    parametrize.register_parametrization(linear, "weight", Doubled())
-
-
 def with_forward_of_its_own(linear):
     linear.forward = lambda x: nn.Linear.forward(linear, 2 * x)
 
@@ -29,9 +25,9 @@ def with_forward_of_its_own(linear):
 CHANGES = {
     "forward hook": lambda linear: linear.register_forward_hook(lambda module, args, out: 2 * out),
     "forward pre-hook": lambda linear: linear.register_forward_pre_hook(lambda module, args: (2 * args[0],)),
-    "backward hook": lambda linear: linear.register_full_backward_hook(lambda module, given, grads: None),
+    "backward hook": lambda linear: linear.register_full_backward_hook(lambda module, inputs, grads: None),
     "backward pre-hook": lambda linear: linear.register_full_backward_pre_hook(lambda module, grads: None),
-    "parametrization": parametrized,
+    "parametrization": lambda linear: parametrize.register_parametrization(linear, "weight", Doubled()),
     "weight norm": nn.utils.parametrizations.weight_norm,
     "pruning": lambda linear: prune.random_unstructured(linear, "weight", amount=0.5),
     "forward on the instance": with_forward_of_its_own,
@@ -41,8 +37,7 @@ CHANGES = {
 def test_a_linear_layer_is_plain():
     linear = nn.Linear(3, 4)
     assert is_plain_linear(linear)
-    handle = linear.register_forward_hook(lambda *_: None)
-    handle.remove()
+    linear.register_forward_hook(lambda *_: None).remove()
     assert is_plain_linear(linear)
     assert is_plain_linear(nn.Linear(3, 4, bias=False))
 

@@ -19,8 +19,7 @@ def weight_for(kind, kernel_size, channels, sets=1):
 @pytest.mark.parametrize("padding", ["none", "right", "holes"])
 def test_equals_the_naive_twin(kernel_size, stride, kind, alignment, padding):
     torch.manual_seed(0)
-    x = torch.randn(3, 4, 13, 2, dtype=torch.float64)
-    mask = None
+    x, mask = torch.randn(3, 4, 13, 2, dtype=torch.float64), None
     if padding == "right":
         mask = torch.arange(13) >= torch.tensor([13, 6, 1])[:, None]
     elif padding == "holes":
@@ -34,27 +33,23 @@ def test_equals_the_naive_twin(kernel_size, stride, kind, alignment, padding):
     assert empty is None if mask is None else torch.equal(empty, expected_empty)
 
 
-def test_mean_by_hand():
-    x = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).view(1, 1, 6, 1)
-    padding = torch.tensor([[False, False, False, False, False, True]])
-    pooled, empty = pool_keys(x, Pooling(3, 2), padding_mask=padding)
-    assert pooled.flatten().tolist() == [2.0, 4.0, 5.0]  # (1,2,3), (3,4,5), (5) without the padded 6
-    assert not empty.any()
+WEIGHT = torch.tensor([[2.0], [1.0], [1.0]]).log().double()  # 1/2, 1/4, 1/4 at a centre of 1
 
 
-def test_query_alignment_clips_at_both_ends():
-    x = torch.tensor([1.0, 2.0, 4.0, 8.0]).view(1, 1, 4, 1)
-    pooled, empty = pool_keys(x, Pooling(3, 2, "query"))
-    assert pooled.flatten().tolist() == [1.0, 1.5, pytest.approx(7 / 3), pytest.approx(14 / 3), 6.0, 8.0]
-    assert empty is None
-
-
-def test_ldconv_by_hand():
-    """W_p = log 2 on the first position only: weights 1/2, 1/4, 1/4 at a centre of 1."""
-    x = torch.tensor([4.0, 1.0, 8.0]).view(1, 1, 3, 1)
-    weight = torch.tensor([[2.0], [1.0], [1.0]]).log()
-    pooled, _ = pool_keys(x, Pooling(3, 3), kind="ldconv", weight=weight)
-    torch.testing.assert_close(pooled.item(), 4 / 2 + 1 / 4 + 8 / 4)
+@pytest.mark.parametrize(
+    ("pooling", "options", "tokens", "num_padded", "expected"),
+    [
+        (Pooling(3, 2), {}, [1, 2, 3, 4, 5, 6], 1, [2, 4, 5]),  # (1,2,3), (3,4,5), (5) without the padded 6
+        (Pooling(3, 2, "query"), {}, [1, 2, 4, 8], 0, [1, 1.5, 7 / 3, 14 / 3, 6, 8]),  # clipped at both ends
+        (Pooling(3, 3), {"kind": "ldconv", "weight": WEIGHT}, [4, 1, 8], 0, [4 / 2 + 1 / 4 + 8 / 4]),
+    ],
+)
+def test_pools_by_hand(pooling, options, tokens, num_padded, expected):
+    x = torch.tensor(tokens).double().view(1, 1, -1, 1)
+    padding = torch.arange(len(tokens))[None] >= len(tokens) - num_padded if num_padded else None
+    pooled, empty = pool_keys(x, pooling, padding_mask=padding, **options)
+    torch.testing.assert_close(pooled.flatten(), torch.tensor(expected).double())
+    assert empty is None if padding is None else not empty.any()
 
 
 @pytest.mark.parametrize("kind", POOL_TYPES)
@@ -62,8 +57,7 @@ def test_ldconv_by_hand():
 def test_gradients(kind, alignment):
     torch.manual_seed(0)
     x = torch.randn(2, 2, 9, 2, dtype=torch.float64, requires_grad=True)
-    weight = weight_for(kind, 3, 4)
-    mask = torch.arange(9) >= torch.tensor([9, 5])[:, None]
+    weight, mask = weight_for(kind, 3, 4), torch.arange(9) >= torch.tensor([9, 5])[:, None]
     if weight is not None:
         weight.requires_grad_()
 
@@ -90,8 +84,7 @@ def test_padding_has_no_influence_and_no_gradient(kind):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kind", POOL_TYPES)
 def test_dtype_is_kept_without_nan(kind, dtype):
-    weight = weight_for(kind, 5, 8)
-    x = torch.randn(2, 4, 10, 2).to(dtype)
+    weight, x = weight_for(kind, 5, 8), torch.randn(2, 4, 10, 2).to(dtype)
     pooled, _ = pool_keys(x, Pooling(5, 4), kind=kind, padding_mask=torch.ones(2, 10, dtype=torch.bool), weight=weight)
     assert pooled.dtype == dtype
     assert (pooled == 0).all()

@@ -12,7 +12,6 @@ from tests.attention.calls import ON_CPU, tensors
 
 @st.composite
 def masks(draw, batch, size):
-    """None, or (B, size) bool."""
     rows = st.lists(st.booleans(), min_size=size, max_size=size)
     chosen = draw(st.none() | st.lists(rows, min_size=batch, max_size=batch))
     return None if chosen is None else torch.tensor(chosen)
@@ -20,14 +19,12 @@ def masks(draw, batch, size):
 
 @st.composite
 def calls(draw, longest):
-    """``(inputs, arguments)`` of a call with up to so many queries and keys."""
     batch, heads = draw(st.integers(1, 2)), draw(st.integers(1, 3))
     queries, keys = draw(st.integers(1, longest)), draw(st.integers(1, longest))
     left, right = draw(st.integers(0, longest)), draw(st.none() | st.integers(0, longest))
     arguments = {"query_offset": draw(st.integers(-3, longest))}
     arguments["key_padding_mask"] = draw(masks(batch, keys))
-    dilations = st.integers(1, 3)
-    dilation = 1
+    dilations, dilation = st.integers(1, 3), 1
     if draw(st.booleans()):
         kernel, stride = draw(st.integers(1, 6)), draw(st.integers(1, 6))
         arguments["pooling"] = Pooling(kernel, stride, draw(st.sampled_from(["grid", "query"])))
@@ -43,5 +40,5 @@ def calls(draw, longest):
 def test_every_backend_is_the_naive_twin(backend, call):
     inputs, arguments = call
     inputs = [x.detach() for x in inputs]
-    expected = naive.attend(*inputs, naive.seen_by(**arguments), inputs[0].size(-1) ** -0.5)
+    expected = naive.attend(*inputs, naive.visibility(**arguments), inputs[0].size(-1) ** -0.5)
     torch.testing.assert_close(band_attention(*inputs, backend=backend, **arguments), expected, atol=1e-12, rtol=0)

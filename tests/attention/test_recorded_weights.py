@@ -10,18 +10,17 @@ from fairseq_poolingformer.attention.recorded_weights import recorded_calls
 def test_recorded_weights_keep_what_is_asked_for_and_leave_the_model_as_it_was():
     level_one = TwoLevelAttention(8, 2, window=Window(3))
     model = torch.nn.Sequential(level_one, TwoLevelAttention(8, 2, window=Window(1)))
-    with recorded_weights(model, keep=lambda weights: weights.level_one.band.shape) as found:
+    with recorded_weights(model, keep=lambda weights: weights.level_one.band.shape) as recorded:
         model(torch.randn(1, 9, 8))
-    assert found == {"0": (1, 2, 9, 7), "1": (1, 2, 9, 3)}
+    assert recorded == {"0": (1, 2, 9, 7), "1": (1, 2, 9, 3)}
     assert level_one.weights(torch.randn(1, 9, 8)).level_two is None
-    found.clear()
+    recorded.clear()
     model(torch.randn(1, 9, 8))
-    assert not found
+    assert not recorded
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError])
 def test_no_hook_is_left_on_the_model(error):
-    """Neither after the block nor after an error in it."""
     model = torch.nn.Sequential(TwoLevelAttention(8, 2, window=Window(3)))
     try:
         with recorded_weights(model):
@@ -39,17 +38,17 @@ def test_the_last_call_of_each_module_of_the_kind_is_recorded():
             return times * super().forward(x)
 
     model = torch.nn.ModuleDict({"one": Twice(2, 2), "two": torch.nn.ModuleList([Twice(2, 2), torch.nn.Tanh()])})
-    with recorded_calls(model, Twice, lambda module, x, times=1: (module, x.sum().item(), times)) as found:
+    with recorded_calls(model, Twice, lambda module, x, times=1: (module, x.sum().item(), times)) as recorded:
         model["one"](torch.ones(1, 2))
         model["one"](torch.ones(3, 2), times=5)
         model["two"][0](torch.zeros(1, 2))
         model["two"][1](torch.zeros(1, 2))
-    assert found == {"one": (model["one"], 6.0, 5), "two.0": (model["two"][0], 0.0, 1)}
+    assert recorded == {"one": (model["one"], 6.0, 5), "two.0": (model["two"][0], 0.0, 1)}
 
 
 def test_recording_leaves_no_graph():
     attention = TwoLevelAttention(8, 2, window=Window(3))
-    with recorded_weights(attention) as found:
+    with recorded_weights(attention) as recorded:
         attention(torch.randn(1, 9, 8)).sum().backward()
-    assert not found[""].level_one.band.requires_grad
+    assert not recorded[""].level_one.band.requires_grad
     assert attention.q_proj.weight.grad is not None

@@ -1,21 +1,18 @@
 """Rotary positions in both levels, against complex numbers and one token after another."""
 
-import itertools
-
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import POOL_TYPES, Masks, Pooling, band_weights
+from fairseq_poolingformer.attention import Masks, Pooling, band_weights
 from fairseq_poolingformer.attention.global_tokens import FirstTokens
 from fairseq_poolingformer.attention.rotary import Rotary, pool_positions, turned
 from tests.attention.naive import pool_centres, pool_starts, rotate
-from tests.attention.test_modules import build, example, expected_output
+from tests.attention.test_modules import build, check, example, expected_output, random_layer
 
 THETA, D = 50.0, 4
 
 
 def rotary_of(positions, pooling=None, padding=None):
-    """The angles that a model gives: (B or 1, T + P, D)."""
     places = positions.float()
     if pooling is not None:
         pools = pool_positions(positions, pooling, padding)
@@ -52,45 +49,27 @@ def test_positions_of_pools_are_their_middles(kernel_size, stride, alignment):
     assert torch.equal(pool_positions(far, pooling), 2**22 + expected[:1].float())
 
 
-@pytest.mark.parametrize(
-    ("pool_type", "alignment", "mix", "share", "separate"),
-    [
-        *itertools.product(POOL_TYPES, ["grid", "query"], [False], [False], [False]),
-        *(("ldconv", "grid", mix, share, not share) for mix, share in itertools.product([False, True], repeat=2)),
-    ],
-)
-@pytest.mark.parametrize("bias", [True, False])
-def test_two_levels(pool_type, alignment, mix, share, separate, bias):
-    arguments = {"mix": mix, "share_weights": share, "separate_global_projections": separate, "bias": bias}
-    module = build(pool_type=pool_type, pooling=Pooling(4, 2, alignment), **arguments)
+@pytest.mark.parametrize("seed", range(36))
+def test_layers_are_the_equations(seed):
+    module = random_layer(seed, bias=seed % 3 > 0)
     x, global_mask, padding = example()
-    inputs = [x.requires_grad_(), *module.parameters()]
-    grad = torch.randn(x.shape, dtype=x.dtype).masked_fill_(padding[..., None], 0.0)
-    rotary = rotary_of(torch.arange(x.size(1))[None], module.pooling, padding)
-    out = module(x, global_mask=global_mask, key_padding_mask=padding, rotary=rotary)
-    expected = expected_output(module, x, global_mask, padding, THETA)
-    assert (out - expected_output(module, x, global_mask, padding)).abs().max() > 1e-3
-    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
-    expected_grads = torch.autograd.grad(expected, inputs, grad)
-    for actual, wanted in zip(torch.autograd.grad(out, inputs, grad), expected_grads, strict=True):
-        torch.testing.assert_close(actual, wanted, rtol=0, atol=1e-11)
-    time_first = build(pool_type=pool_type, pooling=Pooling(4, 2, alignment), batch_first=False, **arguments)
-    time_first.load_state_dict(module.state_dict())
-    again = time_first(x.transpose(0, 1), global_mask=global_mask, key_padding_mask=padding, rotary=rotary)
-    torch.testing.assert_close(again.transpose(0, 1), out, rtol=0, atol=1e-12)
+    check(module, rotary_of(torch.arange(x.size(1))[None], module.pooling, padding), THETA)
+    if seed == 0:
+        plain, rotated = (expected_output(module, x, global_mask, padding, theta) for theta in (None, THETA))
+        assert (plain - rotated).abs().max() > 1e-3
 
 
 @torch.no_grad()
 def test_global_tokens_at_the_beginning_need_no_look_at_the_mask():
-    """As models are exported."""
     module = build(separate_global_projections=True)
     x, _, padding = example()
-    first = (torch.arange(x.size(1)) < 2).expand(len(x), -1)
+    at_start = (torch.arange(x.size(1)) < 2).expand(len(x), -1)
     rotary = rotary_of(torch.arange(x.size(1))[None], module.pooling, padding)
-    found, expected = (
-        module(x, global_mask=mask, key_padding_mask=padding, rotary=rotary) for mask in (FirstTokens(first, 2), first)
+    actual, expected = (
+        module(x, global_mask=mask, key_padding_mask=padding, rotary=rotary)
+        for mask in (FirstTokens(at_start, 2), at_start)
     )
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
@@ -99,14 +78,14 @@ def test_weights_are_those_of_turned_queries_and_keys():
     x, global_mask, padding = example()
     rotary = rotary_of(torch.arange(x.size(1))[None], module.pooling, padding)
     masks = {"global_mask": global_mask, "key_padding_mask": padding}
-    one, two = module.weights(x, **masks, rotary=rotary)
+    level_one, level_two = module.weights(x, **masks, rotary=rotary)
     query, key = (turned(module._split(p(x)), rotary) for p in (module.q_proj, module.k_proj))
     expected = band_weights(query, key, window=module.window, **masks)
-    torch.testing.assert_close(one.band, expected.band, rtol=0, atol=1e-12)
+    torch.testing.assert_close(level_one.band, expected.band, rtol=0, atol=1e-12)
     query_of, key_of = (turned(module._split(p(x)), rotary) for p in (module.global_q_proj, module.global_k_proj))
     scores = (query_of @ key_of.transpose(2, 3) / D**0.5).masked_fill(padding[:, None, None], -torch.inf)
-    torch.testing.assert_close(one.from_global[0, :, 1], scores.softmax(-1)[0, :, 7], rtol=0, atol=1e-12)
-    rows = [torch.stack([level.of_query(t) for t in range(x.size(1))], 2) for level in (one, two)]
+    torch.testing.assert_close(level_one.from_global[0, :, 1], scores.softmax(-1)[0, :, 7], rtol=0, atol=1e-12)
+    rows = [torch.stack([level.of_query(t) for t in range(x.size(1))], 2) for level in (level_one, level_two)]
     y, of_global = (rows[0] @ module._split(p(x)) for p in (module.v_proj, module.global_v_proj))
     y = torch.where(global_mask[:, None, :, None], of_global, y)
     z = rows[1] @ module._pool_projected(x, module.v_proj, None, Masks(None, padding))

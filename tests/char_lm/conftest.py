@@ -14,39 +14,40 @@ from tests.recurrent_lm import build
 SIZE = 83  # bytes of the test split
 
 
-@pytest.fixture(scope="package")
-def data_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    text = bytes(np.random.default_rng(2).integers(0, 256, 300, dtype=np.uint8))
-    (folder / "text").write_bytes(text)
-    make_folder([str(folder / "text")], folder, sizes=(157, 60, SIZE))
+def write_text(folder, sizes, seed):
+    """A data folder of random bytes with these splits."""
+    text = np.random.default_rng(seed).integers(0, 256, sum(sizes), dtype=np.uint8)
+    (folder / "text").write_bytes(bytes(text))
+    make_folder([str(folder / "text")], folder, sizes=sizes)
     return folder
 
 
-def write(path, model, forgetful):
-    """A checkpoint as fairseq saves it."""
-    arguments = [
-        *("nowhere", "--user-dir", str(ROOT / "tests" / "recurrent_lm"), "--arch", "recurrent_lm", "--cpu"),
-        *("--task", "char_lm", "--criterion", "char_lm", "--tokens-per-sample", "7"),
-        *(["--forgetful"] if forgetful else []),
-    ]
-    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
-    write_checkpoint(path, vars(args), model.state_dict())
-    return path
+@pytest.fixture(scope="package")
+def data_folder(tmp_path_factory):
+    return write_text(tmp_path_factory.mktemp("data"), (157, 60, SIZE), seed=2)
+
+
+def parsed(folder, *flags):
+    """Options of a training of the recurrent model."""
+    model = ("--user-dir", str(ROOT / "tests" / "recurrent_lm"), "--arch", "recurrent_lm", "--cpu")
+    words = [str(folder), *model, "--task", "char_lm", "--criterion", "char_lm", *flags]
+    return options.parse_args_and_arch(options.get_training_parser(), words)
+
+
+def write(path, model, *flags):
+    """Path and model of a checkpoint as fairseq saves it."""
+    write_checkpoint(path, vars(parsed("nowhere", "--tokens-per-sample", "7", *flags)), model.state_dict())
+    return path, model
 
 
 @pytest.fixture(scope="package")
 def checkpoint(tmp_path_factory):
-    """The path of a checkpoint, and its model."""
-    model = build()
-    return write(tmp_path_factory.mktemp("run") / "model.pt", model, forgetful=False), model
+    return write(tmp_path_factory.mktemp("run") / "model.pt", build())
 
 
 @pytest.fixture(scope="package")
 def forgetful_checkpoint(tmp_path_factory):
-    """Path and model of a checkpoint without memory."""
-    model = build(forgetful=True)
-    return write(tmp_path_factory.mktemp("run") / "forgetful.pt", model, forgetful=True), model
+    return write(tmp_path_factory.mktemp("run") / "forgetful.pt", build(forgetful=True), "--forgetful")
 
 
 @pytest.fixture

@@ -26,17 +26,17 @@ def score(p: dict[str, Tensor], layer: str, head: int, q: Tensor, k: Tensor, pos
         return q @ (k + position)
     r = position[head * len(q) : (head + 1) * len(q)]
     biases = [f"{layer}.positions.{name}_bias" for name in ("content", "position")]
-    first = [f"decoder.layers.0.positions.{name}_bias" for name in ("content", "position")]
-    u, v = (p[name if name in p else shared][head] for name, shared in zip(biases, first, strict=True))
+    of_all = [f"decoder.layers.0.positions.{name}_bias" for name in ("content", "position")]
+    u, v = (p[name if name in p else shared][head] for name, shared in zip(biases, of_all, strict=True))
     return q @ k + q @ r + u @ k + v @ r
 
 
-def positions(p: dict[str, Tensor], layer: str, number: int, nearest: int) -> list[Tensor | None]:
+def positions(p: dict[str, Tensor], layer: str, number: int, nearest: int, farthest: int) -> list[Tensor | None]:
     """p or W_r r of the distances 0 … number − 1; None before the nearest that is seen."""
     if "decoder.positions.weight" in p:
         return [None] * nearest + list(p["decoder.positions.weight"])
     w_r = p[f"{layer}.positions.r_proj.weight"]
-    return [w_r @ sinusoid(distance, w_r.size(1)) for distance in range(number)]
+    return [w_r @ sinusoid(min(distance, farthest), w_r.size(1)) for distance in range(number)]
 
 
 def span_mask(p: dict[str, Tensor], number: int, head: int, x: int, longest: int, ramp: int) -> Tensor:
@@ -46,24 +46,23 @@ def span_mask(p: dict[str, Tensor], number: int, head: int, x: int, longest: int
     return m if 0 <= m <= 1 else m.detach().clamp(0, 1)
 
 
-def attend(p, number, x, *, heads, sees, longest=0, ramp=1, nearest=0, zeros=False) -> Tensor:
+def attend(p, number, x, *, heads, sees, longest=0, ramp=1, nearest=0, zeros=False, farthest=10**9) -> Tensor:
     """The attention of a layer, (n, C) to (n, C); ``sees(layer, head, distance)`` says whom a hard window shows."""
     layer, width = f"decoder.layers.{number}", x.size(1) // heads
     q, k, v = (x @ p[f"{layer}.attention.{name}_proj.weight"].t() for name in "qkv")
-    by_distance = positions(p, layer, len(x), nearest)
-    nothing = torch.zeros(width, dtype=x.dtype)
-    rows = []
+    by_distance = positions(p, layer, len(x), nearest, farthest)
+    nothing, rows = torch.zeros(width, dtype=x.dtype), []
     for i in range(len(x)):
         mixed = []
         for head in range(heads):
-            own = slice(head * width, (head + 1) * width)
+            columns = slice(head * width, (head + 1) * width)
             total, value = 0.0, nothing
             for distance in range(nearest, (longest or i) + 1):
                 j = i - distance
                 if not sees(number, head, distance) or (j < 0 and not zeros):
                     continue
-                key, content = (k[j, own], v[j, own]) if j >= 0 else (nothing, nothing)
-                weight = torch.exp(score(p, layer, head, q[i, own], key, by_distance[distance]) / math.sqrt(width))
+                key, content = (k[j, columns], v[j, columns]) if j >= 0 else (nothing, nothing)
+                weight = torch.exp(score(p, layer, head, q[i, columns], key, by_distance[distance]) / math.sqrt(width))
                 if longest:
                     weight = weight * span_mask(p, number, head, distance - nearest, longest, ramp)
                 total, value = total + weight, value + weight * content
@@ -91,18 +90,18 @@ def logits(p, tokens, *, heads, pre_norm=False, activation=F.relu, sees=lambda *
         sees: see :func:`attend`.
         scale: whether embeddings are multiplied by √C.
         spans: ``longest`` and ``ramp`` of adaptive spans; ``nearest``, 1 where a byte does not see itself; ``zeros``
-            for keys of zeros before the text.
+            for keys of zeros before the text; ``farthest``, the distance that farther ones count as.
     """
     embedding = p["decoder.embed_tokens.weight"]
     x = (math.sqrt(embedding.size(1)) if scale else 1) * embedding[tokens]
     for number in range(sum(name.endswith("q_proj.weight") for name in p)):
         norms = [f"decoder.layers.{number}.{name}_norm" for name in ("attention", "feed_forward")]
         for norm, sublayer in zip(norms, ("attend", "feed"), strict=True):
-            given = normalize(x, p, norm) if pre_norm else x
+            inputs = normalize(x, p, norm) if pre_norm else x
             if sublayer == "attend":
-                x = x + attend(p, number, given, heads=heads, sees=sees, **spans)
+                x = x + attend(p, number, inputs, heads=heads, sees=sees, **spans)
             else:
-                x = x + feed(p, number, given, activation=activation)
+                x = x + feed(p, number, inputs, activation=activation)
             x = x if pre_norm else normalize(x, p, norm)
     x = normalize(x, p, "decoder.layer_norm") if pre_norm else x
     output = p.get("decoder.output_projection.weight", embedding)

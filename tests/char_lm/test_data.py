@@ -33,8 +33,7 @@ def batches(blocks, workers, worker):
 def test_every_symbol_is_predicted_once_after_the_one_before_it(text, workers, rows, length, rotation_seed):
     blocks = TextBlocks(text, num_rows=workers * rows, tokens_per_sample=length, rotation_seed=rotation_seed)
     blocks.set_epoch(3)
-    seen = []
-    numbers = set()
+    predicted, numbers = [], set()
     for worker in range(workers):
         read = batches(blocks, workers, worker)
         numbers.add(len(read))
@@ -51,22 +50,22 @@ def test_every_symbol_is_predicted_once_after_the_one_before_it(text, workers, r
             before = np.where(targets == 0, EOS - 4, targets - 1)  # symbol k is the k-th of the text
             assert (inputs == before).all()
             assert (np.diff(targets) % SIZE == 1).all(), "the row is contiguous"
-            seen += targets.tolist()
+            predicted += targets.tolist()
         assert sum(batch["ntokens"] for batch in read) == sum((batch["target"] != PAD).sum() for batch in read)
-    assert sorted(seen) == list(range(SIZE))
+    assert sorted(predicted) == list(range(SIZE))
     assert len(numbers) == 1, "workers have equally many batches"
-    assert (seen[0] != 0) == (rotation_seed is not None)
+    assert (predicted[0] != 0) == (rotation_seed is not None)
 
 
 def test_epochs_begin_elsewhere_when_asked_to(text):
-    def first(epoch, seed):
+    def first_target(epoch, seed):
         blocks = TextBlocks(text, num_rows=1, tokens_per_sample=4, rotation_seed=seed)
         blocks.set_epoch(epoch)
         return int(blocks[0]["targets"][0])
 
-    assert len({first(epoch, 1) for epoch in range(1, 9)}) > 4
-    assert first(5, 1) == first(5, 1)
-    assert {first(epoch, None) for epoch in range(1, 9)} == {4}
+    assert len({first_target(epoch, 1) for epoch in range(1, 9)}) > 4
+    assert first_target(5, 1) == first_target(5, 1)
+    assert {first_target(epoch, None) for epoch in range(1, 9)} == {4}
 
 
 def test_a_worker_process_gets_the_path_and_not_the_text(text):
@@ -92,7 +91,6 @@ def test_mistakes_are_explained(text, tmp_path):
 
 
 def sample(position, rows=1, *, continues=True, goes_on=True):
-    """A batch of blocks of three symbols."""
     tokens = {"src_tokens": torch.zeros(rows, 3)}
     return {"position": position, "continues": continues, "goes_on": goes_on, "net_input": tokens}
 

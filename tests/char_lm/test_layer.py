@@ -30,8 +30,8 @@ def test_spans_are_added_to_the_scores_of_distances():
 def layer(pre_norm):
     attention = CausalAttention(8, 2, dropout=0.0, backend=None)
     feed_forward = FeedForward(8, 12, activation="relu", gated=True, dropout=0.0)
-    own = {"embed_dim": 8, "pre_norm": pre_norm, "dropout": 0.0, "positions": None}
-    return CausalLayer(attention, feed_forward, **own).double().eval()
+    settings = {"embed_dim": 8, "pre_norm": pre_norm, "dropout": 0.0, "positions": None}
+    return CausalLayer(attention, feed_forward, **settings).double().eval()
 
 
 @pytest.mark.parametrize("pre_norm", [False, True])

@@ -16,12 +16,12 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("farthest", [None, 3])
 def test_sinusoids_are_those_of_the_paper(farthest):
-    found = sinusoids(9, 10, CPU, farthest)
+    table = sinusoids(9, 10, CPU, farthest)
     expected = [sinusoid(distance if farthest is None else min(distance, farthest), 10) for distance in range(9)]
-    torch.testing.assert_close(found, torch.stack(expected), atol=1e-12, rtol=0)
+    torch.testing.assert_close(table, torch.stack(expected), atol=1e-12, rtol=0)
     module = SinusoidalPositions(10, 0.0)
     module.farthest = farthest
-    torch.testing.assert_close(module(9, torch.zeros(1)), found.float())
+    torch.testing.assert_close(module(9, torch.zeros(1)), table.float())
 
 
 @pytest.mark.parametrize("nearest", [0, 1])
@@ -45,19 +45,18 @@ def projected(seed=0):
 def test_scores_are_the_papers():
     """α((q + u)·k + (q + v)·W_r r), where the operator adds α (q + u)·k itself."""
     module, query, scale = projected(), torch.randn(3, 2, 5, 4, dtype=torch.float64), 0.3
-    found = module(query, 6, scale, sinusoids(9, 8, CPU))
+    scores = module(query, 6, scale, sinusoids(9, 8, CPU))
     r = torch.stack([sinusoid(distance, 8) for distance in range(6)]) @ module.r_proj.weight.t()
     for head in range(2):
         table = r[:, 4 * head : 4 * head + 4]
         expected = scale * (query[:, head] + module.position_bias[head]) @ table.t()
-        actual = scale * found.query[:, head] @ found.by_content[head].t() + found.alone[head]
+        actual = scale * scores.query[:, head] @ scores.by_content[head].t() + scores.alone[head]
         torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
-    torch.testing.assert_close(found.query, query + module.content_bias[:, None])
+    torch.testing.assert_close(scores.query, query + module.content_bias[:, None])
 
 
 @torch.no_grad()
 def scores(module, number=6):
-    """By distance alone: kept, and computed anew."""
     query, positions = torch.zeros(1, 2, 1, 4, dtype=torch.float64), sinusoids(number, 8, CPU, module.farthest)
     kept = [module(query, number, 1.0, None).by_content.clone() for _ in range(2)]
     fresh = module._project(positions)
@@ -78,6 +77,6 @@ def test_the_kept_projection_is_that_of_the_weight_at_hand():
     for number, change in enumerate(changes):
         change()
         for length in (6, 40, 3):
-            first, second, fresh = scores(module, length)
-            torch.testing.assert_close(first, fresh, atol=1e-12, rtol=0, msg=lambda m, n=number: f"{n}: {m}")
-            assert torch.equal(first, second)
+            kept, again, fresh = scores(module, length)
+            torch.testing.assert_close(kept, fresh, atol=1e-12, rtol=0, msg=lambda m, n=number: f"{n}: {m}")
+            assert torch.equal(kept, again)

@@ -3,16 +3,14 @@
 import logging
 import math
 
-import numpy as np
 import pytest
 import torch
-from fairseq import options, tasks
+from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 
 from fairseq_poolingformer.text.dictionary import PAD
-from preprocess.char_lm import make_folder
-from tests.lab import ROOT
+from tests.char_lm.conftest import parsed, write_text
 from tests.recurrent_lm import build
 
 SIZES = (207, 61, 50)
@@ -20,25 +18,14 @@ SIZES = (207, 61, 50)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    text = bytes(np.random.default_rng(1).integers(0, 256, sum(SIZES), dtype=np.uint8))
-    (folder / "text").write_bytes(text)
-    make_folder([str(folder / "text")], folder, sizes=SIZES)
-    return folder
+    return write_text(tmp_path_factory.mktemp("data"), SIZES, seed=1)
 
 
-def parsed(folder, *flags):
-    """fairseq's own options."""
-    arguments = [
-        *(str(folder), "--user-dir", str(ROOT / "tests" / "recurrent_lm"), "--arch", "recurrent_lm", "--cpu"),
-        *("--task", "char_lm", "--criterion", "char_lm", "--tokens-per-sample", "10", *flags),
-    ]
-    return options.parse_args_and_arch(options.get_training_parser(), arguments)
+BLOCKS = ("--tokens-per-sample", "10")
 
 
 def setup(folder, *flags):
-    """``(task, criterion)``."""
-    args = parsed(folder, *flags)
+    args = parsed(folder, *BLOCKS, *flags)
     task = tasks.setup_task(args)
     return task, task.build_criterion(args)
 
@@ -50,36 +37,30 @@ def batches(task, split, rows=3, workers=1, worker=0):
 
 
 def test_only_the_text_of_training_is_rotated(folder):
-    """With --rotate-text, training begins at another byte in every epoch, and validation always at the first."""
     task, _ = setup(folder, "--rotate-text", "--train-subset", "train")
-    begins = {}
-    for split in ("train", "valid"):
+
+    def begins(split):
         task.load_dataset(split)
-        begins[split] = set()
-        for epoch in range(1, 6):
-            iterator = task.get_batch_iterator(task.dataset(split), max_sentences=1, epoch=epoch)
-            begins[split].add(tuple(iterator.first_batch["target"][0].tolist()))
-    assert len(begins["train"]) > 2
-    assert begins["valid"] == {tuple(task.dataset("valid").read(0, 10)[1].tolist())}
+        iterators = (task.get_batch_iterator(task.dataset(split), max_sentences=1, epoch=n) for n in range(1, 6))
+        return {tuple(iterator.first_batch["target"][0].tolist()) for iterator in iterators}
+
+    assert len(begins("train")) > 2
+    assert begins("valid") == {tuple(task.dataset("valid").read(0, 10)[1].tolist())}
 
 
 def row_nll(model, task, split, rows, row):
-    """Cross entropy of a row that is read as one."""
     text, n = task.dataset(split), len(task.dataset(split))
     inputs, targets = text.read(row * n // rows, (row + 1) * n // rows)
-    logits, _ = model(inputs[None])
-    return torch.nn.functional.cross_entropy(logits[0], targets, reduction="sum")
+    return torch.nn.functional.cross_entropy(model(inputs[None])[0][0], targets, reduction="sum").item()
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_blocks_with_carried_memory_are_one_long_forward(folder, workers):
-    model, total, expected = build(), 0.0, 0.0
+    model, total = build(), 0.0
     for worker in range(workers):
         task, criterion = setup(folder)
-        for batch in batches(task, "train", 2, workers, worker):
-            total += criterion(model, batch)[0].item()
-    for row in range(2 * workers):
-        expected += row_nll(model, task, "train", 2 * workers, row).item()
+        total += sum(criterion(model, batch)[0].item() for batch in batches(task, "train", 2, workers, worker))
+    expected = sum(row_nll(model, task, "train", 2 * workers, row) for row in range(2 * workers))
     assert total == pytest.approx(expected, rel=1e-5)
 
 
@@ -103,12 +84,10 @@ def test_train_and_valid_have_memories_of_their_own_and_an_epoch_begins_with_non
         criterion.train(training)
         return [float(criterion(model, batch)[0]) for batch in read]
 
-    undisturbed = losses(train, True)
-    interrupted = losses(train[:4], True)
+    undisturbed, interrupted = losses(train, True), losses(train[:4], True)
     first_valid = losses(valid, False)
     interrupted += losses(train[4:], True)
-    assert interrupted == undisturbed
-    assert losses(valid, False) == first_valid
+    assert (interrupted, losses(valid, False)) == (undisturbed, first_valid)
     assert losses(train, True) == undisturbed, "the next epoch"
 
 
@@ -176,8 +155,7 @@ def test_bits_and_spans_by_hand(folder):
     values = aggregate.get_smoothed_values()
     assert values["bpc"] == pytest.approx(math.log2(260), abs=1e-4)
     assert values["loss"] == pytest.approx(math.log2(260) + 0.25 / math.log(2), abs=1e-4)
-    assert values["average_span"] == 40
-    assert (values["span_layer_0"], values["span_layer_1"]) == (20, 60)
+    assert [values[name] for name in ("average_span", "span_layer_0", "span_layer_1")] == [40, 20, 60]
     assert all(log["span_layer_0"].dim() == 0 for log in logs), "scalars, which fairseq sums over workers at once"
 
 
@@ -190,24 +168,28 @@ def test_max_tokens_gives_rows(folder):
         task.get_batch_iterator(task.dataset("train"), max_tokens=5)
 
 
-def test_mistakes_are_explained(folder, tmp_path):
-    task, _ = setup(folder)
-    with pytest.raises(FileNotFoundError, match="poolingformer-preprocess char_lm"):
-        task.load_dataset("tset")
-    (tmp_path / "dict.txt").write_text("the 1\n")
-    for suffix in (".bin", ".idx"):
-        (tmp_path / f"train{suffix}").write_bytes(b"")
-    with pytest.raises(ValueError, match="not the dictionary of bytes"):
-        setup(tmp_path)[0].load_dataset("train")
-    with pytest.raises(ValueError, match="--tokens-per-sample must be"):
-        setup(folder, "--tokens-per-sample", "0")
-    with pytest.raises(ValueError, match="give one of the two"):
-        setup(folder, "--require-memory", "--no-carry-memory")
+@pytest.mark.parametrize(
+    ("flags", "split", "message"),
+    [
+        ((), "tset", "poolingformer-preprocess char_lm"),
+        ((), "train", "not the dictionary of bytes"),
+        (("--tokens-per-sample", "0"), None, "--tokens-per-sample must be"),
+        (("--require-memory", "--no-carry-memory"), None, "give one of the two"),
+        (("--forgetful", "--require-memory"), None, "the model has no memory"),
+    ],
+)
+def test_mistakes_are_explained(folder, tmp_path, flags, split, message):
+    if split == "train":
+        folder = tmp_path
+        (folder / "dict.txt").write_text("the 1\n")
+        for suffix in (".bin", ".idx"):
+            (folder / f"train{suffix}").write_bytes(b"")
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        setup(folder)[0].load_dataset(split) if split else with_model(folder, *flags)
 
 
 def with_model(folder, *flags):
-    """The task after it has built the model, as in training."""
-    args = parsed(folder, *flags)
+    args = parsed(folder, *BLOCKS, *flags)
     task = tasks.setup_task(args)
     task.build_model(convert_namespace_to_omegaconf(args).model)
     return task
@@ -218,8 +200,6 @@ def test_models_with_memory_carry_it_unless_told_not_to(folder):
     assert with_model(folder, "--require-memory").valid_memory is not None
     assert with_model(folder, "--no-carry-memory").train_memory is None
     assert with_model(folder, "--forgetful").train_memory is None
-    with pytest.raises(ValueError, match="the model has no memory"):
-        with_model(folder, "--forgetful", "--require-memory")
 
 
 @pytest.mark.full

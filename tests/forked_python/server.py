@@ -67,8 +67,8 @@ def take_on(request: dict, streams: list[int], python: str) -> None:
     multiprocessing.set_executable(python)
     words = request["words"]
     added = [word for word in request["environment"].get("PYTHONPATH", "").split(os.pathsep) if word]
-    first = request["folder"] if words[0] in ("-m", "-c") else os.path.dirname(os.path.abspath(words[0]))
-    sys.path[:1] = [first, *added]
+    folder = request["folder"] if words[0] in ("-m", "-c") else os.path.dirname(os.path.abspath(words[0]))
+    sys.path[:1] = [folder, *added]
     sys.argv = {"-m": words[1:], "-c": ["-c", *words[2:]]}.get(words[0], words)
 
 

@@ -7,9 +7,7 @@ import torch
 from fairseq.models.bart import BARTModel
 
 from fairseq_poolingformer.attention import Pooling, Window
-from tests.models.tiny_bart import SIZES, build, parse
-
-PAD, BOS, EOS = 1, 0, 2
+from tests.models.tiny_bart import BOS, EOS, PAD, SIZES, build, parse
 
 
 def sentences(lengths, padded_to=None):
@@ -43,44 +41,36 @@ def test_architectures_are_the_papers(folder, arch, layers, width, pooled, monke
         _, model = build(folder, arch=arch)
     attentions = [layer.self_attn for layer in model.encoder.layers]
     assert (len(attentions), len(model.decoder.layers)) == (layers, layers)
-    assert model.encoder.embed_tokens.embedding_dim == width
-    assert attentions[0].num_heads == width // 64
+    assert (model.encoder.embed_tokens.embedding_dim, attentions[0].num_heads) == (width, width // 64)
     led = arch.startswith("led")
     for number, attention in enumerate(attentions):
         assert attention.window == Window(512 if led else 128)
         assert (attention.global_q_proj is not None) == led
         if number in pooled:
-            assert attention.pooled_window == Window(512)
-            assert attention.pooling == Pooling(5, 4, "grid")
-            assert attention.pool_type == "ldconv"
-            assert attention.pooled_k_pool_weight.shape == (5, width)
+            assert (attention.pooled_window, attention.pooling) == (Window(512), Pooling(5, 4, "grid"))
+            assert (attention.pool_type, attention.pooled_k_pool_weight.shape) == ("ldconv", (5, width))
         else:
             assert attention.pooling is None
-    assert model.max_positions() == (4096, 1024)
-    assert model.encoder.global_tokens == 1
+    assert (model.max_positions(), model.encoder.global_tokens) == ((4096, 1024), 1)
 
 
 def test_every_choice_is_a_flag(folder):
     _, model = build(
-        folder,
-        *SIZES,
-        *("--window-size", "3,4,5", "--pooled-window-size", "9", "--pooled-layers", "0,2", "--pool-kernel-size", "3"),
-        *("--pool-stride", "2", "--pool-type", "mean-ldconv", "--pool-alignment", "query", "--pool-mix"),
-        *("--ldconv-heads", "2", "--pool-share-weights", "--global-tokens", "3", "--separate-global-projections"),
-        *("--max-source-positions", "77", "--attention-backend", "reference"),
+        *(folder, *SIZES, "--window-size", "3,4,5", "--pooled-window-size", "9", "--pooled-layers", "0,2"),
+        *("--pool-kernel-size", "3", "--pool-stride", "2", "--pool-type", "mean-ldconv", "--pool-alignment", "query"),
+        *("--pool-mix", "--ldconv-heads", "2", "--pool-share-weights", "--global-tokens", "3"),
+        *("--separate-global-projections", "--max-source-positions", "77", "--attention-backend", "reference"),
     )
-    first, second, third = (layer.self_attn for layer in model.encoder.layers)
-    assert [a.window.left for a in (first, second, third)] == [3, 4, 5]
-    assert second.pooling is None
-    for attention in (first, third):
-        assert attention.pooling == Pooling(3, 2, "query")
-        assert attention.pooled_window == Window(9)
+    attentions = [layer.self_attn for layer in model.encoder.layers]
+    assert [attention.window.left for attention in attentions] == [3, 4, 5]
+    assert attentions[1].pooling is None
+    for attention in attentions[::2]:
+        assert (attention.pooling, attention.pooled_window) == (Pooling(3, 2, "query"), Window(9))
         assert attention.mix
         assert attention.pooled_q_proj is None
         assert attention.pooled_k_pool_weight.shape == (6, 32)
-    assert third.global_v_proj is not None
-    assert third.backend == "reference"
-    assert model.encoder.global_tokens == 3
+    assert attentions[2].global_v_proj is not None
+    assert (attentions[2].backend, model.encoder.global_tokens) == ("reference", 3)
     assert model.encoder.max_positions() == 77
 
 
@@ -118,18 +108,15 @@ def test_retained_dropout_is_that_of_the_attention_too(folder, retained, modules
     source, target = sentences([50, 31]), sentences([9, 12])
     encoded = model.encoder(source)
     model.make_generation_fast_(retain_dropout=retained, retain_dropout_modules=modules)
-    first, second = (
-        (model.encoder(source)["encoder_out"][0], model.decoder(shifted(target), encoded)[0]) for _ in "ab"
-    )
-    assert tuple(map(torch.equal, first, second)) == same
+    outputs = [(model.encoder(source)["encoder_out"][0], model.decoder(shifted(target), encoded)[0]) for _ in "ab"]
+    assert tuple(map(torch.equal, *outputs)) == same
 
 
 @torch.no_grad()
 def test_retained_dropout_is_that_of_relative_positions_too(folder):
     _, model = build(folder, *SIZES, "--dropout", "0.5", "--attention-dropout", "0", "--relative-attention", "c2p,p2c")
     model.make_generation_fast_(retain_dropout=True)
-    layer = model.encoder.layers[0]
-    table = model.encoder.relative_positions.weight
+    layer, table = model.encoder.layers[0], model.encoder.relative_positions.weight
     assert not torch.equal(*(layer.relative_projections(table, table).c2p for _ in "ab"))
 
 
@@ -150,7 +137,6 @@ def test_equals_bart_when_the_window_is_wide_and_level_two_is_off(folder):
     "flags", [[], ["--separate-global-projections"], ["--pool-type", "max"], ["--pool-alignment", "query"]]
 )
 def test_padding_and_neighbours_change_no_bit(folder, flags):
-    """float32 on a CPU: encoder output and logits are the same bits, alone and beside longer rows."""
     _, model = build(
         folder, *SIZES, "--window-size", "8", "--pooled-window-size", "20", "--pooled-layers", "1-2", *flags
     )
@@ -164,7 +150,6 @@ def test_padding_and_neighbours_change_no_bit(folder, flags):
 
 
 def test_left_padding_is_understood(folder):
-    """Global tokens are the first real ones, wherever the padding is."""
     _, model = build(folder, *SIZES, "--window-size", "5", "--global-tokens", "2", "--pooled-layers", "none")
     source = sentences([20])
     left = torch.cat([torch.full((1, 7), PAD), source], dim=1)
@@ -200,8 +185,7 @@ def test_activation_checkpointing_changes_no_gradient(folder, flags):
         results.append({n: p.grad for n, p in model.named_parameters()})
         assert [runs.count(layer) for layer in layers] == ([2, 2] if extra else [1, 1])
     assert all(g is not None for g in results[0].values()), "DDP needs a gradient for every parameter"
-    for name, grad in results[0].items():
-        torch.testing.assert_close(results[1][name], grad, atol=1e-7, rtol=1e-5)
+    torch.testing.assert_close(*results, atol=1e-7, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

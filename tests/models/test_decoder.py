@@ -7,7 +7,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq_poolingformer.models.decoder import CrossAttention
 from tests.dropped import assert_dropped, identity
 from tests.models.test_bart import EOS, PAD, sentences
-from tests.models.tiny_bart import SIZES, build, write_data_folder
+from tests.models.tiny_bart import SIZES, build
 
 LENGTHS = [21, 5, 33, 12, 17, 9]
 
@@ -28,18 +28,14 @@ def build_telling(folder, *flags, noise=0.4):
 
 
 @pytest.fixture(scope="module")
-def search(tmp_path_factory):
-    """A beam search of the model."""
-    task, model = build_telling(write_data_folder(tmp_path_factory.mktemp("data")))
+def search(folder):
+    task, model = build_telling(folder)
     return lambda beam: SequenceGenerator([model], task.target_dictionary, beam_size=beam, max_len_a=0, max_len_b=24)
 
 
 def hypotheses(search, source):
-    """Of each sentence its hypotheses, best first: (tokens, score)."""
-    lengths = (source != PAD).sum(1)
-    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
-    found = search.generate([], sample)
-    return [[(hypothesis["tokens"].tolist(), float(hypothesis["score"])) for hypothesis in row] for row in found]
+    rows = search.generate([], {"net_input": {"src_tokens": source, "src_lengths": (source != PAD).sum(1)}})
+    return [[(hypothesis["tokens"].tolist(), float(hypothesis["score"])) for hypothesis in row] for row in rows]
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -69,10 +65,10 @@ def test_dropping_finished_sentences_changes_no_hypothesis(search, beam, monkeyp
 
 @pytest.mark.parametrize("kind", ["self", "cross"])
 @torch.no_grad()
-def test_attention_drops_its_weights_in_training(tmp_path, kind):
+def test_attention_drops_its_weights_in_training(folder, kind):
     """As --attention-dropout says; the values are the rows of an identity, so that the output is the weights."""
     flags = ("--dropout", "0", "--attention-dropout", "0.25", "--decoder-attention-heads", "1")
-    _, model = build(write_data_folder(tmp_path), *SIZES, *flags)
+    _, model = build(folder, *SIZES, *flags)
     layer = model.decoder.layers[0]
     attention, size = (layer.self_attn if kind == "self" else layer.encoder_attn), 32
     identity(attention.v_proj, attention.out_proj)
@@ -91,9 +87,8 @@ def test_attention_drops_its_weights_in_training(tmp_path, kind):
 
 
 @torch.no_grad()
-def test_the_weights_on_the_source_are_those_of_the_output(tmp_path):
-    """From the weights and the projections of the values follows the output."""
-    _, model = build(write_data_folder(tmp_path), *SIZES)
+def test_the_weights_on_the_source_are_those_of_the_output(folder):
+    _, model = build(folder, *SIZES)
     attention = model.double().eval().decoder.layers[0].encoder_attn
     attention.q_proj.weight.mul_(100)  # else all weights are alike
     query, source = torch.randn(5, 2, 32).double(), torch.randn(9, 2, 32).double()

@@ -32,7 +32,6 @@ def features(encoder):
 
 
 def linears(encoder):
-    """Every linear layer of the encoder's layers by name, with the module it belongs to."""
     return {
         f"{prefix}.{name}": (parent, name, child)
         for prefix, parent in encoder.layers.named_modules()
@@ -42,11 +41,7 @@ def linears(encoder):
 
 
 class LowRank(nn.Module):
-    """LoRA (Hu et al. 2021): the frozen layer, and a product of two small matrices beside it.
-
-    As in the usual libraries the frozen layer's weight and bias can be read off the adapter, so that code which reads
-    them gets no error.
-    """
+    """LoRA (Hu et al. 2021); the frozen layer's weight and bias can be read off it, as in the usual libraries."""
 
     def __init__(self, base):
         super().__init__()
@@ -92,7 +87,7 @@ class Doubled(nn.Module):
         return 2 * x
 
 
-CHANGES = {
+CHANGES = {  # each doubles a layer's weight, in effect
     "parametrization": lambda linear: parametrize.register_parametrization(linear, "weight", Doubled()),
     "forward hook": lambda linear: linear.register_forward_hook(lambda module, args, out: 2 * out - module.bias),
     "forward pre-hook": lambda linear: linear.register_forward_pre_hook(lambda module, args: (2 * args[0],)),
@@ -102,7 +97,6 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @torch.no_grad()
 def test_hooks_and_parametrizations_of_every_linear_layer_are_heard(folder, change):
-    """Each of the changes doubles a layer's weight, in effect."""
     expected = build_encoder(folder)
     changed = copy.deepcopy(expected)
     for _, _, linear in linears(changed).values():
@@ -130,13 +124,11 @@ def test_a_compiled_encoder_gives_the_same_numbers(folder):
     flags = ("--encoder-layers", "2", "--pooled-layers", "1", "--activation-dropout", "0")
     relative = ("--relative-attention", "c2p,p2c", "--max-relative-positions", "16")
     encoder = build_encoder(folder, *flags, *relative).train()
-    compiled = torch.compile(encoder, backend="aot_eager")
-    results = []
+    compiled, results = torch.compile(encoder, backend="aot_eager"), []
     for run in (encoder, compiled):
         out = features(run)
         results.append((out, *torch.autograd.grad(out.square().sum(), list(encoder.layers.parameters()))))
-    for a, b in zip(*reversed(results), strict=True):
-        torch.testing.assert_close(a, b, atol=1e-9, rtol=0)
+    torch.testing.assert_close(*reversed(results), atol=1e-9, rtol=0)
     encoder.eval()
     with torch.no_grad():
         torch.testing.assert_close(features(compiled), features(encoder), atol=1e-10, rtol=0)
@@ -147,40 +139,32 @@ def test_a_compiled_encoder_gives_the_same_numbers(folder):
 def test_layers_drop_elements_in_training(folder, place):
     _, model = build(folder, *SIZES, *POOLED, "--dropout", "0.25", "--attention-dropout", "0")
     encoder = model.encoder.sentence_encoder.eval()
-    layer, tokens, seen = encoder.layers[0], sentences([40, 40]), {}
-
-    def remember(name):
-        return lambda module, inputs: seen.update({name: inputs[0]})
-
-    layer.register_forward_pre_hook(remember("embedding"))
-    layer.self_attn_layer_norm.register_forward_pre_hook(remember("attention"))  # after the residual connection
-    layer.fc2.register_forward_pre_hook(remember("activation"))
-    layer.final_layer_norm.register_forward_pre_hook(remember("feed-forward"))
-    residual = 0.0
-    if place == "attention":
-        residual = torch.randn(40, 2, layer.embed_dim)
-        run = lambda: layer(residual)  # noqa: E731
-    elif place == "embedding":
-        run = lambda: encoder(tokens)  # noqa: E731
-    else:
+    layer, tokens, inputs = encoder.layers[0], sentences([40, 40]), []
+    # of the norms: after the residual connection
+    modules = {"embedding": layer, "attention": layer.self_attn_layer_norm, "activation": layer.fc2}
+    module = modules.get(place, layer.final_layer_norm)
+    module.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0]))
+    residual = torch.randn(40, 2, layer.embed_dim) if place == "attention" else 0.0
+    if place in ("activation", "feed-forward"):
         zero(layer.self_attn.out_proj)
         layer.self_attn_layer_norm.register_forward_hook(lambda module, inputs, output: torch.zeros_like(output))
         torch.nn.init.normal_(layer.fc1.bias)
         if place == "activation":
             layer.activation_dropout_module.p = 0.25
-        run = lambda: layer(torch.randn(40, 2, layer.embed_dim))  # noqa: E731
 
-    def found():
-        run()
-        return seen[place] - residual
+    def elements():
+        if place == "embedding":
+            encoder(tokens)
+        else:
+            layer(residual if place == "attention" else torch.randn(40, 2, layer.embed_dim))
+        return inputs.pop() - residual
 
-    whole = found()
+    whole = elements()
     encoder.train()
-    assert_dropped(found, whole, 0.25)
+    assert_dropped(elements, whole, 0.25)
 
 
 def test_every_layer_has_the_dropout_of_its_flags(folder):
-    """Of attention weights, and of relative positions; tests/attention say what the attention does with it."""
     flags = ("--attention-dropout", "0.3", "--dropout", "0.2", "--relative-attention", "c2p", "--max-positions", "50")
     _, model = build(folder, *SIZES, *POOLED, *flags)
     for layer in model.encoder.sentence_encoder.layers:
@@ -188,7 +172,6 @@ def test_every_layer_has_the_dropout_of_its_flags(folder):
 
 
 def test_the_first_tokens_that_are_global_are_never_padding(folder):
-    """Whichever side is padded, and where a row has fewer tokens than are to be global."""
     encoder = build_encoder(folder, "--global-tokens", "2")
     padding = torch.tensor([[1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 1, 1, 1, 1], [1, 1, 1, 1, 1]], dtype=torch.bool)
     expected = [[0, 0, 1, 1, 0], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 0]]

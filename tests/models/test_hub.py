@@ -4,22 +4,23 @@ import pytest
 import torch
 from transformers import RobertaTokenizer
 
-from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from tests.models import tiny_huggingface
+from tests.weights.conftest import run
 
 TEXT = "the thing in there is that thing, and ever the other thing there, éé"
 WIDE = {"window_size": "64", "pooled_layers": "none"}
 
 
+def converted(path, model_type, **changes):
+    source = tiny_huggingface.folder(path / "hf", model_type, **changes)
+    assert run("to-fairseq", source, path / "fairseq", "--arch", f"poolingformer_{model_type}_base") == 0
+    return source, path / "fairseq"
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A tiny RoBERTa of Hugging Face, 100 positions, and a Poolingformer made of it."""
-    path = tmp_path_factory.mktemp("hub")
-    source = tiny_huggingface.folder(path / "hf", "roberta", max_position_embeddings=102)
-    arguments = ["to-fairseq", source, path / "fairseq", "--arch", "poolingformer_roberta_base"]
-    assert convert.main([str(argument) for argument in arguments]) == 0
-    return source, path / "fairseq"
+    return converted(tmp_path_factory.mktemp("hub"), "roberta", max_position_embeddings=102)  # 100 positions
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +51,8 @@ def test_features_are_those_of_hugging_face(folders, theirs):
     expected = model.roberta(tokens[None], output_hidden_states=True).hidden_states
     torch.testing.assert_close(ours.extract_features(tokens), expected[-1], atol=1e-5, rtol=0)
     states = ours.extract_features(tokens[None], return_all_hiddens=True)
-    assert len(states) == len(expected) == 4
-    for state, other in zip(states, expected, strict=True):
-        torch.testing.assert_close(state, other, atol=1e-5, rtol=0)
+    assert len(states) == 4
+    torch.testing.assert_close(tuple(states), expected, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
@@ -62,14 +62,13 @@ def test_long_texts_are_read_whole_or_refused(folders):
     assert 512 < len(tokens) <= 2000
     features = ours.extract_features(tokens)
     assert features.shape == (1, len(tokens), 24)
-    mask = torch.zeros(1, len(tokens), dtype=torch.bool)
-    mask[0, 0] = True
-    assert torch.equal(ours.extract_features(tokens, global_mask=mask), features)
-    mask[0, 500] = True
-    assert not torch.allclose(ours.extract_features(tokens, global_mask=mask), features, atol=1e-3)
-    short = load(folders)
+    for positions, equal in (([0], True), ([0, 500], False)):
+        mask = torch.zeros(1, len(tokens), dtype=torch.bool)
+        mask[0, positions] = True
+        difference = (ours.extract_features(tokens, global_mask=mask) - features).abs().max()
+        assert difference == 0 if equal else difference > 1e-3
     with pytest.raises(ValueError, match=f"{len(tokens)} tokens, the model takes 100"):
-        short.extract_features(tokens)
+        load(folders).extract_features(tokens)
 
 
 def test_a_folder_without_dictionary_is_named(folders, tmp_path):
@@ -80,11 +79,8 @@ def test_a_folder_without_dictionary_is_named(folders, tmp_path):
 @pytest.fixture(scope="module")
 def summarizer(tmp_path_factory):
     """A tiny BART of Hugging Face with 38 positions, of which <s> and </s> take two, and never in a hurry to end."""
-    path = tmp_path_factory.mktemp("bart")
-    source = tiny_huggingface.folder(path / "hf", "bart")
-    arguments = ["to-fairseq", source, path / "fairseq", "--arch", "poolingformer_bart_base"]
-    assert convert.main([str(argument) for argument in arguments]) == 0
-    hub = PoolingformerBART.from_pretrained(str(path / "fairseq"), window_size="64", pooled_layers="none").eval()
+    _, folder = converted(tmp_path_factory.mktemp("bart"), "bart")
+    hub = PoolingformerBART.from_pretrained(str(folder), **WIDE).eval()
     original = hub.model.get_normalized_probs
 
     def without_an_end(*arguments, **named):
@@ -97,21 +93,18 @@ def summarizer(tmp_path_factory):
 
 
 def summary_tokens(hub, monkeypatch, *arguments, **named):
-    """The token indices of the summaries, as the search gives them."""
-    found = []
+    summaries = []
     with monkeypatch.context() as patch:
-        patch.setattr(type(hub), "decode", lambda self, tokens: found.append(tokens.tolist()) or "")
+        patch.setattr(type(hub), "decode", lambda self, tokens: summaries.append(tokens.tolist()) or "")
         hub.summarize(*arguments, **named)
-    return found
+    return summaries
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 12])
 def test_max_length_counts_as_max_len_b_does(summarizer, monkeypatch, length):
     """<s> and what follows, then the </s> that the limit forces."""
     for tokens in summary_tokens(summarizer, monkeypatch, [TEXT, "the thing"], max_length=length, beam=2):
-        assert len(tokens) == length + 1
-        assert tokens[0] == 0
-        assert tokens.index(2) == length
+        assert (len(tokens), tokens[0], tokens.index(2)) == (length + 1, 0, length)
 
 
 def test_min_length_counts_in_the_same_way(summarizer, monkeypatch):
@@ -130,8 +123,7 @@ def test_min_length_counts_in_the_same_way(summarizer, monkeypatch):
 
 def test_a_string_is_one_document(summarizer):
     assert summarizer.summarize(TEXT, max_length=5) == summarizer.summarize([TEXT], max_length=5)
-    assert len(summarizer.summarize(TEXT, max_length=5)) == 1
-    assert summarizer.summarize([]) == []
+    assert (len(summarizer.summarize(TEXT, max_length=5)), summarizer.summarize([])) == (1, [])
 
 
 def test_documents_that_are_cut_are_named_in_the_log(summarizer, caplog):

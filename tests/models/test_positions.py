@@ -12,7 +12,6 @@ OFFSETS = ("--random-position-offsets",)
 
 
 def table(num_positions=9):
-    """Learned positions whose rows are their own numbers."""
     positions = LearnedPositionalEmbedding(num_positions + PAD + 1, 1, PAD)
     positions.weight.data = torch.arange(num_positions + PAD + 1.0)[:, None]
     return positions
@@ -32,11 +31,11 @@ def test_offsets_are_uniform_over_what_leaves_room_and_padding_keeps_its_row(fro
     positions = PartlyFrozenPositions(positions, 4) if frozen else positions
     torch.manual_seed(1)
     tokens = batch()
-    found = positions(tokens).squeeze(2).long()
+    numbers = positions(tokens).squeeze(2).long()
     ordinary = table()(tokens).squeeze(2).long()
-    assert found[tokens == PAD].eq(PAD).all()
-    offset = (found - ordinary).amax(1)  # of rows whose tokens are all moved by it
-    assert (found - ordinary).equal(offset[:, None] * (tokens != PAD))
+    assert numbers[tokens == PAD].eq(PAD).all()
+    offset = (numbers - ordinary).amax(1)  # of rows whose tokens are all moved by it
+    assert (numbers - ordinary).equal(offset[:, None] * (tokens != PAD))
     for row, room in ((0, 4), (1, 0), (3, 5)):
         counts = offset[row::4].bincount(minlength=room + 1)
         assert len(counts) == room + 1
@@ -50,10 +49,10 @@ def test_rows_begin_at_the_first_position_in_evaluation_and_without_the_flag(tra
     assert positions(batch()).equal(table()(batch()))
 
 
-def test_rows_longer_than_the_table_are_refused_with_and_without_offsets():
-    for random_offsets in (False, True):
-        with pytest.raises(IndexError):
-            LearnedPositions(table(8), random_offsets)(batch())
+@pytest.mark.parametrize("random_offsets", [False, True])
+def test_rows_longer_than_the_table_are_refused(random_offsets):
+    with pytest.raises(IndexError):
+        LearnedPositions(table(8), random_offsets)(batch())
 
 
 def test_gradients_reach_the_rows_that_were_used():
@@ -65,27 +64,24 @@ def test_gradients_reach_the_rows_that_were_used():
 
 
 def test_the_table_is_taken_over_without_drawing_a_number():
-    given = table()
-    state = torch.get_rng_state()
-    positions = LearnedPositions(given, random_offsets=True)
-    assert positions.weight is given.weight
+    plain, state = table(), torch.get_rng_state()
+    positions = LearnedPositions(plain, random_offsets=True)
+    assert positions.weight is plain.weight
     assert torch.get_rng_state().equal(state)
-    assert positions.max_positions == given.max_positions
+    assert positions.max_positions == plain.max_positions
 
 
 @pytest.mark.parametrize("family", [tiny_bart, tiny_roberta])
 @torch.no_grad()
-def test_the_flag_moves_the_encoders_rows_in_training_alone(tmp_path, family):
-    folder = tiny_bart.write_data_folder(tmp_path) if family is tiny_bart else tiny_roberta.write_dictionary(tmp_path)
+def test_the_flag_moves_the_encoders_rows_in_training_alone(folder, family):
     no_dropout = ("--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0", "--pooled-layers", "2")
     _, plain = family.build(folder, *family.SIZES, *no_dropout)
     _, model = family.build(folder, *family.SIZES, *no_dropout, *OFFSETS)
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, plain.state_dict()[name]), name
+    torch.testing.assert_close(model.state_dict(), plain.state_dict(), rtol=0, atol=0)
     tokens = tiny_roberta.sentences([20, 11])
-    encoders = [found.encoder if family is tiny_bart else found.encoder.sentence_encoder for found in (plain, model)]
-    expected, found = (encoder(tokens)["encoder_out"][0] for encoder in encoders)
-    assert found.equal(expected)
+    encoders = [family.encoder_of(plain), family.encoder_of(model)]
+    expected, output = (encoder(tokens)["encoder_out"][0] for encoder in encoders)
+    assert output.equal(expected)
     plain, moved = (encoder.train()(tokens)["encoder_out"][0] for encoder in encoders)
     assert plain.equal(expected)
     assert not moved.equal(expected)
@@ -93,8 +89,7 @@ def test_the_flag_moves_the_encoders_rows_in_training_alone(tmp_path, family):
         assert type(model.decoder.embed_positions) is LearnedPositionalEmbedding
 
 
-def test_a_model_without_learned_positions_says_so(tmp_path):
-    folder = tiny_roberta.write_dictionary(tmp_path)
+def test_a_model_without_learned_positions_says_so(folder):
     flags = ("--relative-attention", "c2p", "--no-absolute-positions", "--max-relative-positions", "128")
     words = "--random-position-offsets is about learned positions, .* leave it out, or give --absolute-positions"
     with pytest.raises(ValueError, match=words):

@@ -9,6 +9,7 @@ import torch
 from fairseq import options, tasks
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.models.bart import BARTModel
 
 USER_DIR = str(Path(__file__).parents[2] / "fairseq_poolingformer")
 ENCODER = [
@@ -16,24 +17,31 @@ ENCODER = [
     *("--encoder-layers", "3"),
 ]
 SIZES = [*ENCODER, "--decoder-attention-heads", "4", "--decoder-layers", "2"]
+PAD, BOS, EOS = 1, 0, 2
+POSITIONS = "--max-source-positions"
+
+
+def write_dictionaries(folder: Path, num_words: int, *names: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    dictionary = Dictionary()
+    for number in range(num_words):
+        dictionary.add_symbol(f"w{number}")
+    for name in names:
+        dictionary.save(str(folder / name))
+    return folder
 
 
 def write_data_folder(
     folder: Path, num_words: int = 30, splits: dict[str, list[tuple[list[int], list[int]]]] | None = None
 ):
     """A data folder of word indices: dictionaries, and splits of (document, summary) index lists without <s>, </s>."""
-    folder.mkdir(parents=True, exist_ok=True)
-    dictionary = Dictionary()
-    for number in range(num_words):
-        dictionary.add_symbol(f"w{number}")
-    for language in ("source", "target"):
-        dictionary.save(str(folder / f"dict.{language}.txt"))
+    write_dictionaries(folder, num_words, "dict.source.txt", "dict.target.txt")
     for split, examples in (splits or {}).items():
         for side, language in enumerate(("source", "target")):
             prefix = str(folder / f"{split}.source-target.{language}")
             builder = MMapIndexedDatasetBuilder(prefix + ".bin", dtype=np.uint16)
             for example in examples:
-                builder.add_item(torch.tensor([*example[side], dictionary.eos()]))
+                builder.add_item(torch.tensor([*example[side], EOS]))
             builder.finalize(prefix + ".idx")
     return folder
 
@@ -52,3 +60,14 @@ def build(folder: Path, *flags: str, seed: int = 0, **named: str):
     torch.manual_seed(seed)
     model = task.build_model(args)
     return task, model.eval()
+
+
+def encoder_of(model):
+    return model.encoder
+
+
+def pretrained(folder: Path) -> dict[str, torch.Tensor]:
+    """The state dict of a BART of fairseq with 20 source and 1,024 target positions."""
+    task, _ = build(folder, *SIZES)
+    torch.manual_seed(7)
+    return BARTModel.build_model(parse(folder, *SIZES, POSITIONS, "20"), task).state_dict()

@@ -4,22 +4,7 @@ import json
 from pathlib import Path
 
 import torch
-from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
-    DebertaConfig,
-    DebertaForMaskedLM,
-    LEDConfig,
-    LEDForConditionalGeneration,
-    LongformerConfig,
-    LongformerForMaskedLM,
-    MBartConfig,
-    MBartForConditionalGeneration,
-    RobertaConfig,
-    RobertaForMaskedLM,
-    XLMRobertaConfig,
-    XLMRobertaForMaskedLM,
-)
+import transformers
 
 from fairseq_poolingformer.text.gpt2_bpe import byte_symbols
 from fairseq_poolingformer.weights import gpt2_bpe
@@ -28,15 +13,30 @@ MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ã ©", "Ġ a", "e r", "in g"]
 SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
 DEBERTA_TOKENS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
 MODELS = {
-    "bart": BartForConditionalGeneration,
-    "mbart": MBartForConditionalGeneration,
-    "led": LEDForConditionalGeneration,
-    "roberta": RobertaForMaskedLM,
-    "xlm-roberta": XLMRobertaForMaskedLM,
-    "longformer": LongformerForMaskedLM,
-    "deberta": DebertaForMaskedLM,
+    "bart": transformers.BartForConditionalGeneration,
+    "mbart": transformers.MBartForConditionalGeneration,
+    "led": transformers.LEDForConditionalGeneration,
+    "roberta": transformers.RobertaForMaskedLM,
+    "xlm-roberta": transformers.XLMRobertaForMaskedLM,
+    "longformer": transformers.LongformerForMaskedLM,
+    "deberta": transformers.DebertaForMaskedLM,
 }
-ENCODERS = {"roberta": RobertaConfig, "xlm-roberta": XLMRobertaConfig, "longformer": LongformerConfig}
+EAGER = {"attn_implementation": "eager"}
+SEQ2SEQ = {"d_model": 24, "encoder_layers": 3, "encoder_ffn_dim": 40, "encoder_attention_heads": 4}
+SEQ2SEQ |= {"decoder_layers": 2, "decoder_ffn_dim": 56, "decoder_attention_heads": 3}
+BART = {**SEQ2SEQ, "max_position_embeddings": 40, **EAGER}
+LED_POSITIONS = {"max_encoder_position_embeddings": 48, "max_decoder_position_embeddings": 20}
+ENCODER = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
+IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+ROBERTA = {**ENCODER, "max_position_embeddings": 48, "type_vocab_size": 1, "layer_norm_eps": 1e-5, **IDS, **EAGER}
+# as published: relative positions in both products, no absolute ones
+DEBERTA = {**ENCODER, "relative_attention": True, "pos_att_type": "c2p|p2c", "position_biased_input": False}
+SIZES = {
+    **{"bart": BART, "mbart": BART, "led": {**SEQ2SEQ, **EAGER, **LED_POSITIONS, "attention_window": [4, 8, 4]}},
+    **{"roberta": ROBERTA, "xlm-roberta": ROBERTA},
+    "longformer": {**ROBERTA, "attention_window": [4, 12, 6], "sep_token_id": 2},
+    "deberta": {**DEBERTA, "max_position_embeddings": 46, "bos_token_id": 1, "eos_token_id": 2},
+}
 
 
 def vocabulary(special_tokens: list[str] = SPECIAL_TOKENS, mask: str = "<mask>") -> dict[str, int]:
@@ -48,81 +48,17 @@ def vocabulary(special_tokens: list[str] = SPECIAL_TOKENS, mask: str = "<mask>")
 
 def config(model_type: str, **changes):
     """A configuration whose sizes all differ, so that no two can be taken for each other."""
-    if model_type == "deberta":
-        return deberta_config(**changes)
-    if model_type in ENCODERS:
-        return encoder_config(model_type, **changes)
-    sizes = {
-        "vocab_size": len(vocabulary()),
-        "d_model": 24,
-        "encoder_layers": 3,
-        "encoder_ffn_dim": 40,
-        "encoder_attention_heads": 4,
-        "decoder_layers": 2,
-        "decoder_ffn_dim": 56,
-        "decoder_attention_heads": 3,
-        "attn_implementation": "eager",
-    }
-    if model_type in ("bart", "mbart"):
-        config_class = BartConfig if model_type == "bart" else MBartConfig
-        return config_class(**{**sizes, "max_position_embeddings": 40, **changes})
-    positions = {"max_encoder_position_embeddings": 48, "max_decoder_position_embeddings": 20}
-    return LEDConfig(**{**sizes, **positions, "attention_window": [4, 8, 4], **changes})
-
-
-def encoder_config(model_type: str, **changes):
-    """Configuration of a tiny RoBERTa, XLM-R or Longformer: 46 positions, and own windows for Longformer's layers."""
-    sizes = {
-        "vocab_size": len(vocabulary()),
-        "hidden_size": 24,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "intermediate_size": 40,
-        "max_position_embeddings": 48,
-        "type_vocab_size": 1,
-        "layer_norm_eps": 1e-5,
-        "bos_token_id": 0,
-        "pad_token_id": 1,
-        "eos_token_id": 2,
-        "attn_implementation": "eager",
-    }
-    if model_type == "longformer":
-        sizes.update(attention_window=[4, 12, 6], sep_token_id=2)
-    return ENCODERS[model_type](**{**sizes, **changes})
-
-
-def deberta_config(**changes):
-    """DeBERTa as published, but small: relative positions in both products, no absolute ones."""
-    sizes = {
-        "vocab_size": len(vocabulary()),
-        "hidden_size": 24,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "intermediate_size": 40,
-        "max_position_embeddings": 46,
-        "relative_attention": True,
-        "pos_att_type": "c2p|p2c",
-        "position_biased_input": False,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-    }
-    return DebertaConfig(**{**sizes, **changes})
+    return MODELS[model_type].config_class(**{"vocab_size": len(vocabulary()), **SIZES[model_type], **changes})
 
 
 def model(model_type: str, cls=None, **changes):
-    """A model whose every parameter is large enough to be missed in the outputs, biases and norms included.
-
-    Args:
-        model_type: a key of MODELS.
-        cls: Hugging Face's class, by default the one in MODELS.
-        changes: of the configuration.
-    """
+    """A model, by default of the class in MODELS, whose every parameter is large enough to be missed in the outputs."""
     torch.manual_seed(1)
-    made = (cls or MODELS[model_type])(config(model_type, **changes)).eval()
+    network = (cls or MODELS[model_type])(config(model_type, **changes)).eval()
     with torch.no_grad():
-        for name, parameter in made.named_parameters():
+        for name, parameter in network.named_parameters():
             parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name.lower() else 0.2))
-    return made
+    return network
 
 
 def folder(path: Path, model_type: str, cls=None, **changes) -> Path:

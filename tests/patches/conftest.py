@@ -29,8 +29,7 @@ def dictionary() -> Dictionary:
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory, dictionary) -> Path:
     """A parallel corpus whose two sides share a dictionary."""
-    folder = tmp_path_factory.mktemp("corpus")
-    generator = torch.Generator().manual_seed(0)
+    folder, generator = tmp_path_factory.mktemp("corpus"), torch.Generator().manual_seed(0)
     for side in ("src", "tgt"):
         dictionary.save(str(folder / f"dict.{side}.txt"))
         for split, examples in EXAMPLES.items():

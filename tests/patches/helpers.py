@@ -60,17 +60,14 @@ def generate(corpus: Path, checkpoint: Path, *extra: Any) -> list[str]:
     return [line for line in lines if line.startswith("H-")]
 
 
-def run(*command: Any, cwd: Path) -> subprocess.CompletedProcess:
-    """Run ``python -m command…`` in a process of its own, with one thread."""
+def run(*command: Any, cwd: Path, status: int | None = 0) -> subprocess.CompletedProcess:
+    """Run ``python -m command…`` in a process of its own, with one thread, and check its exit status."""
     start()
-    return subprocess.run(
-        [PYTHON, "-m", *map(str, command)],
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    words = [PYTHON, "-m", *map(str, command)]
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
+    assert status in (None, done.returncode), done.stderr
+    return done
 
 
 def unpatched(monkeypatch: Any, owner: Any, name: str) -> None:
@@ -81,10 +78,26 @@ def unpatched(monkeypatch: Any, owner: Any, name: str) -> None:
     monkeypatch.setattr(owner, name, original)
 
 
-def assert_same_parameters(first: dict, second: dict, rtol: float = 1e-4, atol: float = 1e-5) -> None:
-    """Check that two checkpoints have the same parameters, by default to float32's accuracy."""
-    assert first["model"].keys() == second["model"].keys()
-    for key, tensor in first["model"].items():
-        if key.endswith("_float_tensor"):
-            continue  # a buffer that fairseq 0.12.2 leaves uninitialised
-        torch.testing.assert_close(tensor.float(), second["model"][key].float(), msg=key, rtol=rtol, atol=atol)
+def assert_same_parameters(*states: dict, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    """Check that checkpoints have the same parameters, by default to float32's accuracy."""
+    models = [  # without a buffer that fairseq 0.12.2 leaves uninitialised
+        {name: x.float() for name, x in state["model"].items() if not name.endswith("_float_tensor")}
+        for state in states
+    ]
+    torch.testing.assert_close(*models, rtol=rtol, atol=atol)
+
+
+def num_updates(state: dict) -> int:
+    return state["optimizer_history"][-1]["num_updates"]
+
+
+def launch(*command: Any, **environment: str) -> subprocess.Popen:
+    """Start a Python in a process of its own with one thread; its output, both streams together, is to be read."""
+    start()
+    return subprocess.Popen(
+        list(map(str, command)),
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )

@@ -14,16 +14,12 @@ from fairseq.trainer import Trainer
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.patches import table
 from fairseq_poolingformer.patching import replace
-from tests.patches.helpers import PACKAGE, TRAINING, run
+from tests.patches.helpers import PACKAGE, TRAINING, num_updates, run
 
 REPLACED = [
-    (checkpoint_utils, "save_checkpoint"),
-    (Trainer, "load_checkpoint"),
-    (options, "parse_args_and_arch"),
-    (distributed_utils, "call_main"),
-    (distributed_utils, "all_gather_list"),
-    (FP16Optimizer, "build_optimizer"),
-    (EMA, "__init__"),
+    *((checkpoint_utils, "save_checkpoint"), (Trainer, "load_checkpoint"), (options, "parse_args_and_arch")),
+    *((distributed_utils, "call_main"), (distributed_utils, "all_gather_list")),
+    *((FP16Optimizer, "build_optimizer"), (EMA, "__init__")),
 ]
 
 
@@ -35,11 +31,11 @@ def test_apply_twice_is_apply_once():
 
 def test_the_list_has_every_patch_and_nothing_else():
     """A patch is a function whose first argument is the original."""
-    found = set()
+    patches = set()
     for path in (PACKAGE / "patches").rglob("*.py"):
         names = re.findall(r"^def (\w+)\(\s*original: Callable", path.read_text(encoding="utf-8"), re.MULTILINE)
-        found |= {(path.stem, name) for name in names if not name.startswith("_")}
-    assert found == {(patch.__module__.rpartition(".")[2], patch.__name__) for _, _, patch in table.AROUND}
+        patches |= {(path.stem, name) for name in names if not name.startswith("_")}
+    assert patches == {(patch.__module__.rpartition(".")[2], patch.__name__) for _, _, patch in table.AROUND}
     assert len(table.AROUND) + len(table.INSTEAD) <= 47
 
 
@@ -49,18 +45,17 @@ def test_a_training_of_fairseqs_own_is_the_same_bit_for_bit(corpus, tmp_path):
     flags += ("--required-batch-size-multiple", 8)
     states = []
     for name, plugin in (("without", ()), ("with", ("--user-dir", PACKAGE))):
-        result = run(
-            "fairseq_cli.train", corpus, *TRAINING, *flags, *plugin, "--save-dir", tmp_path / name, cwd=tmp_path
-        )
-        assert result.returncode == 0, result.stderr
+        save = ("--save-dir", tmp_path / name)
+        run("fairseq_cli.train", corpus, *TRAINING, *flags, *plugin, *save, cwd=tmp_path)
         states.append(load(tmp_path / name / "checkpoint_last.pt"))
     for name in ("model", "last_optimizer_state"):
         torch.testing.assert_close(*(state[name] for state in states), rtol=0, atol=0)
-    histories, others = ([state[name] for state in states] for name in ("optimizer_history", "extra_state"))
-    assert histories[0] == histories[1]
-    assert others[0]["val_loss"] == others[1]["val_loss"]
-    assert others[0].keys() == others[1].keys()
-    assert states[0]["optimizer_history"][-1]["num_updates"] == 3
+    (history, other_history), (extra, other_extra) = (
+        [state[name] for state in states] for name in ("optimizer_history", "extra_state")
+    )
+    assert history == other_history
+    assert (extra["val_loss"], extra.keys()) == (other_extra["val_loss"], other_extra.keys())
+    assert num_updates(states[0]) == 3
 
 
 @pytest.mark.parametrize(("owner", "name", "function"), table.INSTEAD)
@@ -82,16 +77,15 @@ def test_several_patches_of_one_name_all_apply_once():
         def method(self):
             return ["original"]
 
-    def first(original, self):
-        return ["first", *original(self)]
+    def inner(original, self):
+        return ["inner", *original(self)]
 
-    def second(original, self):
-        return ["second", *original(self)]
+    def outer(original, self):
+        return ["outer", *original(self)]
 
-    for _ in range(2):
-        replace(Owner, "method", first)
-        replace(Owner, "method", second)
-    assert Owner().method() == ["second", "first", "original"]
+    for patch in (inner, outer) * 2:
+        replace(Owner, "method", patch)
+    assert Owner().method() == ["outer", "inner", "original"]
 
 
 def test_a_name_that_is_gone_is_an_error():

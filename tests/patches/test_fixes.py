@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import numpy
 import pytest
 import torch
-from fairseq import options, utils
-from fairseq.data import LanguagePairDataset
+from fairseq import options, tasks, utils
+from fairseq.data import LanguagePairDataset, encoders
 from fairseq.data.iterators import CountingIterator
 from fairseq.models.ema import EMA
 from fairseq.ngram_repeat_block import NGramRepeatBlock
@@ -27,7 +27,8 @@ from tests.patches.helpers import EXAMPLES, TRANSLATION, parse, train
 # ----- libraries
 
 CHECK = """
-import torch
+import sys, torch
+sys.path.insert(0, sys.argv[1])
 torch.cuda.is_available = lambda: True
 import fairseq.modules.layer_norm as layer_norm
 import fairseq_poolingformer
@@ -52,55 +53,44 @@ def test_apex_is_used_when_its_kernels_are_there(kernels, expected, tmp_path):
     (tmp_path / "apex" / "normalization.py").write_text(FUSED)
     if kernels:
         (tmp_path / "fused_layer_norm_cuda.py").touch()
-    check = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{CHECK}"
-    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", CHECK, tmp_path], capture_output=True, text=True, check=True)
     assert result.stdout.split()[-1] == expected
     assert ("apex is installed without its CUDA kernels" in result.stderr) == (not kernels)
 
 
-SIZES = numpy.array([3, 4, 5, 6, 7, 3, 4, 5, 6, 7, 3, 4, 5], dtype=numpy.int64)
+def setup_task(*arguments):
+    return tasks.setup_task(parse(options.get_training_parser(), arguments).task)
 
 
 def _masked_lm(text, *extra):
-    from fairseq import options, tasks
-
     arguments = [text, "--task", "masked_lm", "--arch", "roberta_base", "--batch-size", 4, "--tokens-per-sample", 16]
-    cfg = parse(options.get_training_parser(), [*arguments, "--criterion", "masked_lm", *extra])
-    return tasks.setup_task(cfg.task)
+    task = setup_task(*arguments, "--criterion", "masked_lm", *extra)
+    task.load_dataset("train")
+    return task
 
 
 def test_sample_break_mode_eos(text):
-    task = _masked_lm(text, "--sample-break-mode", "eos")
-    task.load_dataset("train")
-    assert len(task.dataset("train")) == EXAMPLES["train"]
+    assert len(_masked_lm(text, "--sample-break-mode", "eos").dataset("train")) == EXAMPLES["train"]
 
 
 def test_mask_whole_words_masks_words(text, monkeypatch):
-    from fairseq.data import encoders
-
-    class EverySecondTokenBeginsAWord:
-        def is_beginning_of_word(self, token):
-            return int(token[1:]) % 2 == 0
-
-    seen = []
-    monkeypatch.setattr(encoders, "build_bpe", lambda cfg: seen.append(cfg._name) or EverySecondTokenBeginsAWord())
+    """Every second token begins a word."""
+    bpe = SimpleNamespace(is_beginning_of_word=lambda token: int(token[1:]) % 2 == 0)
+    names = []
+    monkeypatch.setattr(encoders, "build_bpe", lambda cfg: names.append(cfg._name) or bpe)
     task = _masked_lm(text, "--mask-whole-words", "--bpe", "subword_nmt", "--mask-prob", 0.5)
-    task.load_dataset("train")
-    assert seen == ["subword_nmt"]
-    item = task.dataset("train")[0]
-    assert (item["target"] != task.source_dictionary.pad()).any()
+    assert names == ["subword_nmt"]
+    assert (task.dataset("train")[0]["target"] != task.source_dictionary.pad()).any()
 
 
 def test_mask_whole_words_without_a_bpe(text):
     with pytest.raises(ValueError, match="give --bpe"):
-        _masked_lm(text, "--mask-whole-words").load_dataset("train")
+        _masked_lm(text, "--mask-whole-words")
 
 
 def test_batch_buckets(corpus):
-    from fairseq import options, tasks
-
-    arguments = [corpus, *TRANSLATION, "--arch", "transformer", "--num-batch-buckets", 2, "--max-tokens", 64]
-    task = tasks.setup_task(parse(options.get_training_parser(), arguments).task)
+    flags = ["--arch", "transformer", "--num-batch-buckets", 2, "--max-tokens", 64]
+    task = setup_task(corpus, *TRANSLATION, *flags)
     task.load_dataset("train")
     dataset = task.dataset("train")
     assert isinstance(dataset, LanguagePairDataset)
@@ -111,35 +101,28 @@ def test_batch_buckets(corpus):
 # ----- command options
 
 
-def printed_help(capsys, *arguments) -> str:
+ALL = ("--arch", "poolingformer_bart_base", "--criterion", "linear_cross_entropy", "--optimizer", "fused_adamw")
+HELP = [  # flags, exit status, parts of what is printed, and whether the architecture's flags are among it
+    (
+        (*ALL, "--task=long_summarization"),
+        0,
+        ("--eval-rouge", "--label-smoothing", "--adam-betas", "--max-update"),
+        True,
+    ),
+    (("--task", "long_summarization"), 0, ("--max-update",), False),  # fairseq's own
+    (("--arch", "no_such"), 2, ("invalid choice: 'no_such' (choose from",), False),
+]
+
+
+@pytest.mark.parametrize(("flags", "status", "parts", "has_flags_of_architecture"), HELP)
+def test_help_shows_the_flags_of_all_that_is_named(capsys, flags, status, parts, has_flags_of_architecture):
     with pytest.raises(SystemExit) as ended:
-        options.parse_args_and_arch(options.get_training_parser(), ["--help", *arguments])
-    assert ended.value.code == 0
-    return capsys.readouterr().out
-
-
-def test_help_beside_an_architecture_shows_the_flags_of_all(capsys):
-    shown = printed_help(
-        capsys,
-        *("--arch", "poolingformer_bart_base", "--task=long_summarization"),
-        *("--criterion", "linear_cross_entropy", "--optimizer", "fused_adamw"),
-    )
-    for flag in ("--pooled-window-size", "--eval-rouge", "--label-smoothing", "--adam-betas", "--max-update"):
-        assert f"  {flag}" in shown
-    assert shown.count("usage:") == 1
-
-
-def test_help_without_an_architecture_is_fairseqs(capsys):
-    shown = printed_help(capsys, "--task", "long_summarization")
-    assert "  --max-update" in shown
-    assert "--pooled-window-size" not in shown
-
-
-def test_what_is_wrong_beside_help_is_still_said(capsys):
-    with pytest.raises(SystemExit) as ended:
-        options.parse_args_and_arch(options.get_training_parser(), ["--help", "--arch", "no_such"])
-    assert ended.value.code == 2
-    assert "invalid choice: 'no_such' (choose from" in capsys.readouterr().err
+        options.parse_args_and_arch(options.get_training_parser(), ["--help", *flags])
+    assert ended.value.code == status
+    printed = capsys.readouterr()
+    assert all(part in (printed.err if status else printed.out) for part in parts)
+    assert ("  --pooled-window-size" in printed.out) == has_flags_of_architecture
+    assert status or printed.out.count("usage:") == 1
 
 
 def test_a_task_without_a_folder_is_parsed():
@@ -155,18 +138,17 @@ EPOCHS = 4
 
 @pytest.fixture
 def counts(monkeypatch):
-    """The numbers of processes at the beginning of each epoch, whose own may have started."""
-    found = []
+    numbers = []
 
     def counting(original):
         def begin_epoch(self, epoch):
-            found.append(len(multiprocessing.active_children()))
+            numbers.append(len(multiprocessing.active_children()))
             return original(self, epoch)
 
         return begin_epoch
 
     monkeypatch.setattr(Trainer, "begin_epoch", counting(Trainer.begin_epoch))
-    return found
+    return numbers
 
 
 def wait_for(condition, seconds=20):
@@ -195,19 +177,8 @@ def test_workers_end_with_their_epoch(reused, buffer, counts, corpus, tmp_path, 
 
 
 def test_the_last_item_lets_go_of_the_others():
-    class Source:
-        def __init__(self):
-            self.items = iter([1, 2, 3, 4])
-
-        def __iter__(self):
-            return self
-
-        def __next__(self):
-            return next(self.items)
-
-    source = Source()
-    iterator = CountingIterator(source, start=0, total=3)
-    alive = weakref.ref(source)
+    source = (number for number in (1, 2, 3, 4))
+    iterator, alive = CountingIterator(source, start=0, total=3), weakref.ref(source)
     del source
     assert [next(iterator), next(iterator)] == [1, 2]
     assert alive() is not None
@@ -222,7 +193,6 @@ PAD = 1
 
 
 def banned_by_hand(tokens, size):
-    """Every token that would complete an n-gram which the hypothesis has already."""
     have = {tuple(tokens[i : i + size]) for i in range(len(tokens) - size + 1)}
     prefix = tuple(tokens[len(tokens) - size + 1 :])
     return {ngram[-1] for ngram in have if ngram[:-1] == prefix} - {tokens[0]}
@@ -235,8 +205,7 @@ def block(tokens, size, step, words=9):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_bans_what_would_repeat_whatever_the_buffer_holds_beyond(size):
-    rng = random.Random(0)
-    banned = 0
+    rng, banned = random.Random(0), 0
     for step in range(0, 30, 3):
         tokens = torch.full((4, 40), PAD)
         rows = [[2, *(rng.randint(3, 5) for _ in range(step))] for _ in range(4)]
@@ -264,8 +233,7 @@ def test_integers_are_taken_over(fp32):
     average = EMA(counting_model(4.0, 3), SimpleNamespace(**CONFIG, ema_fp32=fp32))
     average.step(counting_model(8.0, 5), updates=1)
     assert average.get_model().weight.item() == 0.75 * 4 + 0.25 * 8
-    assert average.get_model().count.item() == 5
-    assert average.get_model().count.dtype == torch.int64
+    assert (average.get_model().count.item(), average.get_model().count.dtype) == (5, torch.int64)
 
 
 def test_gradients_are_clipped_where_they_are():

@@ -27,14 +27,12 @@ def arguments(corpus, checkpoint, *extra):
 
 @pytest.fixture(scope="module")
 def shard(corpus, checkpoint, tmp_path_factory):
-    """Generate in this process; everything that it prints."""
-
     def generate(*extra):
         from fairseq_cli.generate import main
 
         folder = tmp_path_factory.mktemp("out")
-        given = arguments(corpus, checkpoint, "--results-path", folder, *extra)
-        main(parse(options.get_generation_parser(), given))
+        words = arguments(corpus, checkpoint, "--results-path", folder, *extra)
+        main(parse(options.get_generation_parser(), words))
         return (folder / "generate-test.txt").read_text()
 
     return generate
@@ -55,8 +53,8 @@ def test_shards_generate_every_input_once(shard, whole, shards):
     assert sorted(line for lines in records for line in lines) == sorted(RECORDS.findall(whole))
     assert max(map(len, records)) <= -(-6 // shards) * 2 * 8, "two inputs a batch, eight lines an input"
     for number, output in enumerate(outputs):
-        own = f"shard {number} of {shards} has no examples" if number >= 6 else f"shard {number} of {shards} alone"
-        assert (own in output) == (shards > 1)
+        share = "has no examples" if number >= 6 else "alone"
+        assert (f"shard {number} of {shards} {share}" in output) == (shards > 1)
         assert output.count("Generate test with beam=2") == 1
 
 
@@ -69,16 +67,11 @@ def test_a_shard_that_does_not_exist_is_refused(shard):
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_torchrun_prints_what_one_process_prints(corpus, checkpoint, whole, processes, tmp_path):
     """Every hypothesis once, in the same order with the same scores, and one result over all."""
-    done = run(
-        *("torch.distributed.run", f"--nproc_per_node={processes}", "--standalone", "-m", "fairseq_cli.generate"),
-        *arguments(corpus, checkpoint),
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
+    torchrun = ("torch.distributed.run", f"--nproc_per_node={processes}", "--standalone", "-m")
+    done = run(*torchrun, "fairseq_cli.generate", *arguments(corpus, checkpoint), cwd=tmp_path)
     assert RECORDS.findall(done.stdout) == RECORDS.findall(whole)
-    results = re.findall("^Generate test.*", done.stdout, re.MULTILINE)
-    assert results == re.findall("^Generate test.*", whole, re.MULTILINE)
-    assert len(results) == 1
+    (result,) = re.findall("^Generate test.*", done.stdout, re.MULTILINE)
+    assert [result] == re.findall("^Generate test.*", whole, re.MULTILINE)
 
 
 class Store(dict):
@@ -108,8 +101,7 @@ def process(monkeypatch, shard):
 def test_processes_do_their_share_only_and_clear_the_store(process, shard, monkeypatch):
     """A shard may have several processes of its own: twelve inputs, one a batch, in two shards of three processes."""
     generate, store = process
-    generated = []
-    original = SequenceGenerator.generate
+    generated, original = [], SequenceGenerator.generate
 
     def counted(self, models, sample, **named):
         generated[-1] += sample["id"].tolist()

@@ -19,9 +19,8 @@ import fairseq_poolingformer
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.patches import interruption
 from fairseq_poolingformer.patches.interruption import STOPPED, lock, save_and_stop_when_asked
-from tests import forked_python
 from tests.forked_python import PYTHON
-from tests.patches.helpers import EXAMPLES, PACKAGE, TORCHRUN, TRAINING, run, train
+from tests.patches.helpers import EXAMPLES, PACKAGE, TORCHRUN, TRAINING, launch, num_updates, run, train
 
 fairseq_poolingformer.register()
 
@@ -34,14 +33,11 @@ def command(corpus, save_dir, *extra):
 
 
 def start(corpus, save_dir, *extra):
-    forked_python.start()
-    return subprocess.Popen(
-        [PYTHON, "-m", *map(str, command(corpus, save_dir, *extra))],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return launch(PYTHON, "-m", *command(corpus, save_dir, *extra))
+
+
+def wait_for_an_update(process):
+    next(line for line in process.stdout if "num_updates" in line)
 
 
 def wait_for_a_checkpoint(process, path):
@@ -50,18 +46,15 @@ def wait_for_a_checkpoint(process, path):
         time.sleep(0.01)
 
 
-def assert_bit_identical(first, second):
-    """Parameters and the optimizer's state."""
-    first, second = load(first), load(second)
-    torch.testing.assert_close(dict(first["model"]), dict(second["model"]), rtol=0, atol=0)
-    torch.testing.assert_close(first["last_optimizer_state"], second["last_optimizer_state"], rtol=0, atol=0)
+def assert_bit_identical(*paths):
+    states = [{name: load(path)[name] for name in ("model", "last_optimizer_state")} for path in paths]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("uninterrupted")
-    result = run(*command(corpus, folder), cwd=folder)
-    assert result.returncode == 0, result.stderr
+    run(*command(corpus, folder), cwd=folder)
     return folder / "checkpoint_last.pt"
 
 
@@ -75,65 +68,51 @@ def test_kills_at_random_instants_change_nothing(corpus, uninterrupted, tmp_path
         process.kill()
         process.communicate()
         assert torch.load(last, weights_only=False)["model"]
-    result = run(*command(corpus, tmp_path, *often), cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
+    run(*command(corpus, tmp_path, *often), cwd=tmp_path)
     assert_bit_identical(last, uninterrupted)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_saves_and_stops_with_a_status_of_its_own(number, corpus, uninterrupted, tmp_path):
     process = start(corpus, tmp_path, "--max-update", 10**6, "--lr-scheduler", "fixed", "--log-interval", 1)
-    for line in process.stdout:
-        if "num_updates" in line:
-            break
+    wait_for_an_update(process)
     process.send_signal(number)
     output = process.communicate()[0]
     assert process.returncode == STOPPED, output
     assert f"{number.name}: saving a checkpoint" in output
-    updates = load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
+    updates = num_updates(load(tmp_path / "checkpoint_last.pt"))
     assert f"stopped after {updates} updates, checkpoint saved" in output
     if updates < UPDATES:
-        assert run(*command(corpus, tmp_path), cwd=tmp_path).returncode == 0
+        run(*command(corpus, tmp_path), cwd=tmp_path)
         assert_bit_identical(tmp_path / "checkpoint_last.pt", uninterrupted)
 
 
 def test_a_finished_training_is_left_as_it_is(corpus, uninterrupted):
     before = uninterrupted.read_bytes()
     result = run(*command(corpus, uninterrupted.parent), cwd=uninterrupted.parent)
-    assert result.returncode == 0, result.stderr
     assert f"the training is finished: it has {UPDATES} of --max-update {UPDATES} updates" in result.stdout
     assert uninterrupted.read_bytes() == before
 
 
 def test_a_second_training_in_the_same_folder_is_refused(corpus, tmp_path):
-    first = start(corpus, tmp_path, "--max-update", 10**6, "--save-interval-updates", 1, "--keep-interval-updates", 1)
-    wait_for_a_checkpoint(first, tmp_path / "checkpoint_last.pt")
-    second = run(*command(corpus, tmp_path), cwd=tmp_path)
-    unsaved = run(*command(corpus, tmp_path, "--no-save", "--reset-optimizer", "--max-update", 1), cwd=tmp_path)
-    first.kill()
-    first.communicate()
-    assert second.returncode == 1
-    assert unsaved.returncode == 0, unsaved.stderr
+    running = start(corpus, tmp_path, "--max-update", 10**6, "--save-interval-updates", 1, "--keep-interval-updates", 1)
+    wait_for_a_checkpoint(running, tmp_path / "checkpoint_last.pt")
+    second = run(*command(corpus, tmp_path), cwd=tmp_path, status=None)
+    unsaved = ("--no-save", "--reset-optimizer", "--max-update", 1)
+    unsaved = run(*command(corpus, tmp_path, *unsaved), cwd=tmp_path, status=None)
+    running.kill()
+    running.communicate()
+    assert (second.returncode, unsaved.returncode) == (1, 0), unsaved.stderr
     assert "another training is running in this folder" in second.stderr
-    assert run(*command(corpus, tmp_path, "--max-update", 1), cwd=tmp_path).returncode == 0  # the lock is gone
+    run(*command(corpus, tmp_path, "--max-update", 1), cwd=tmp_path)  # the lock is gone
 
 
 def test_a_signal_to_one_of_two_processes_stops_both(corpus, tmp_path):
-    forked_python.start()
     arguments = command(corpus, tmp_path, "--max-update", 10**6, "--log-interval", 1)
-    process = subprocess.Popen(
-        [sys.executable, "-m", *TORCHRUN, *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": PYTHON},  # of the processes that it starts
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    for line in process.stdout:
-        if "num_updates" in line:
-            break
+    process = launch(sys.executable, "-m", *TORCHRUN, *arguments, PYTHON_EXEC=PYTHON)  # of the processes that it starts
+    wait_for_an_update(process)
     children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True)
-    one = max(int(pid) for pid in children.stdout.split())
-    os.kill(one, signal.SIGUSR1)
+    os.kill(max(int(pid) for pid in children.stdout.split()), signal.SIGUSR1)
     output = process.communicate(timeout=1200)[0]
     assert (tmp_path / "checkpoint_last.pt").exists(), output
     assert output.count("checkpoint saved; the same command continues from here") == 2, output
@@ -198,12 +177,10 @@ def test_processes_end_when_the_first_one_has_saved(asked):
 
 
 def test_a_signal_during_the_last_update_does_not_skip_its_validation(asked):
-    assert stop(updates=10, most=10) == ([None], True)
-    assert asked == []
+    assert (stop(updates=10, most=10), asked) == (([None], True), [])
 
 
 def train_until(monkeypatch, corpus, folder, updates, end, *extra):
-    """Train in this process, where something happens within an update."""
     train_step = Trainer.train_step
 
     def step(self, *arguments, **named):
@@ -231,8 +208,8 @@ def test_a_process_handles_signals_as_before_a_training(corpus, tmp_path, monkey
     with contextlib.suppress(SystemExit, KeyboardInterrupt):
         train_until(monkeypatch, corpus, tmp_path / "a", 2, end, "--max-update", 3, "--disable-validation")
     assert [signal.getsignal(number) for number in interruption.SIGNALS] == handlers
-    last = train(corpus, tmp_path / "b", "--max-epoch", 1, "--disable-validation")  # the next one is not stopped
-    assert last["optimizer_history"][-1]["num_updates"] == EXAMPLES["train"] / 4
+    state = train(corpus, tmp_path / "b", "--max-epoch", 1, "--disable-validation")  # the next one is not stopped
+    assert num_updates(state) == EXAMPLES["train"] / 4
     assert [signal.getsignal(number) for number in interruption.SIGNALS] == handlers
 
 
@@ -260,7 +237,7 @@ def test_a_signal_before_a_validation_does_not_lose_it(corpus, tmp_path, monkeyp
         train_until(monkeypatch, corpus, tmp_path, updates, ask, "--max-epoch", 2, *extra)
     losses = [load(tmp_path / f"checkpoint_{name}.pt")["extra_state"]["val_loss"] for name in ("last", "best")]
     assert losses[0] == losses[1] > 0
-    assert load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == updates
+    assert num_updates(load(tmp_path / "checkpoint_last.pt")) == updates
 
 
 PROCESSES = r"""
@@ -289,8 +266,7 @@ def test_a_signal_to_the_process_that_started_the_others_reaches_them(tmp_path):
     )
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=1200)[0] == "saved\n" * 2
-    assert process.returncode == STOPPED
+    assert (process.communicate(timeout=1200)[0], process.returncode) == ("saved\n" * 2, STOPPED)
 
 
 def test_a_signal_ends_a_process_that_has_started_none():

@@ -5,13 +5,7 @@ import sys
 import pytest
 from fairseq import checkpoint_utils, options
 
-from tests.patches.helpers import (
-    TRANSLATION,
-    assert_same_parameters,
-    generate,
-    parse,
-    train,
-)
+from tests.patches.helpers import TRANSLATION, assert_same_parameters, generate, num_updates, parse, train
 
 
 def test_save_resume_generate_validate(corpus, tmp_path):
@@ -20,7 +14,7 @@ def test_save_resume_generate_validate(corpus, tmp_path):
     ema = ["--store-ema", "--ema-fp32", "--ema-start-update", "1"]
     train(corpus, tmp_path / "twice", "--max-update", 3, *bleu, *ema)
     resumed = train(corpus, tmp_path / "twice", "--max-update", 6, *bleu, *ema)
-    assert resumed["optimizer_history"][-1]["num_updates"] == 6
+    assert num_updates(resumed) == 6
     assert_same_parameters(resumed, train(corpus, tmp_path / "once", "--max-update", 6, *bleu, *ema))
 
     checkpoint = tmp_path / "twice" / "checkpoint_last.pt"
@@ -49,13 +43,13 @@ def test_missing_checkpoint_stops(corpus, tmp_path, arguments):
 
 
 def test_restore_and_finetune_keep_their_meaning(corpus, tmp_path):
-    first = tmp_path / "first" / "checkpoint_last.pt"
-    train(corpus, first.parent, "--max-update", 2)
-    restored = train(corpus, tmp_path / "restored", "--max-update", 3, "--restore-file", first)
-    assert restored["optimizer_history"][-1]["num_updates"] == 3
+    start = tmp_path / "first" / "checkpoint_last.pt"
+    train(corpus, start.parent, "--max-update", 2)
+    restored = train(corpus, tmp_path / "restored", "--max-update", 3, "--restore-file", start)
+    assert num_updates(restored) == 3
     reset = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
-    restarted = train(corpus, tmp_path / "reset", "--max-update", 1, "--restore-file", first, *reset)
-    tuned = train(corpus, tmp_path / "tuned", "--max-update", 1, "--finetune-from-model", first)
+    restarted = train(corpus, tmp_path / "reset", "--max-update", 1, "--restore-file", start, *reset)
+    tuned = train(corpus, tmp_path / "tuned", "--max-update", 1, "--finetune-from-model", start)
     assert_same_parameters(restarted, tuned)
 
 

@@ -12,7 +12,7 @@ from fairseq.tasks.translation import TranslationConfig
 from fairseq_poolingformer.patches.nonfinite import _most_skipped
 from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig
 from fairseq_poolingformer.training.nonfinite import NonfiniteError
-from tests.patches.helpers import train
+from tests.patches.helpers import num_updates, train
 
 POISONED = 5  # an example of the training split
 
@@ -68,30 +68,28 @@ def test_a_skipped_update_changes_nothing_and_is_counted(corpus, tmp_path, monke
     with_option(1)
     with caplog.at_level(logging.WARNING):
         state = train(corpus, tmp_path, "--max-epoch", 1, "--update-freq", 1)
-    assert state["optimizer_history"][-1]["num_updates"] == 5  # of 24 examples in batches of 4
+    assert num_updates(state) == 5  # of 24 examples in batches of 4
     assert all(tensor.isfinite().all() for tensor in state["model"].values())
     assert "skipped, because its gradient is not finite; 1 of --skip-nonfinite 1" in caplog.text
 
 
-def test_more_than_are_allowed_end_the_training(corpus, tmp_path, monkeypatch, with_option):
+@pytest.mark.parametrize("epochs", [(2,), (1, 2)])
+def test_more_than_are_allowed_end_the_training(corpus, tmp_path, monkeypatch, with_option, epochs):
+    """Those of a continued training, too."""
     poison(monkeypatch, in_forward)
     with_option(1)
+    for epoch in epochs[:-1]:
+        train(corpus, tmp_path, "--max-epoch", epoch)
     with pytest.raises(NonfiniteError):
-        train(corpus, tmp_path, "--max-epoch", 2)
+        train(corpus, tmp_path, "--max-epoch", epochs[-1])
 
 
-def test_the_number_is_the_tasks_option():
-    assert _most_skipped(SimpleNamespace(task=SimpleNamespace(cfg=CheckedConfig(skip_nonfinite=3)))) == 3
-    assert _most_skipped(SimpleNamespace(task=SimpleNamespace(cfg=TranslationConfig()))) == 0
-    assert _most_skipped(SimpleNamespace(task=SimpleNamespace())) == 0
-
-
-def test_a_continued_training_counts_on(corpus, tmp_path, monkeypatch, with_option):
-    poison(monkeypatch, in_forward)
-    with_option(1)
-    train(corpus, tmp_path, "--max-epoch", 1)
-    with pytest.raises(NonfiniteError):
-        train(corpus, tmp_path, "--max-epoch", 2)
+@pytest.mark.parametrize(
+    ("attributes", "count"),
+    [({"cfg": CheckedConfig(skip_nonfinite=3)}, 3), ({"cfg": TranslationConfig()}, 0), ({}, 0)],
+)
+def test_the_number_is_the_tasks_option(attributes, count):
+    assert _most_skipped(SimpleNamespace(task=SimpleNamespace(**attributes))) == count
 
 
 def test_float16_goes_on_after_an_overflow_on_a_cpu(corpus, tmp_path, monkeypatch):
@@ -107,4 +105,4 @@ def test_float16_goes_on_after_an_overflow_on_a_cpu(corpus, tmp_path, monkeypatc
     monkeypatch.setattr(DynamicLossScaler, "check_overflow", check_overflow)
     state = train(corpus, tmp_path, "--fp16", "--max-update", 2)
     assert overflows
-    assert state["optimizer_history"][-1]["num_updates"] == 2
+    assert num_updates(state) == 2

@@ -12,7 +12,7 @@ import fairseq_poolingformer
 from fairseq_poolingformer import checkpoints as checkpoint_files
 from fairseq_poolingformer.patches import resuming
 from fairseq_poolingformer.patches.resuming import _float32_parameters
-from tests.patches.helpers import TRAINING, assert_same_parameters, generate, parse, train, unpatched
+from tests.patches.helpers import TRAINING, assert_same_parameters, generate, num_updates, parse, train, unpatched
 
 fairseq_poolingformer.register()
 
@@ -25,9 +25,7 @@ def ours(monkeypatch):
 
 @pytest.fixture
 def computed(monkeypatch):
-    """The dtypes of the parameters with which each update was computed."""
-    dtypes = []
-    step = Trainer.train_step
+    dtypes, step = [], Trainer.train_step
 
     def train_step(self, samples, **kwargs):
         dtypes.append({param.dtype for param in self.model.parameters()})
@@ -77,21 +75,19 @@ def test_a_checkpoint_of_fairseqs_in_half_precision_is_continued(corpus, tmp_pat
     state["model"] = {name: tensor.half().float() for name, tensor in state["model"].items()}
     assert state["extra_state"].pop("loss_scaler")["_iter"] == 2
     torch.save(state, path)
-    assert train(corpus, tmp_path, "--max-update", 4, "--fp16")["optimizer_history"][-1]["num_updates"] == 4
+    assert num_updates(train(corpus, tmp_path, "--max-update", 4, "--fp16")) == 4
 
 
 def test_flat_parameters_are_the_same_one_by_one():
     """As fairseq holds them on a GPU."""
     halves = [torch.nn.Parameter(torch.randn(shape).half()) for shape in ((2, 3), (4,), (1, 1, 2))]
     row = torch.nn.Parameter(torch.cat([half.data.float().flatten() for half in halves]))
-    model = torch.nn.ParameterList(halves)
     optimizer = object.__new__(FP16Optimizer)
     optimizer.fp16_params, optimizer.fp32_params = halves, {0: row}
-    found = dict(_float32_parameters(SimpleNamespace(optimizer=optimizer, get_model=lambda: model)))
-    assert list(found) == ["0", "1", "2"]
-    for half, parameter in zip(halves, found.values(), strict=True):
-        assert torch.equal(half.float(), parameter)
-    found["1"].data.copy_(torch.arange(4.0))
+    trainer = SimpleNamespace(optimizer=optimizer, get_model=lambda: torch.nn.ParameterList(halves))
+    parameters = dict(_float32_parameters(trainer))
+    torch.testing.assert_close(parameters, {str(n): half.float() for n, half in enumerate(halves)}, rtol=0, atol=0)
+    parameters["1"].data.copy_(torch.arange(4.0))
     assert torch.equal(row[6:10], torch.arange(4.0))
 
 
@@ -111,10 +107,8 @@ def options_of(corpus, *extra):
 
 
 def test_bf16_is_not_tpu(corpus, monkeypatch):
-    assert not options_of(corpus, "--bf16").tpu
-    assert options_of(corpus, "--bf16").bf16
-    assert not options_of(corpus, "--memory-efficient-bf16").tpu
-    assert options_of(corpus, "--bf16", "--tpu").tpu
-    assert options_of(corpus, "--tpu").tpu
+    for flags, tpu in (("--bf16", False), ("--memory-efficient-bf16", False), ("--bf16 --tpu", True), ("--tpu", True)):
+        common = options_of(corpus, *flags.split())
+        assert (common.tpu, common.bf16) == (tpu, "bf16" in flags)
     unpatched(monkeypatch, options, "parse_args_and_arch")
     assert options_of(corpus, "--bf16").tpu

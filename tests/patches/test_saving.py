@@ -3,10 +3,12 @@
 import errno
 import logging
 import os
+import re
 import resource
 import shutil
 import signal
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -23,7 +25,7 @@ from fairseq_poolingformer.patches import CheckpointError, saving, table
 from fairseq_poolingformer.patches.saving import replace_damaged, replace_missing, resume_from_newest_whole
 from fairseq_poolingformer.text import atomic_write
 from tests.models import tiny_bart
-from tests.patches.helpers import parse, train
+from tests.patches.helpers import num_updates, parse, train
 from tests.tasks.masked_lm import mlm_folder
 
 # ----- writing and replacing
@@ -55,52 +57,42 @@ def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, full_disk):
     path = save(tmp_path / "checkpoint_last.pt", 1.0)
     with pytest.raises(OSError, match="could not be written"):
         save(path, 2.0, size=2**16)
-    assert value(path) == 1.0
-    assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
+    assert (value(path), os.listdir(tmp_path)) == (1.0, ["checkpoint_last.pt"])
 
 
 def test_a_copy_is_a_further_name_of_the_same_file(tmp_path):
-    first = save(tmp_path / "checkpoint1.pt", 1.0)
+    best = save(tmp_path / "checkpoint1.pt", 1.0)
     last = save(tmp_path / "checkpoint_last.pt", 0.0)
-    PathManager.copy(str(first), str(last), overwrite=True)
-    assert last.samefile(first)
-    save(first, 2.0)  # replaces one name
-    assert (value(first), value(last)) == (2.0, 1.0)
+    PathManager.copy(str(best), str(last), overwrite=True)
+    assert last.samefile(best)
+    save(best, 2.0)  # replaces one name
+    assert (value(best), value(last)) == (2.0, 1.0)
 
 
 def test_copies_without_hard_links(tmp_path, monkeypatch):
-    def refused(*arguments):
-        raise PermissionError
-
-    monkeypatch.setattr(os, "link", refused)
-    first = save(tmp_path / "checkpoint1.pt", 1.0)
-    PathManager.copy(str(first), str(tmp_path / "checkpoint_last.pt"), overwrite=True)
-    assert value(tmp_path / "checkpoint_last.pt") == 1.0
-    assert not (tmp_path / "checkpoint_last.pt").samefile(first)
-
-
-def flip(path, position):
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1
-    path.write_bytes(data)
+    monkeypatch.setattr(os, "link", mock.Mock(side_effect=PermissionError))
+    source, last = save(tmp_path / "checkpoint1.pt", 1.0), tmp_path / "checkpoint_last.pt"
+    PathManager.copy(str(source), str(last), overwrite=True)
+    assert value(last) == 1.0
+    assert not last.samefile(source)
 
 
 @pytest.mark.parametrize("fault", ["empty", "cut", "text", "flipped"])
 def test_a_damaged_last_checkpoint_is_replaced_by_the_newest_good_one(tmp_path, fault, caplog):
-    for number in (1, 2, 3):
-        os.utime(save(tmp_path / f"checkpoint{number}.pt", float(number), size=99), (number, number))
+    """Never by an average."""
+    for number, name in enumerate(("1", "_1_50", "_average", "3")):
+        os.utime(save(tmp_path / f"checkpoint{name}.pt", float(number), size=99), (number, number))
     (tmp_path / "checkpoint3.pt").write_bytes(b"PK damaged as well")
     last = save(tmp_path / "checkpoint_last.pt", 4.0, size=99)
     whole = last.read_bytes()
-    if fault == "flipped":
-        flip(last, whole.index(torch.full((9,), 4.0).numpy().tobytes()) + 5)
-    else:
-        last.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "text": b"not found"}[fault])
+    position = whole.index(torch.full((9,), 4.0).numpy().tobytes()) + 5
+    flipped = whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :]
+    last.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "text": b"not found", "flipped": flipped}[fault])
     assert damage(last)
     replace_damaged(last, "THE FAULT")
-    assert value(last) == 2.0
+    assert value(last) == 1.0
     assert (tmp_path / "checkpoint_last.pt.damaged").exists()
-    assert "RESUMING FROM checkpoint2.pt INSTEAD. THE FAULT" in caplog.text
+    assert "RESUMING FROM checkpoint_1_50.pt INSTEAD. THE FAULT" in caplog.text
 
 
 def test_without_any_good_one_the_file_is_named(tmp_path):
@@ -115,23 +107,10 @@ def test_there_is_a_last_checkpoint_even_if_replacing_it_fails(tmp_path, monkeyp
     save(tmp_path / "checkpoint1.pt", 1.0)
     last = tmp_path / "checkpoint_last.pt"
     last.write_bytes(b"PK half")
-
-    def full(path):
-        raise OSError(errno.ENOSPC, "no space")
-
-    monkeypatch.setattr(atomic_write, "_flush", full)
+    monkeypatch.setattr(atomic_write, "_flush", mock.Mock(side_effect=OSError(errno.ENOSPC, "no space")))
     with pytest.raises(OSError, match="could not be written"):
         replace_damaged(last, "damaged")
     assert last.exists()
-
-
-def test_an_average_is_not_resumed_from(tmp_path):
-    os.utime(save(tmp_path / "checkpoint_1_50.pt", 1.0), (1, 1))
-    os.utime(save(tmp_path / "checkpoint_average.pt", 9.0), (2, 2))
-    last = tmp_path / "checkpoint_last.pt"
-    last.touch()
-    replace_damaged(last, "damaged")
-    assert value(last) == 1.0
 
 
 @pytest.mark.parametrize("suffix", ["-shard0", "-model_part-0", ""])
@@ -146,13 +125,8 @@ def test_a_part_of_a_checkpoint_is_not_replaced_by_that_of_another_update(tmp_pa
 
 def resume(folder, restore_file="checkpoint_last.pt", suffix=""):
     """The result of the patched function, or the error that it raises; fairseq's own reads the last checkpoint."""
-    cfg = SimpleNamespace(
-        restore_file=restore_file,
-        save_dir=str(folder),
-        load_checkpoint_on_all_dp_ranks=False,
-        finetune_from_model=None,
-        no_last_checkpoints=False,
-    )
+    cfg = {"restore_file": restore_file, "save_dir": str(folder), "finetune_from_model": None}
+    cfg = SimpleNamespace(**cfg, load_checkpoint_on_all_dp_ranks=False, no_last_checkpoints=False)
     trainer = SimpleNamespace(checkpoint_suffix=suffix, data_parallel_rank=0)
     name = restore_file.replace(".pt", f"{suffix}.pt")
     try:
@@ -161,28 +135,23 @@ def resume(folder, restore_file="checkpoint_last.pt", suffix=""):
         return error
 
 
-def test_a_training_continues_from_the_newest_good_one(corpus, tmp_path, caplog):
+@pytest.mark.parametrize("fault", ["IS DAMAGED", "IS MISSING"])
+def test_a_training_continues_from_the_newest_good_one(corpus, tmp_path, caplog, fault):
     flags = ["--save-interval-updates", 1, "--no-epoch-checkpoints", "--disable-validation"]
     train(corpus, tmp_path, "--max-update", 3, *flags)
     last = tmp_path / "checkpoint_last.pt"
     half = last.read_bytes()[:5000]
     last.unlink()
-    last.write_bytes(half)
     (tmp_path / "checkpoint_1_3.pt").unlink()
+    if fault == "IS DAMAGED":
+        last.write_bytes(half)
     state = train(corpus, tmp_path, "--max-update", 4, *flags)
-    assert "RESUMING FROM checkpoint_1_2.pt" in caplog.text
-    assert state["optimizer_history"][-1]["num_updates"] == 4
-    assert (tmp_path / "checkpoint_last.pt.damaged").read_bytes() == half
-
-
-def test_a_training_whose_last_checkpoint_is_missing_continues_from_the_newest(corpus, tmp_path, caplog):
-    flags = ["--save-interval-updates", 1, "--no-epoch-checkpoints", "--disable-validation"]
-    train(corpus, tmp_path, "--max-update", 2, *flags)
-    (tmp_path / "checkpoint_last.pt").unlink()
-    state = train(corpus, tmp_path, "--max-update", 3, *flags)
-    assert "checkpoint_last.pt IS MISSING. RESUMING FROM checkpoint_1_2.pt INSTEAD" in caplog.text
-    assert state["optimizer_history"][-1]["num_updates"] == 3
+    assert f"checkpoint_last.pt {fault}" in caplog.text
+    assert re.search(r"RESUMING FROM checkpoint_1_2\.pt INSTEAD", caplog.text)
+    assert num_updates(state) == 4
     assert len(state["optimizer_history"]) == 2  # of one start and the next, which continues it
+    if fault == "IS DAMAGED":
+        assert (tmp_path / "checkpoint_last.pt.damaged").read_bytes() == half
 
 
 def test_a_missing_one_is_replaced_by_the_newest_whole_one(tmp_path):
@@ -221,31 +190,15 @@ def test_no_flipped_bit_of_the_archive_escapes(tmp_path):
 # ----- state of all workers
 
 
-class Task:
-    def __init__(self):
-        self.asked = 0
-
-    def gather_checkpoint_state(self):
-        self.asked += 1
-
-
-def save_on_second_worker(task, **settings):
+@pytest.mark.parametrize("no_save", [False, True])
+def test_a_worker_that_writes_nothing_is_asked(no_save):
     """fairseq's save_checkpoint as a worker calls it that writes nothing."""
-    trainer = SimpleNamespace(
-        task=task,
-        data_parallel_rank=1,
-        consolidate_optimizer=lambda: None,
-        should_save_checkpoint_on_current_rank=False,
-        always_call_state_dict_during_save_checkpoint=False,
-    )
-    assert checkpoint_utils.save_checkpoint(CheckpointConfig(**settings), trainer, None, None) is None
-
-
-@pytest.mark.parametrize(("no_save", "asked"), [(False, 1), (True, 0)])
-def test_a_worker_that_writes_nothing_is_asked(no_save, asked):
-    task = Task()
-    save_on_second_worker(task, no_save=no_save)
-    assert task.asked == asked
+    task = mock.Mock()
+    rank = {"data_parallel_rank": 1, "should_save_checkpoint_on_current_rank": False}
+    trainer = SimpleNamespace(task=task, consolidate_optimizer=lambda: None, **rank)
+    trainer.always_call_state_dict_during_save_checkpoint = False
+    assert checkpoint_utils.save_checkpoint(CheckpointConfig(no_save=no_save), trainer, None, None) is None
+    assert task.gather_checkpoint_state.call_count == (not no_save)
 
 
 # ----- dictionary and tokenizer
@@ -293,13 +246,10 @@ def test_it_converts(moved, tmp_path):
 
 def test_parameters_that_are_not_finite_are_refused(moved, tmp_path, capsys):
     folder = shutil.copytree(moved.parent, tmp_path / "nan")
-    state = checkpoint_files.read(moved)
-    name = "encoder.layers.1.fc1.weight"
+    state, name = checkpoint_files.read(moved), "encoder.layers.1.fc1.weight"
     state["model"][name][0, :3] = float("nan")
     torch.save(state, folder / moved.name)
-    with pytest.raises(
-        CheckpointError, match=r"3 of .* numbers of encoder\.layers\.1\.fc1\.weight are NaN or infinite"
-    ):
+    with pytest.raises(CheckpointError, match=rf"3 of .* numbers of {re.escape(name)} are NaN or infinite"):
         PoolingformerBART.from_pretrained(str(folder), moved.name)
     assert convert.main(["to-huggingface", str(folder / moved.name), str(tmp_path / "hf"), "--drop-pooled"]) == 1
     assert f"numbers of {name} are NaN or infinite" in capsys.readouterr().err
@@ -310,34 +260,33 @@ def test_files_are_copied_once_and_a_data_folder_is_left_alone(tmp_path):
     mlm_folder.write_folder(source, {})
     target.mkdir()
     saving.copy_data_files(source, target)
-    written = (target / "dict.txt").stat().st_mtime_ns
+    dictionary = target / "dict.txt"
+    written = dictionary.stat().st_mtime_ns
     saving.copy_data_files(source, target)
-    assert (target / "dict.txt").stat().st_mtime_ns == written
-    (source / "dict.txt").write_text("other 1\n")
-    saving.copy_data_files(source, target)
-    assert (target / "dict.txt").read_text() == "other 1\n"
-    (target / "corpus.json").touch()
-    (source / "dict.txt").write_text("third 1\n")
-    saving.copy_data_files(source, target)
-    assert (target / "dict.txt").read_text() == "other 1\n"
+    assert dictionary.stat().st_mtime_ns == written
+    for text in ("other 1\n", "third 1\n"):
+        (source / "dict.txt").write_text(text)
+        saving.copy_data_files(source, target)
+        assert dictionary.read_text() == "other 1\n"
+        (target / "corpus.json").touch()
+
+
+def copy_beside(tmp_path, saved, rank):
+    mlm_folder.write_folder(tmp_path / "data", {})
+    trainer = SimpleNamespace(task=SimpleNamespace(data_folder=tmp_path / "data"), data_parallel_rank=rank)
+    cfg = SimpleNamespace(save_dir=str(tmp_path / "run"))
+    saving.copy_dictionary_and_tokenizer(lambda *arguments: saved, cfg, trainer, None, None)
 
 
 @pytest.mark.parametrize(("rank", "saved"), [(1, "x.pt"), (0, None)])
 def test_one_process_copies_what_was_saved(tmp_path, rank, saved):
-    mlm_folder.write_folder(tmp_path / "data", {})
     (tmp_path / "run").mkdir()
-    trainer = SimpleNamespace(task=SimpleNamespace(data_folder=tmp_path / "data"), data_parallel_rank=rank)
-    cfg = SimpleNamespace(save_dir=str(tmp_path / "run"))
-    saving.copy_dictionary_and_tokenizer(lambda *arguments: saved, cfg, trainer, None, None)
+    copy_beside(tmp_path, saved, rank)
     assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_a_training_goes_on_where_they_cannot_be_copied(tmp_path, caplog):
-    mlm_folder.write_folder(tmp_path / "data", {})
-    trainer = SimpleNamespace(task=SimpleNamespace(data_folder=tmp_path / "data"), data_parallel_rank=0)
     (tmp_path / "run").write_text("a file")
     with caplog.at_level(logging.WARNING):
-        saving.copy_dictionary_and_tokenizer(
-            lambda *arguments: "x.pt", SimpleNamespace(save_dir=str(tmp_path / "run")), trainer, None, None
-        )
+        copy_beside(tmp_path, "x.pt", 0)
     assert "dictionary and tokenizer could not be copied there" in caplog.text

@@ -43,7 +43,6 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def good(folder):
-    """Options and parameters of a checkpoint in which nothing is wrong."""
     _, model = tiny_bart.build(folder, *MODEL)
     return vars(tiny_bart.parse(folder, *MODEL)), model.state_dict()
 
@@ -51,28 +50,22 @@ def good(folder):
 @pytest.mark.parametrize("sections", [False, True])
 def test_options_arrive_as_they_were_trained(good, tmp_path, sections):
     """In all sections, whatever their names, but for the data folder and what its machine decides."""
-    named = dict.fromkeys(
-        ("encoder_embed_path", "scale_from", "config_yaml", "tensorboard_logdir", "lang_dict"), "x.txt"
-    )
-    given = {
-        **good[0],
-        **named,
-        "inner": {"layers": [1, (2, "a")]},
-        "user_dir": "/x",
-        "tpu": True,
-        "seed": 5,
-        "data": "/gone",
-    }
+    names = ("encoder_embed_path", "scale_from", "config_yaml", "tensorboard_logdir", "lang_dict")
+    machine = {"user_dir": "/x", "tpu": True, "seed": 5, "data": "/gone"}
+    trained = {**good[0], **dict.fromkeys(names, "x.txt"), "inner": {"layers": [1, (2, "a")]}, **machine}
+    options = {"args": Namespace(**trained)}
     if sections:
-        cfg = {"model": Namespace(**given), "task": given, "common": {"seed": 5, "user_dir": "/x"}, "bpe": None}
-        found = as_trained({"args": None, "cfg": cfg, "model": good[1]}, tmp_path / "x.pt")
-        assert found["cfg"]["common"] == {"seed": 5, "user_dir": None}
-        assert found["cfg"]["bpe"] is None
-        parts = [vars(found["cfg"]["model"]), found["cfg"]["task"]]
+        cfg = {"model": Namespace(**trained), "task": trained, "common": {"seed": 5, "user_dir": "/x"}, "bpe": None}
+        options = {"args": None, "cfg": cfg}
+    state = as_trained({**options, "model": good[1]}, tmp_path / "x.pt")
+    if sections:
+        cfg = state["cfg"]
+        assert (cfg["common"], cfg["bpe"]) == ({"seed": 5, "user_dir": None}, None)
+        parts = [vars(cfg["model"]), cfg["task"]]
     else:
-        parts = [vars(as_trained({"args": Namespace(**given), "model": good[1]}, tmp_path / "x.pt")["args"])]
-    expected = {**given, **{name: REPLACED[name] for name in given if name in REPLACED}, "data": str(tmp_path)}
-    assert {"user_dir", "ddp_backend", "tpu"} < REPLACED.keys() & given.keys()
+        parts = [vars(state["args"])]
+    expected = {**trained, **{name: REPLACED[name] for name in trained if name in REPLACED}, "data": str(tmp_path)}
+    assert {"user_dir", "ddp_backend", "tpu"} < REPLACED.keys() & trained.keys()
     assert parts == [expected] * len(parts)
 
 
@@ -80,10 +73,8 @@ def test_options_arrive_as_they_were_trained(good, tmp_path, sections):
 def test_nothing_is_looked_up(good, folder, tmp_path, where):
     """Of the environment, say, which a checkpoint could send away in the address of a file."""
     value = "http://127.0.0.1/${oc.env:TOKEN}"
-    options = (
-        {**good[0], "w2v_args": Namespace(x=[value])} if where == "inner" else {**good[0], "encoder_embed_path": value}
-    )
-    model = Namespace(**(good[0] if where == "generation" else options))
+    added = {"w2v_args": Namespace(x=[value])} if where == "inner" else {"encoder_embed_path": value}
+    model = Namespace(**(good[0] if where == "generation" else good[0] | added))
     sections = {"model": model, "task": good[0], "generation": {"replace_unk": value}}
     kind = {"args": model} if where == "args" else {"args": None, "cfg": sections}
     torch.save({"model": good[1], **kind}, tmp_path / "x.pt")
@@ -102,21 +93,25 @@ def test_options_without_end_are_refused(good, tmp_path):
 def test_a_language_model_is_used_without_the_machine_of_its_training(text, tmp_path):
     flags = ["--task", "language_modeling", "--arch", "transformer_lm", "--tokens-per-sample", 8, "--max-update", 1]
     sizes = ["--decoder-layers", 1, "--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8, "--optimizer", "adam"]
-    more = ["--batch-size", 4, "--save-dir", tmp_path, "--disable-validation", "--cpu", "--num-workers", 0]
-    cfg = parse(options.get_training_parser(), [text, *flags, *sizes, *more])
-    distributed_utils.call_main(cfg, train_main)
-    path = tmp_path / "checkpoint_last.pt"
-    _, _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(text)})
+    more = ["--batch-size", 4, "--disable-validation", "--cpu", "--num-workers", 0]
+    path = train_with([text, *flags, *sizes, *more], tmp_path)
+    _, _, task = checkpoint_utils.load_model_ensemble_and_task([path], {"data": str(text)})
     assert task.args.tokens_per_sample == 8
+
+
+def train_with(arguments, folder):
+    cfg = parse(options.get_training_parser(), [*arguments, "--save-dir", folder])
+    distributed_utils.call_main(cfg, train_main)
+    return str(folder / "checkpoint_last.pt")
 
 
 def test_no_file_of_the_users_is_written(tmp_path, good):
     """fairseq-validate builds sentence_ranking, which then opens its ``save_predictions`` for writing."""
     (tmp_path / "user").write_text("mine")
-    given = {"_name": "sentence_ranking", "num_classes": 2, "ranking_head_name": "x"}
+    options = {"_name": "sentence_ranking", "num_classes": 2, "ranking_head_name": "x"}
     for defended in (True, False):  # the attack is one
-        cfg = {"criterion": {**given, "save_predictions": str(tmp_path / "user")}}
-        state = as_trained({"cfg": cfg}, tmp_path / "x.pt") if defended else {"cfg": cfg}
+        state = {"cfg": {"criterion": {**options, "save_predictions": str(tmp_path / "user")}}}
+        state = as_trained(state, tmp_path / "x.pt") if defended else state
         CRITERION_REGISTRY["sentence_ranking"].build_criterion(Namespace(**state["cfg"]["criterion"]), None)
         assert ((tmp_path / "user").read_text() == "mine") == defended
 
@@ -160,10 +155,8 @@ MULTILINGUAL = ["--task", "multilingual_translation", "--arch", "multilingual_tr
     ],
 )
 def test_checkpoints_of_fairseqs_own_are_used(corpus, tmp_path, flags, part, option, value):
-    arguments = [corpus, *TRAINING[len(TRANSLATION) :], *flags, "--save-dir", tmp_path, "--max-update", 1]
-    cfg = parse(options.get_training_parser(), [*arguments, "--disable-validation"])
-    distributed_utils.call_main(cfg, train_main)
-    path = str(tmp_path / "checkpoint_last.pt")
+    arguments = [corpus, *TRAINING[len(TRANSLATION) :], *flags, "--max-update", 1, "--disable-validation"]
+    path = train_with(arguments, tmp_path)
     (model,), cfg, _ = checkpoint_utils.load_model_ensemble_and_task([path], {"data": str(corpus)})
     state = checkpoint_utils.load_checkpoint_to_cpu(path)["model"]
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
@@ -174,8 +167,7 @@ def test_the_users_own_overrides_are_followed(tmp_path, good, folder):
     write_checkpoint(tmp_path / "x.pt", {**good[0], "max_source_positions": 4096}, good[1])
     overrides = {"data": str(folder), "max_source_positions": 9000, "dropout": 0.5}
     (model,), cfg, _ = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "x.pt")], overrides)
-    assert model.encoder.max_positions() == 9000
-    assert cfg.model.dropout == 0.5
+    assert (model.encoder.max_positions(), cfg.model.dropout) == (9000, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -190,15 +182,12 @@ def test_options_that_do_not_fit_are_one_sentence(tmp_path, good, folder, change
 
 @pytest.mark.parametrize("sections", [True, False])
 def test_a_loss_that_refuses_a_way_of_training_is_built(good, sections):
-    given = {**good[0], "criterion": "adaptive_loss", "ddp_backend": "pytorch_ddp"}
-    state = {"model": good[1], "args": Namespace(**given)}
+    state = {"args": Namespace(**{**good[0], "criterion": "adaptive_loss", "ddp_backend": "pytorch_ddp"})}
     if sections:
-        state |= {
-            "args": None,
-            "cfg": {"criterion": {"_name": "adaptive_loss", "ddp_backend": "pytorch_ddp", "sentence_avg": False}},
-        }
-    found = as_trained(state, Path("x.pt"))
-    cfg = OmegaConf.create(found["cfg"], flags={"allow_objects": True}).criterion if sections else found["args"]
+        criterion = {"_name": "adaptive_loss", "ddp_backend": "pytorch_ddp", "sentence_avg": False}
+        state = {"args": None, "cfg": {"criterion": criterion}}
+    state = as_trained({"model": good[1], **state}, Path("x.pt"))
+    cfg = OmegaConf.create(state["cfg"], flags={"allow_objects": True}).criterion if sections else state["args"]
     assert type(build_criterion(cfg, None)).__name__ == "AdaptiveLoss"
 
 
@@ -227,14 +216,13 @@ def test_everything_else_is_refused(text):
 
 def test_every_eval_of_fairseq_is_replaced():
     """A fairseq with an eval in another module must be looked at: its module may be loaded only later."""
-    folder = Path(fairseq.__file__).parent
-    found = []
+    folder, modules = Path(fairseq.__file__).parent, []
     for path in folder.rglob("*.py"):
         parts = path.relative_to(folder).with_suffix("").parts
         if parts[0] != "examples" and re.search(r"(?<![.\w])(eval|exec)\(", path.read_text(encoding="utf-8")):
-            found.append(".".join(("fairseq", *parts)))
-    assert len(found) > 10
-    assert [name for name in found if vars(sys.modules[name]).get("eval") is not literal] == []
+            modules.append(".".join(("fairseq", *parts)))
+    assert len(modules) > 10
+    assert [name for name in modules if vars(sys.modules[name]).get("eval") is not literal] == []
 
 
 LANGUAGE_MODEL = {"task": "language_modeling", "sample_break_mode": "none", "tokens_per_sample": 8}
@@ -287,18 +275,19 @@ def member(name, content=b"x", **attributes):
     return header, content
 
 
+def link(name, target, kind=tarfile.SYMTYPE):
+    return member(name, b"", type=kind, linkname=target)
+
+
 def link_beyond_the_longest_path():
     """CVE-2025-4517: a path that is longer with its links resolved than the system takes is not resolved at all."""
-    deep, top, members = "d" * 247, "", []
-    for letter in "abcdefghijklmnop":
-        members += [member(top + deep, b"", type=tarfile.DIRTYPE)]
-        members += [member(top + letter, b"", type=tarfile.SYMTYPE, linkname=deep)]
+    deep, top, members, letters = "d" * 247, "", [], "abcdefghijklmnop"
+    for letter in letters:
+        members += [member(top + deep, b"", type=tarfile.DIRTYPE), link(top + letter, deep)]
         top += f"{deep}/"
-    links = "/".join("abcdefghijklmnop")
-    long = f"{links}/{'l' * 254}"
-    members += [member(long, b"", type=tarfile.SYMTYPE, linkname="../" * 16)]
-    members += [member("escape", b"", type=tarfile.SYMTYPE, linkname=f"{long}/../..")]
-    return [*members, member("secret", b"", type=tarfile.LNKTYPE, linkname="escape/secret"), member("secret", b"new")]
+    long = f"{'/'.join(letters)}/{'l' * 254}"
+    members += [link(long, "../" * 16), link("escape", f"{long}/../..")]
+    return [*members, link("secret", "escape/secret", tarfile.LNKTYPE), member("secret", b"new")]
 
 
 def write(path, *members, mode="w:gz"):
@@ -317,35 +306,35 @@ def test_an_archive_is_unpacked_into_the_cache_and_kept(tmp_path, cache, mode, t
     assert (unpacked / "model.pt").read_bytes() == b"weights"
     assert (unpacked / "data" / "dict.txt").read_bytes() == b"x"
     assert os.path.isfile(path)
-    assert model_folder(path) == str(unpacked)
-    assert len(os.listdir(cache)) == 1
+    assert (model_folder(path), len(os.listdir(cache))) == (str(unpacked), 1)
 
 
 @pytest.mark.parametrize(
     "members",
     [
-        [member("../escaped")],
-        [member("/tmp/escaped")],
+        *([member(name)] for name in ("../escaped", "/tmp/escaped", "a/../../escaped")),
         link_beyond_the_longest_path(),
-        [member("inside", b"", type=tarfile.SYMTYPE, linkname="first")],
-        [member("inside", b"", type=tarfile.LNKTYPE, linkname="first")],
-        [member("first", b"again")],
-        [member("a/../../escaped")],
-        [member("a", b"", type=tarfile.SYMTYPE, linkname="../.."), member("a/escaped")],
-        [member("escaped", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")],
-        [member("escaped", b"", type=tarfile.LNKTYPE, linkname="../secret")],
-        [member("escaped", b"", type=tarfile.FIFOTYPE)],
-        [member("escaped", b"", type=tarfile.CHRTYPE)],
+        *([link("inside", "weights", kind)] for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE)),
+        [member("weights", b"again")],
+        [link("a", "../.."), member("a/escaped")],
+        [link("escaped", "/etc/passwd")],
+        [link("escaped", "../secret", tarfile.LNKTYPE)],
+        *([member("escaped", b"", type=kind)] for kind in (tarfile.FIFOTYPE, tarfile.CHRTYPE)),
+        *(b"", b"no archive", None),  # contents of other files, the last one cut short
     ],
 )
 def test_hostile_archives_write_nothing(tmp_path, cache, members):
     (tmp_path / "secret").write_text("secret")
-    path = write(tmp_path / "m.tar.gz", member("first"), *members)
+    path = tmp_path / "m.tar.gz"
+    if isinstance(members, list):
+        write(path, member("weights"), *members)
+    else:
+        write(path, member("model.pt", os.urandom(5000)))
+        path.write_bytes(path.read_bytes()[:2000] if members is None else members)
     with pytest.raises(CheckpointError, match=r"m\.tar\.gz cannot be unpacked"):
-        hub_utils.from_pretrained(path)
+        hub_utils.from_pretrained(str(path))
     assert not [*tmp_path.rglob("escaped"), *Path("/tmp").glob("escaped")]
-    assert (tmp_path / "secret").read_text() == "secret"
-    assert os.listdir(cache) == []
+    assert ((tmp_path / "secret").read_text(), os.listdir(cache)) == ("secret", [])
 
 
 def test_an_archive_of_too_many_bytes_is_refused(tmp_path, cache, monkeypatch):
@@ -356,14 +345,6 @@ def test_an_archive_of_too_many_bytes_is_refused(tmp_path, cache, monkeypatch):
     with pytest.raises(CheckpointError, match=r"m\.tar\.gz cannot be unpacked \(with 'b' it is too large"):
         model_folder(path)
     assert os.listdir(cache) == []
-
-
-@pytest.mark.parametrize("content", [b"", b"no archive", None])
-def test_other_files_are_one_sentence(tmp_path, cache, content):
-    path = Path(write(tmp_path / "m.tar.gz", member("model.pt", os.urandom(5000))))
-    path.write_bytes(path.read_bytes()[:2000] if content is None else content)
-    with pytest.raises(CheckpointError, match=r"m\.tar\.gz cannot be unpacked"):
-        model_folder(path)
 
 
 def test_a_folder_is_itself_and_a_missing_one_is_named(tmp_path):

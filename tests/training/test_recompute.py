@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear
+from tests.attention.calls import assert_same
 
 
 def saved_bytes(run):
-    """Bytes of the distinct tensors that autograd keeps."""
     kept = {}
 
     def pack(x):
@@ -33,12 +33,7 @@ def test_activated_linear_gives_the_plain_numbers(activation):
     inputs = [hidden, linear.weight, linear.bias]
     expected, plain = saved_bytes(lambda: linear(activation(hidden)))
     actual, lean = saved_bytes(lambda: activated_linear(hidden, activation, linear))
-    torch.testing.assert_close(actual, expected, atol=1e-14, rtol=0)
-    grad = torch.randn_like(expected)
-    for a, e in zip(
-        torch.autograd.grad(actual, inputs, grad), torch.autograd.grad(expected, inputs, grad), strict=True
-    ):
-        torch.testing.assert_close(a, e, atol=1e-13, rtol=0)
+    assert_same(actual, expected, inputs, tolerance=1e-13)
     assert lean <= plain
     if activation is nn.functional.gelu:
         assert plain - lean == hidden.numel() * hidden.element_size()
@@ -51,25 +46,19 @@ def test_activated_linear_under_autocast():
         expected, actual = linear(torch.relu(projected)), activated_linear(projected, torch.relu, linear)
     assert actual.dtype == expected.dtype == torch.bfloat16
     torch.testing.assert_close(actual, expected)
-    grads = [
-        torch.autograd.grad(out.sum(), [hidden, linear.weight, linear.bias], retain_graph=True)
-        for out in (actual, expected)
-    ]
-    for a, e in zip(*grads, strict=True):
-        assert a.dtype == torch.float32
-        torch.testing.assert_close(a, e, atol=0.02, rtol=0.02)
+    inputs = [hidden, linear.weight, linear.bias]
+    grads = [torch.autograd.grad(out.sum(), inputs, retain_graph=True) for out in (actual, expected)]
+    assert {grad.dtype for grad in grads[0]} == {torch.float32}
+    torch.testing.assert_close(*grads, atol=0.02, rtol=0.02)
 
 
 def test_seeded_dropout_uses_one_mask_in_both_passes_and_keeps_nothing():
-    dropout = SeededDropout(0.3).train()
-    x = torch.randn(50, 40, requires_grad=True)
+    dropout, x = SeededDropout(0.3).train(), torch.randn(50, 40, requires_grad=True)
     out, kept = saved_bytes(lambda: dropout(x))
     assert kept == 0
     (grad,) = torch.autograd.grad(out, x, torch.ones_like(out))
     torch.testing.assert_close(out, x * grad)
-    values = grad.unique()
-    assert len(values) == 2
-    torch.testing.assert_close(values, torch.tensor([0.0, 1 / 0.7]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(grad.unique(), torch.tensor([0.0, 1 / 0.7]), atol=1e-4, rtol=0)
     assert (grad == 0).float().mean().item() == pytest.approx(0.3, abs=0.05)
 
 
@@ -80,8 +69,7 @@ def test_seeded_dropout_leaves_evaluation_and_no_dropout_alone():
 
 
 def test_seeded_dropout_draws_the_same_when_a_layer_is_recomputed():
-    dropout = SeededDropout(0.5).train()
-    x = torch.randn(100, requires_grad=True)
+    dropout, x = SeededDropout(0.5).train(), torch.randn(100, requires_grad=True)
     out = torch.utils.checkpoint.checkpoint(dropout, x, use_reentrant=False)
     (grad,) = torch.autograd.grad(out.sum(), x)
     torch.testing.assert_close(out, x * grad)

@@ -1,5 +1,7 @@
 """Batches for training: little padding, composed anew in every epoch, the same for every worker and when resumed."""
 
+import itertools
+
 import numpy as np
 import pytest
 from fairseq.data import Dictionary, LanguagePairDataset, data_utils
@@ -38,17 +40,16 @@ def composition(epoch):
 
 
 def test_every_epoch_has_all_documents_in_other_batches(folder):
-    first, second, third = epochs(iterator(folder), 3)
-    for epoch in (first, second, third):
-        assert sorted(n for batch in epoch for n in batch) == list(range(240))
-    assert len(composition(first) & composition(second)) < 20
-    assert len(composition(second) & composition(third)) < 20
+    lists = epochs(iterator(folder), 3)
+    assert [sorted(n for batch in epoch for n in batch) for epoch in lists] == [list(range(240))] * 3
+    compositions = list(map(composition, lists))
+    assert all(len(former & latter) < 20 for former, latter in itertools.pairwise(compositions))
 
 
 def test_the_flag_keeps_the_first_epochs_batches(folder):
-    first, second = epochs(iterator(folder, flags=["--rebuild-batches"]), 2)
-    assert composition(first) == composition(second)
-    assert first != second
+    former, latter = epochs(iterator(folder, flags=["--rebuild-batches"]), 2)
+    assert composition(former) == composition(latter)
+    assert former != latter
 
 
 def test_resuming_in_a_later_epoch_goes_on_with_its_batches(folder):
@@ -56,13 +57,11 @@ def test_resuming_in_a_later_epoch_goes_on_with_its_batches(folder):
     batches = iterator(folder)
     epochs(batches, 2)
     third = batches.next_epoch_itr()
-    seen = [next(third) for _ in range(7)]
-    state = batches.state_dict()
-    rest = ids(third)
-    resumed = iterator(folder, epoch=state["epoch"])
+    read, state = [next(third) for _ in range(7)], batches.state_dict()
+    rest, resumed = ids(third), iterator(folder, epoch=state["epoch"])
     resumed.load_state_dict(state)
     assert ids(resumed.next_epoch_itr()) == rest
-    assert sorted(n for batch in [*ids(seen), *rest] for n in batch) == list(range(240))
+    assert sorted(n for batch in [*ids(read), *rest] for n in batch) == list(range(240))
 
 
 def test_workers_share_an_epoch_without_overlap(folder):
@@ -146,7 +145,6 @@ def test_every_index_is_in_one_batch(vector, multiple, limit, count):
 
 @pytest.mark.parametrize("kind", [list, iter, np.array], ids=["list", "iterator", "array"])
 def test_indices_of_any_kind(kind):
-    batches = keep_the_last_batch(
-        data_utils.batch_by_size, kind(list(range(5))), _size, max_sentences=4, required_batch_size_multiple=4
-    )
+    limits = {"max_sentences": 4, "required_batch_size_multiple": 4}
+    batches = keep_the_last_batch(data_utils.batch_by_size, kind(list(range(5))), _size, **limits)
     assert [list(batch) for batch in batches] == [[0, 1, 2, 3], [4]]

@@ -16,16 +16,16 @@ class Optimizer(FairseqOptimizer):
 
 
 @pytest.mark.parametrize(
-    ("first", "warmup", "expected"),
+    ("begin", "warmup", "expected"),
     [
         (0, 4, {0: 0.25, 1: 0.5, 3: 1, 4: 1, 1000: 1}),
         (100, 2, {0: 0.5, 99: 0.5, 100: 0.5, 101: 1, 150: 1}),
         (100, 0, {0: 1, 100: 1, 101: 1}),
     ],
 )
-def test_rises_in_the_stage_and_stays(first, warmup, expected):
+def test_rises_in_the_stage_and_stays(begin, warmup, expected):
     optimizer = Optimizer()
-    scheduler = StagedLR(SimpleNamespace(lr=[0.02], stage_first_update=first, warmup_updates=warmup), optimizer)
+    scheduler = StagedLR(SimpleNamespace(lr=[0.02], stage_first_update=begin, warmup_updates=warmup), optimizer)
     for number, share in expected.items():
         assert scheduler.step_update(number) == pytest.approx(0.02 * share)
         assert optimizer.get_lr() == pytest.approx(0.02 * share)

@@ -4,10 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_poolingformer.training import token_losses as functional
 from fairseq_poolingformer.training.token_losses import linear_argmax, linear_cross_entropy
+from tests.attention.calls import Largest
 
 TOKENS, SYMBOLS, DIM, PAD = 13, 37, 8, 1
 
@@ -30,6 +30,12 @@ def naive(features, weight, bias, target, label_smoothing):
     return label_smoothed_nll_loss(log_probs, target, label_smoothing, ignore_index=PAD)
 
 
+def loss(features, weight, bias, target, label_smoothing=0.1, **options):
+    """Our loss, of tokens that are not padding."""
+    options = {"label_smoothing": label_smoothing, "ignore_index": PAD, **options}
+    return linear_cross_entropy(features, weight, bias, target, **options)
+
+
 def gradients(loss, *inputs):
     return torch.autograd.grad(loss, [x for x in inputs if x is not None], retain_graph=True)
 
@@ -45,21 +51,18 @@ def small_slices(monkeypatch):
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_equals_fairseqs_loss_and_gradients(small_slices, kept_logits, label_smoothing, has_bias):
     *inputs, target = example(has_bias=has_bias)
-    ours = linear_cross_entropy(
-        *inputs, target, label_smoothing=label_smoothing, ignore_index=PAD, kept_logits=kept_logits
-    )
+    ours = loss(*inputs, target, label_smoothing, kept_logits=kept_logits)
     theirs = naive(*inputs, target, label_smoothing)
     for result, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(result, expected)
-        for grad, expected_grad in zip(gradients(result, *inputs), gradients(expected, *inputs), strict=True):
-            torch.testing.assert_close(grad, expected_grad)
+        torch.testing.assert_close(gradients(result, *inputs), gradients(expected, *inputs))
 
 
 @pytest.mark.parametrize("trained", range(3))
 def test_gradients_of_some_inputs_only(small_slices, trained):
     *inputs, target = example()
     alone = [x.detach().requires_grad_(n == trained) for n, x in enumerate(inputs)]
-    linear_cross_entropy(*alone, target, label_smoothing=0.1, ignore_index=PAD)[0].backward()
+    loss(*alone, target)[0].backward()
     expected = gradients(naive(*inputs, target, 0.1)[0], *inputs)[trained]
     torch.testing.assert_close(alone[trained].grad, expected)
     assert [x.grad is None for x in alone] == [n != trained for n in range(3)]
@@ -72,12 +75,12 @@ def test_error_in_half_precision_is_at_most_twice_that_of_all_logits_at_once(mon
     *inputs, target = example(dtype, tokens=200, symbols=500)
     exact_inputs = [x.detach().double().requires_grad_() for x in inputs]
     exact = naive(*exact_inputs, target, 0.1)[0]
-    ours = linear_cross_entropy(*inputs, target, label_smoothing=0.1, ignore_index=PAD, kept_logits=kept_logits)[0]
+    ours = loss(*inputs, target, kept_logits=kept_logits)[0]
     theirs = naive(*inputs, target, 0.1)[0]
     assert ours.dtype == torch.float32
 
-    def errors(loss):
-        results = [loss, *gradients(loss, *inputs)]
+    def errors(result):
+        results = [result, *gradients(result, *inputs)]
         expected = [exact, *gradients(exact, *exact_inputs)]
         return [float((x.double() - y).detach().norm()) for x, y in zip(results, expected, strict=True)]
 
@@ -91,33 +94,17 @@ def test_a_loss_scale_reaches_gradients_before_they_are_rounded_to_float16():
     *inputs, target = example(torch.float16)
     exact_inputs = [x.detach().double().requires_grad_() for x in inputs]
     exact = gradients(naive(*exact_inputs, target, 0.1)[0], *exact_inputs)
-    loss = linear_cross_entropy(*inputs, target, label_smoothing=0.1, ignore_index=PAD)[0] * 1e-9
-    assert all(not grad.any() for grad in gradients(loss, *inputs))
-    loss = linear_cross_entropy(*inputs, target, label_smoothing=0.1, ignore_index=PAD)[0] * 1e-9
-    for grad, expected in zip(gradients(loss * 2**15, *inputs), exact, strict=True):
+    assert all(not grad.any() for grad in gradients(loss(*inputs, target)[0] * 1e-9, *inputs))
+    scaled = gradients(loss(*inputs, target)[0] * 1e-9 * 2**15, *inputs)
+    for grad, expected in zip(scaled, exact, strict=True):
         torch.testing.assert_close(grad.double() / 2**15, expected * 1e-9, rtol=0.05, atol=1e-10)
-
-
-class Largest(TorchDispatchMode):
-    """The most elements of any tensor that an operation gives, views of others included."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        results = function(*args, **(kwargs or {}))
-        for result in results if isinstance(results, tuple | list) else [results]:
-            if isinstance(result, torch.Tensor):
-                self.elements = max(self.elements, result.numel())
-        return results
 
 
 @pytest.mark.parametrize("kept_logits", [0, 300])
 def test_no_tensor_is_as_large_as_tokens_times_symbols(small_slices, kept_logits):
     *inputs, target = example(tokens=60, symbols=SYMBOLS)
     with Largest() as largest:
-        linear_cross_entropy(*inputs, target, label_smoothing=0.1, ignore_index=PAD, kept_logits=kept_logits)[
-            0
-        ].backward()
+        loss(*inputs, target, kept_logits=kept_logits)[0].backward()
     assert largest.elements == 60 * DIM, "the features"
     with Largest() as largest:
         naive(*inputs, target, 0.1)[0].backward()
@@ -137,17 +124,16 @@ def test_kept_logits_bound_what_is_kept(small_slices):
 
 def test_padding_alone_costs_nothing():
     *inputs, _ = example()
-    loss, nll = linear_cross_entropy(*inputs, torch.full((TOKENS,), PAD), label_smoothing=0.1, ignore_index=PAD)
-    assert (loss.item(), nll.item()) == (0, 0)
-    assert all(not grad.any() for grad in gradients(loss, *inputs))
+    smoothed, nll = loss(*inputs, torch.full((TOKENS,), PAD))
+    assert (smoothed.item(), nll.item()) == (0, 0)
+    assert all(not grad.any() for grad in gradients(smoothed, *inputs))
 
 
 def test_autocast(small_slices):
     """Gradients are float32, the products bfloat16, as when fairseq's loss runs under autocast."""
     *inputs, target = example(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        ours = linear_cross_entropy(*inputs, target, label_smoothing=0.1, ignore_index=PAD)[0]
-        theirs = naive(*inputs, target, 0.1)[0]
+        ours, theirs = loss(*inputs, target)[0], naive(*inputs, target, 0.1)[0]
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=0)
     for grad, expected in zip(gradients(ours, *inputs), gradients(theirs, *inputs), strict=True):
         assert grad.dtype == torch.float32

@@ -53,10 +53,10 @@ def assert_agree(ours, theirs, tokens, global_mask=None, head=True):
     features = theirs.base_model(**inputs).last_hidden_state
     assert features.std() > 0.3
     torch.testing.assert_close(ours(tokens, features_only=True, **masks)[0][real], features[real], rtol=0, atol=1e-5)
-    found = ours(tokens, **masks)[0]
-    assert found.isfinite().all()
+    output = ours(tokens, **masks)[0]
+    assert output.isfinite().all()
     if head:
         logits = theirs(**inputs).logits
         logits = logits[..., deberta_ids(torch.arange(ROWS))] if is_deberta else logits
         assert logits.std() > 0.3
-        torch.testing.assert_close(found[real], logits[real], rtol=0, atol=1e-5)
+        torch.testing.assert_close(output[real], logits[real], rtol=0, atol=1e-5)

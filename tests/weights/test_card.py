@@ -7,14 +7,12 @@ import torch
 from huggingface_hub import ModelCard
 
 from fairseq_poolingformer.checkpoints import load
-from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.weights.card import model_card
 from fairseq_poolingformer.weights.convert import FAMILIES
 from tests.models import tiny_huggingface
+from tests.weights.conftest import run
 
-
-def run(*arguments) -> None:
-    assert convert.main([str(argument) for argument in arguments]) == 0
+SHAPES = {"weight": (-1, -1), "bias": (-1,)}  # in widths
 
 
 @pytest.fixture(scope="module")
@@ -23,26 +21,31 @@ def folders(tmp_path_factory):
     path = tmp_path_factory.mktemp("cards")
     source = tiny_huggingface.folder(path / "hf", "bart")
     (source / "README.md").write_text("---\nlicence: mine\n---\nhand-written", encoding="utf-8")
-    run("to-fairseq", source, path / "fairseq", "--arch", "poolingformer_bart_base")
+    assert run("to-fairseq", source, path / "fairseq", "--arch", "poolingformer_bart_base") == 0
     checkpoint = load(path / "fairseq" / "model.pt")
     settings = vars(checkpoint["args"])
     settings |= {"pooled_layers": "1", "pooled_window_size": "33", "window_size": "7", "data": str(path / "data")}
-    level_two = [f"pooled_{letter}_proj.{part}" for letter in "qkv" for part in ("weight", "bias")]
     width = settings["encoder_embed_dim"]
-    for name in level_two:
-        shape = (width, width) if name.endswith("weight") else (width,)
-        checkpoint["model"][f"encoder.layers.1.self_attn.{name}"] = torch.randn(shape)
-    for letter in "kv":
-        checkpoint["model"][f"encoder.layers.1.self_attn.pooled_{letter}_pool_weight"] = torch.randn(5, width)
+    shapes = {f"{letter}_proj.{part}": shape for letter in "qkv" for part, shape in SHAPES.items()}
+    shapes |= {f"{letter}_pool_weight": (5, -1) for letter in "kv"}
+    for name, shape in shapes.items():
+        value = torch.randn([width if size == -1 else size for size in shape])
+        checkpoint["model"][f"encoder.layers.1.self_attn.pooled_{name}"] = value
     checkpoint["optimizer_history"][-1]["num_updates"] = 1234
     (path / "run").mkdir()
     torch.save(checkpoint, path / "run" / "best.pt")
     (path / "data").mkdir()
     corpus = {"corpus": "arxiv_pubmed", "examples": {"train": 2000, "valid": 30}}
     (path / "data" / "corpus.json").write_text(json.dumps(corpus), encoding="utf-8")
-    tokenizer = path / "fairseq" / "tokenizer"
-    run("to-huggingface", path / "run" / "best.pt", path / "summarizer", "--tokenizer", tokenizer)
+    convert_trained(path, "summarizer")
     return path
+
+
+def convert_trained(path, name, *flags):
+    """The text of the card of the trained model for transformers."""
+    tokenizer = path / "fairseq" / "tokenizer"
+    assert run("to-huggingface", path / "run" / "best.pt", path / name, "--tokenizer", tokenizer, *flags) == 0
+    return (path / name / "README.md").read_text(encoding="utf-8")
 
 
 def test_hugging_faces_reader_finds_the_task(folders):
@@ -65,8 +68,7 @@ def test_the_card_has_sizes_windows_data_and_updates(folders):
     assert rows["layers with level two, from 0"] == "1"
     assert rows["level-two window (tokens per side)"] == "33"
     assert rows["level-one window per layer (tokens per side)"] == "7"
-    assert rows["corpus"] == "`arxiv_pubmed`"
-    assert rows["examples"] == "train 2,000, valid 30"
+    assert (rows["corpus"], rows["examples"]) == ("`arxiv_pubmed`", "train 2,000, valid 30")
     assert rows["updates"] == "1,234"
     assert str(folders) not in text
 
@@ -74,15 +76,13 @@ def test_the_card_has_sizes_windows_data_and_updates(folders):
 def test_a_card_that_somebody_wrote_travels_along_and_one_of_ours_does_not(folders):
     assert (folders / "fairseq" / "SOURCE_README.md").read_text(encoding="utf-8").endswith("hand-written")
     assert "[SOURCE_README.md]" in (folders / "fairseq" / "README.md").read_text(encoding="utf-8")
-    run("to-fairseq", folders / "summarizer", folders / "back")
+    assert run("to-fairseq", folders / "summarizer", folders / "back") == 0
     assert not (folders / "back" / "SOURCE_README.md").exists()
     assert (folders / "hf" / "README.md").read_text(encoding="utf-8").endswith("hand-written")
 
 
 def test_a_level_that_is_dropped_is_not_on_the_card(folders):
-    tokenizer = folders / "fairseq" / "tokenizer"
-    run("to-huggingface", folders / "run" / "best.pt", folders / "led", "--drop-pooled", "--tokenizer", tokenizer)
-    text = (folders / "led" / "README.md").read_text(encoding="utf-8")
+    text = convert_trained(folders, "led", "--drop-pooled")
     assert "| level two | none |" in text
     assert "tokens in a pool" not in text
     registering = "import fairseq_poolingformer.huggingface"

@@ -1,6 +1,7 @@
 """Every family of models through the converter: the outputs of transformers' models, and back bit for bit."""
 
 import argparse
+import re
 from dataclasses import dataclass, field
 
 import pytest
@@ -22,7 +23,7 @@ from fairseq_poolingformer.weights import ConversionError, files
 from fairseq_poolingformer.weights.convert import to_fairseq
 from tests.models import tiny_huggingface
 from tests.weights import encoders, seq2seq
-from tests.weights.conftest import run
+from tests.weights.conftest import assert_same_checkpoints, back_in_huggingface, converted, run
 
 SEQ2SEQ = ("bart", "mbart", "led")
 FULL = {"window_size": "21,30,64", "pooled_layers": "none"}  # of 22 tokens, the last is 21 from the first
@@ -43,11 +44,9 @@ class Case:
         return " ".join(map(str, (self.model_type, self.arch or "", self.changes or "")))
 
     def convert(self, path):
-        """The folder, and the checkpoint that is made from it."""
-        source = tiny_huggingface.folder(path / "hf", self.model_type, **self.changes)
+        """The checkpoint that is made from a folder."""
         arch = ("--arch", self.arch) if self.arch else ()
-        assert run("to-fairseq", source, path / "fairseq", *arch) == 0
-        return source, path / "fairseq" / "model.pt"
+        return converted(path, self.model_type, *arch, **self.changes)[1]
 
 
 CASES = [
@@ -75,7 +74,6 @@ CASES = [
 
 
 def assert_same_outputs(case, path, theirs, **settings):
-    """Check the logits of a checkpoint, and the encoder's output, against transformers' model."""
     if case.model_type in SEQ2SEQ:
         model, _ = seq2seq.load_fairseq(path, **settings)
         for count in (1, 3, 0) if case.model_type == "led" else (0,):
@@ -96,7 +94,7 @@ def assert_same_outputs(case, path, theirs, **settings):
 @pytest.mark.parametrize("case", [case for case in CASES if not case.returns], ids=str)
 def test_outputs_are_those_of_hugging_face(tmp_path, case):
     """The others are compared after their way back, below."""
-    _, path = case.convert(tmp_path)
+    path = case.convert(tmp_path)
     theirs = tiny_huggingface.model(case.model_type, **case.changes)
     assert_same_outputs(case, path, theirs, **case.settings)
 
@@ -110,36 +108,25 @@ def test_round_trip_is_bit_identical(tmp_path, case):
     save_file(whole, source / "model.safetensors", {"format": "pt"})
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
     path = tmp_path / "fairseq" / "model.pt"
-    assert run("to-huggingface", path, tmp_path / "back") == 0
-    cls = tiny_huggingface.MODELS[case.model_type]
-    before = cls.from_pretrained(source)
-    after, info = cls.from_pretrained(tmp_path / "back", output_loading_info=True)
-    assert not any(info.values())
-    same = before.state_dict()
-    assert same.keys() == after.state_dict().keys()
-    assert all(torch.equal(same[name], tensor) for name, tensor in after.state_dict().items())
+    before = tiny_huggingface.MODELS[case.model_type].from_pretrained(source)
+    after = back_in_huggingface(path, case.model_type)
+    torch.testing.assert_close(after.state_dict(), before.state_dict(), rtol=0, atol=0)
     if case.model_type != "deberta":  # whose configurations are written in several forms
         different = {k for k, v in after.config.to_dict().items() if before.config.to_dict().get(k) != v}
         assert different <= {"_name_or_path", "forced_eos_token_id", "decoder_start_token_id"}
-    assert_same_outputs(case, path, after.eval())
+    assert_same_outputs(case, path, after)
 
     assert run("to-fairseq", tmp_path / "back", tmp_path / "again") == 0
-    first, second = (files.read_training(tmp_path / name / "model.pt") for name in ("fairseq", "again"))
-    assert {**first[0], "data": None} == {**second[0], "data": None}
-    assert first[1].keys() == second[1].keys()
-    assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
-    tokenizer = ("tokenizer/encoder.json", "tokenizer/vocab.bpe")
     dictionary = "dict.source.txt" if case.model_type in SEQ2SEQ else "dict.txt"
-    for name in (dictionary, "flags.txt", *tokenizer):
-        assert (tmp_path / "fairseq" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+    names = (dictionary, "flags.txt", "tokenizer/encoder.json", "tokenizer/vocab.bpe")
+    assert_same_checkpoints(path, tmp_path / "again" / "model.pt", names=names)
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        *(
-            case for case in CASES if case.arch or "scale_embedding" not in case.changes
-        ),  # which fairseq has no flag for
+        # fairseq has no flag for scale_embedding
+        *(case for case in CASES if case.arch or "scale_embedding" not in case.changes),
         Case("bart", {"activation_function": "gelu_new", "dropout": 0.2}),
         Case("led", {"dropout": 0.2}, "led_bart_large"),
         Case("led", arch="poolingformer_bart_tiny"),
@@ -150,7 +137,7 @@ def test_round_trip_is_bit_identical(tmp_path, case):
     ids=str,
 )
 def test_flags_build_the_model_of_the_checkpoint(tmp_path, case):
-    _, path = case.convert(tmp_path)
+    path = case.convert(tmp_path)
     settings, *_ = files.read_training(path)
     flags = (path.parent / "flags.txt").read_text().split()
     assert "--task" not in flags
@@ -162,7 +149,7 @@ def test_flags_build_the_model_of_the_checkpoint(tmp_path, case):
 @pytest.mark.parametrize("case", [Case("bart"), Case("longformer")], ids=str)
 def test_a_trained_checkpoint(tmp_path, capsys, case):
     """Training writes "cfg" in place of "args", and fairseq's BART drops the row of <mask> for tasks without it."""
-    _, path = case.convert(tmp_path)
+    path = case.convert(tmp_path)
     settings, state, _ = files.read_training(path)
     del settings["data"]
     if case.model_type == "bart":
@@ -216,22 +203,18 @@ def test_models_with_another_head_or_none(tmp_path, capsys, model_type, cls):
 
 def test_a_rate_that_fairseq_writes_as_a_whole_number_opens_in_transformers(tmp_path):
     """fairseq-train saves ``encoder_layerdrop`` as the integer 0, which transformers' configurations refuse."""
-    folder = tiny_huggingface.folder(tmp_path / "hf", "bart")
-    assert run("to-fairseq", folder, tmp_path / "fairseq") == 0
-    settings, state, _ = files.read_training(tmp_path / "fairseq" / "model.pt")
-    files.write_checkpoint(tmp_path / "fairseq" / "model.pt", {**settings, "encoder_layerdrop": 0, "dropout": 0}, state)
-    assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
-    tiny_huggingface.MODELS["bart"].from_pretrained(tmp_path / "back")
+    _, path = converted(tmp_path, "bart")
+    settings, state, _ = files.read_training(path)
+    files.write_checkpoint(path, {**settings, "encoder_layerdrop": 0, "dropout": 0}, state)
+    back_in_huggingface(path, "bart")
 
 
 def test_positions_lie_two_rows_down_in_led(tmp_path):
-    source = tiny_huggingface.folder(tmp_path / "hf", "led")
-    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
-    _, state, _ = files.read_training(tmp_path / "fairseq" / "model.pt")
-    theirs = load_file(source / "model.safetensors")["led.encoder.embed_positions.weight"]
-    assert state["encoder.embed_positions.weight"].shape == (50, 24)
-    assert torch.equal(state["encoder.embed_positions.weight"][2:], theirs)
-    assert not state["encoder.embed_positions.weight"][:2].any()
+    source, path = converted(tmp_path, "led")
+    positions = files.read_training(path)[1]["encoder.embed_positions.weight"]
+    assert positions.shape == (50, 24)
+    assert torch.equal(positions[2:], load_file(source / "model.safetensors")["led.encoder.embed_positions.weight"])
+    assert not positions[:2].any()
 
 
 # ----- Poolingformers
@@ -239,9 +222,7 @@ def test_positions_lie_two_rows_down_in_led(tmp_path):
 
 def poolingformer(tmp_path, model_type, **settings):
     """A Poolingformer with random level two made from a tiny BART or RoBERTa: checkpoint, settings and model."""
-    source = tiny_huggingface.folder(tmp_path / "hf", model_type)
-    assert run("to-fairseq", source, tmp_path / "fairseq", "--arch", f"poolingformer_{model_type}_base") == 0
-    path = tmp_path / "fairseq" / "model.pt"
+    _, path = converted(tmp_path, model_type, "--arch", f"poolingformer_{model_type}_base")
     model = load(path, model_type, **settings).float()
     settings = {**files.read_training(path)[0], **settings}
     files.write_checkpoint(path, settings, model.state_dict())
@@ -260,11 +241,9 @@ def test_without_level_two_it_is_a_longformer_with_copied_projections(
     tmp_path, capsys, model_type, long, windows, two_sided
 ):
     path, _, model = poolingformer(tmp_path, model_type, window_size=windows, pooled_layers="none", global_tokens=2)
-    assert run("to-huggingface", path, tmp_path / "back") == 0
-    printed = capsys.readouterr().out
+    back, printed = back_in_huggingface(path, long), capsys.readouterr().out
     assert "filled in as copies" in printed
     assert "global_tokens is 2" in printed
-    back = tiny_huggingface.MODELS[long].from_pretrained(tmp_path / "back").eval()
     assert back.config.attention_window == two_sided
     if model_type == "bart":
         attention = back.led.encoder.layers[0].self_attn.longformer_self_attn
@@ -293,11 +272,11 @@ def test_level_two_and_heads_are_left_out_only_on_demand(tmp_path, capsys, model
         assert "--drop-heads" in error
         dropped.append("--drop-heads")
     assert not (tmp_path / "back").exists()
-    assert run("to-huggingface", path, tmp_path / "back", *dropped) == 0
+    back = back_in_huggingface(path, long, *dropped)
     assert "layers.1.self_attn.pooled_k_pool_weight" in capsys.readouterr().out
     kept = {name: tensor for name, tensor in model.state_dict().items() if ".pooled_" not in name}
     files.write_checkpoint(path, {**settings, "pooled_layers": "none"}, kept)
-    back = tiny_huggingface.MODELS[long].from_pretrained(tmp_path / "back").eval()
+
     if model_type == "bart":
         seq2seq.assert_models_agree(load(path, model_type), back, global_tokens=1)
     else:
@@ -305,22 +284,37 @@ def test_level_two_and_heads_are_left_out_only_on_demand(tmp_path, capsys, model
         encoders.assert_agree(load(path, model_type), back, tokens, encoders.globals_at(tokens, [0], [0], [0]))
 
 
+ROBERTA = ("--model-type", "roberta")
+C2P = r"the model has relative attention \(c2p,p2c\)[^\n]*--model-type deberta"
+
+
 @pytest.mark.parametrize(
-    ("settings", "arguments", "message"),
+    ("model_type", "settings", "arguments", "message"),
     [
-        ({"window_size": "4,1,4"}, (), "window_size 4,1,4: Hugging Face needs at least 2"),
-        ({"separate_global_projections": True}, ("--model-type", "roberta"), "--model-type longformer"),
-        ({"encoder_normalize_before": True}, (), "encoder_normalize_before is True"),
-        ({"arch": "transformer_lm"}, (), "architecture is transformer_lm"),
-        ({}, (), "no window_size"),
-        ({"window_size": "4"}, ("--model-type", "led"), "settings lack"),
+        ("roberta", {"window_size": "4,1,4"}, (), "window_size 4,1,4: Hugging Face needs at least 2"),
+        ("roberta", {"separate_global_projections": True}, ROBERTA, "--model-type longformer"),
+        ("roberta", {"encoder_normalize_before": True}, (), "encoder_normalize_before is True"),
+        ("roberta", {"arch": "transformer_lm"}, (), "architecture is transformer_lm"),
+        ("roberta", {}, (), "no window_size"),
+        ("roberta", {"window_size": "4"}, ("--model-type", "led"), "settings lack"),
+        ("deberta", {"window_size": "9"}, (), "window_size is 9"),
+        ("deberta", {"global_tokens": 1, "global_relative_positions": 4}, (), "coarse relative positions"),
+        ("deberta", {"pooled_layers": "1"}, (), "--drop-pooled"),
+        ("deberta", {"relative_attention": "none"}, (), "choose another --model-type"),
+        *(("deberta", {}, ("--model-type", name), C2P) for name in ("roberta", "xlm-roberta", "longformer")),
     ],
 )
-def test_what_hugging_face_cannot_express_is_refused(tmp_path, capsys, settings, arguments, message):
-    path, stored, model = poolingformer(tmp_path, "roberta", pooled_layers="none")
-    files.write_checkpoint(path, {**stored, **settings}, model.state_dict())
+def test_what_hugging_face_cannot_express_is_refused(tmp_path, capsys, model_type, settings, arguments, message):
+    if model_type == "roberta":
+        path, stored, model = poolingformer(tmp_path, model_type, pooled_layers="none")
+        state = model.state_dict()
+    else:
+        _, path = converted(tmp_path, model_type)
+        stored, state, _ = files.read_training(path)
+        arguments = arguments or ("--model-type", model_type)
+    files.write_checkpoint(path, {**stored, **settings}, state)
     assert run("to-huggingface", path, tmp_path / "back", *arguments) == 1
-    assert message in capsys.readouterr().err
+    assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "back").exists()
 
 
@@ -328,32 +322,29 @@ def test_a_window_that_led_cannot_have(tmp_path, capsys):
     path, _, model = poolingformer(tmp_path, "bart", window_size="22", pooled_layers="none")
     assert run("to-huggingface", path, tmp_path / "back") == 1
     assert "--model-type bart" in capsys.readouterr().err
-    assert run("to-huggingface", path, tmp_path / "back", "--model-type", "bart") == 0
+    back = back_in_huggingface(path, "bart", "--model-type", "bart")
     assert "window_size is not kept" in capsys.readouterr().out
-    back = tiny_huggingface.MODELS["bart"].from_pretrained(tmp_path / "back").eval()
     seq2seq.assert_models_agree(model, back)
 
 
 # ----- refusals
 
 
-def broken(model_type, state, config, change):
-    """Make one thing of a Hugging Face model impossible to convert."""
+def broken(model_type, state, change):
+    shared = state.get("model.shared.weight", torch.zeros(()))
     bart = {
         "missing": {"model.decoder.layers.1.fc2.bias": None},
         "unexpected": {"model.encoder.layer_norm.weight": torch.ones(24)},
-        "untied": {"lm_head.weight": state.get("model.shared.weight", 0) + 1},
+        "untied": {"lm_head.weight": shared + 1},
         "bias": {"final_logits_bias": torch.ones(1, seq2seq.ROWS)},
-        "twice": {"shared.weight": state.get("model.shared.weight")},
+        "twice": {"shared.weight": shared},
     }
     roberta = {
         "missing": {"lm_head.dense.bias": None, "roberta.encoder.layer.2.output.dense.bias": None},
         "untied": {"lm_head.decoder.weight": torch.ones(encoders.ROWS, 24)},
     }
-    if isinstance(change, dict):
-        return state, config | change
     changed = {**state, **(bart if model_type == "bart" else roberta)[change]}
-    return {name: tensor for name, tensor in changed.items() if tensor is not None}, config
+    return {name: tensor for name, tensor in changed.items() if tensor is not None}
 
 
 @pytest.mark.parametrize(
@@ -389,7 +380,11 @@ def broken(model_type, state, config, change):
 )
 def test_what_fairseq_cannot_express_is_refused(model_type, change, message):
     model = tiny_huggingface.model(model_type)
-    state, config = broken(model_type, dict(model.state_dict()), model.config.to_dict(), change)
+    state, config = dict(model.state_dict()), model.config.to_dict()
+    if isinstance(change, dict):
+        config |= change
+    else:
+        state = broken(model_type, state, change)
     with pytest.raises(ConversionError, match=message):
         to_fairseq(config, state)
 

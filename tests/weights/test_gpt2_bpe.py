@@ -20,10 +20,21 @@ TEXTS = [
     "x²+y³ = 3.14 \t don't\u00a0stop",
     "",
 ]
+VOCAB, MERGES = tiny_huggingface.vocabulary(), tiny_huggingface.MERGES
+ROWS = len(VOCAB)
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_vocab(tmp_path / "hf", VOCAB, MERGES)
+
+
+@pytest.fixture
+def gpt2():
+    return gpt2_bpe.to_fairseq_files(VOCAB, MERGES, ROWS)
 
 
 def fairseq_ids(folder: Path, text: str) -> list[int]:
-    """The ids that fairseq's own encoder and dictionary give a text."""
     tokenizer = folder / "tokenizer"
     bpe = GPT2BPE(GPT2BPEConfig(gpt2_encoder_json=f"{tokenizer}/encoder.json", gpt2_vocab_bpe=f"{tokenizer}/vocab.bpe"))
     dictionary = Dictionary.load(str(folder / "dict.txt"))
@@ -44,69 +55,51 @@ def write_vocab(folder: Path, vocab: dict[str, int], merges: list[str]) -> Path:
 
 
 def check_ids(source: Path, converted: Path) -> None:
-    """Hugging Face, fairseq and this package's tokenizer give the same ids."""
-    tokenizer = BartTokenizer.from_pretrained(source)
-    ours = load_tokenizer(converted)
+    tokenizer, ours = BartTokenizer.from_pretrained(source), load_tokenizer(converted)
     for text in TEXTS:
         expected = tokenizer(text, add_special_tokens=False)["input_ids"]
-        assert fairseq_ids(converted, text) == expected
-        assert ours.encode(text).tolist() == expected
+        assert (fairseq_ids(converted, text), ours.encode(text).tolist()) == (expected, expected)
 
 
-def test_tiny_vocabulary_keeps_every_row(tmp_path):
-    vocab = tiny_huggingface.vocabulary()
-    source = write_vocab(tmp_path / "hf", vocab, tiny_huggingface.MERGES)
-    converted = convert(source, tmp_path / "fairseq", len(vocab))
+def test_tiny_vocabulary_keeps_every_row(source, tmp_path):
+    converted = convert(source, tmp_path / "fairseq", ROWS)
     check_ids(source, converted)
     dictionary = Dictionary.load(str(converted / "dict.txt"))
-    assert len(dictionary) == len(vocab) - 1  # without <mask>, as fairseq's own dict.txt
-    assert dictionary.add_symbol("<mask>") == vocab["<mask>"]
-    assert dictionary.index("madeupword0000") == vocab["madeupword0000"]
+    assert len(dictionary) == ROWS - 1  # without <mask>, as fairseq's own dict.txt
+    assert dictionary.add_symbol("<mask>") == VOCAB["<mask>"]
+    assert dictionary.index("madeupword0000") == VOCAB["madeupword0000"]
     back = gpt2_bpe.read_gpt2_files(converted / "tokenizer")
-    assert gpt2_bpe.to_huggingface_vocab(back, len(vocab)) == vocab
-    assert back.merges == tiny_huggingface.MERGES
+    assert (gpt2_bpe.to_huggingface_vocab(back, ROWS), back.merges) == (VOCAB, MERGES)
 
 
-def test_tokenizer_json_alone_is_enough(tmp_path):
-    vocab = tiny_huggingface.vocabulary()
-    source = write_vocab(tmp_path / "hf", vocab, tiny_huggingface.MERGES)
+def test_tokenizer_json_alone_is_enough(source, tmp_path):
     BartTokenizer.from_pretrained(source).save_pretrained(tmp_path / "new")
     assert not (tmp_path / "new" / "vocab.json").exists()
     assert gpt2_bpe.read_huggingface_tokenizer(tmp_path / "new") == gpt2_bpe.read_huggingface_tokenizer(source)
 
 
-def test_tokens_added_after_mask_keep_their_rows(tmp_path):
-    vocab = tiny_huggingface.vocabulary()
-    rows = len(vocab)
-    source = write_vocab(tmp_path / "hf", vocab, tiny_huggingface.MERGES)
-    (source / "added_tokens.json").write_text(json.dumps({"<doc-sep>": rows}), encoding="utf-8")
-    converted = convert(source, tmp_path / "fairseq", rows + 3)  # two rows that no token has
-    dictionary = Dictionary.load(str(converted / "dict.txt"))
-    assert len(dictionary) == rows + 3
-    assert dictionary.index("<doc-sep>") == rows
-    assert dictionary.index("<mask>") == rows - 1
-
-    back = gpt2_bpe.read_gpt2_files(converted / "tokenizer")
-    folder = tmp_path / "back"
+def test_tokens_added_after_mask_keep_their_rows(source, tmp_path):
+    (source / "added_tokens.json").write_text(json.dumps({"<doc-sep>": ROWS}), encoding="utf-8")
+    converted, rows = tmp_path / "fairseq", ROWS + 3  # two rows that no token has
+    dictionary = Dictionary.load(str(convert(source, converted, rows) / "dict.txt"))
+    assert (len(dictionary), dictionary.index("<doc-sep>"), dictionary.index("<mask>")) == (rows, ROWS, ROWS - 1)
+    back, folder = gpt2_bpe.read_gpt2_files(converted / "tokenizer"), tmp_path / "back"
     folder.mkdir()
-    gpt2_bpe.write_huggingface_tokenizer(
-        folder, gpt2_bpe.to_huggingface_vocab(back, rows + 3), back, FAMILIES["bart"], 40
-    )
+    vocab = gpt2_bpe.to_huggingface_vocab(back, rows)
+    gpt2_bpe.write_huggingface_tokenizer(folder, vocab, back, FAMILIES["bart"], 40)
     tokenizer = BartTokenizer.from_pretrained(folder)
-    assert tokenizer("the<doc-sep>the", add_special_tokens=False)["input_ids"].count(rows) == 1
-    assert len(tokenizer) == rows + 3
-    the, mask = vocab["Ġthe"], vocab["<mask>"]
-    assert tokenizer("the the <mask>", add_special_tokens=False)["input_ids"][-2:] == [the, mask]
+    assert tokenizer("the<doc-sep>the", add_special_tokens=False)["input_ids"].count(ROWS) == 1
+    assert len(tokenizer) == rows
+    ids = tokenizer("the the <mask>", add_special_tokens=False)["input_ids"]
+    assert ids[-2:] == [VOCAB["Ġthe"], VOCAB["<mask>"]]
 
 
-def test_dictionary_without_mask_row(tmp_path):
+def test_dictionary_without_mask_row(gpt2, tmp_path):
     """fairseq's BART drops the row of <mask> when it is fine-tuned; the tokenizer then has no such token either."""
-    vocab = tiny_huggingface.vocabulary()
-    made = gpt2_bpe.to_fairseq_files(vocab, tiny_huggingface.MERGES, len(vocab))
-    assert gpt2_bpe.to_fairseq_files(vocab, tiny_huggingface.MERGES, len(vocab) - 1) == made
-    del vocab["<mask>"]
-    assert gpt2_bpe.to_huggingface_vocab(made, len(vocab)) == vocab
-    gpt2_bpe.write_huggingface_tokenizer(tmp_path, vocab, made, FAMILIES["bart"], 40)
+    assert gpt2_bpe.to_fairseq_files(VOCAB, MERGES, ROWS - 1) == gpt2
+    vocab = {token: row for token, row in VOCAB.items() if token != "<mask>"}
+    assert gpt2_bpe.to_huggingface_vocab(gpt2, len(vocab)) == vocab
+    gpt2_bpe.write_huggingface_tokenizer(tmp_path, vocab, gpt2, FAMILIES["bart"], 40)
     tokenizer = BartTokenizer.from_pretrained(tmp_path)
     assert len(tokenizer) == len(vocab)
     assert max(tokenizer("the <mask>")["input_ids"]) < len(vocab)
@@ -116,8 +109,7 @@ def test_dictionary_without_mask_row(tmp_path):
 def test_original_files_are_rebuilt(tmp_path):
     original = gpt2_bpe.read_gpt2_files(ORIGINAL)
     vocab = gpt2_bpe.to_huggingface_vocab(original, 50265)
-    assert vocab["<mask>"] == 50264
-    assert vocab["Ġthe"] == 5
+    assert (vocab["<mask>"], vocab["Ġthe"]) == (50264, 5)
     source = write_vocab(tmp_path / "hf", vocab, original.merges)
     rebuilt = gpt2_bpe.to_fairseq_files(*gpt2_bpe.read_huggingface_tokenizer(source), 50265)
     assert rebuilt == original
@@ -125,54 +117,49 @@ def test_original_files_are_rebuilt(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("call", "message"),
     [
-        ({"<s>": 1, "<pad>": 0}, "rows 0-3"),
-        ({"two words": 300}, "embedding has 300 rows"),
-        ({"two words": 299}, "cannot be written as dict.txt"),
-        ({"again": 0}, "two tokens with one id"),
+        (lambda: gpt2_bpe.to_fairseq_files({**VOCAB, "<s>": 1, "<pad>": 0}, MERGES, 300), "rows 0-3"),
+        (lambda: gpt2_bpe.to_fairseq_files({**VOCAB, "two words": 300}, MERGES, 300), "embedding has 300 rows"),
+        (lambda: gpt2_bpe.to_fairseq_files({**VOCAB, "two words": 299}, MERGES, 300), "cannot be written as dict.txt"),
+        (lambda: gpt2_bpe.to_fairseq_files({**VOCAB, "again": 0}, MERGES, 300), "two tokens with one id"),
+        (
+            lambda: gpt2_bpe.to_huggingface_vocab(gpt2_bpe.to_fairseq_files(VOCAB, MERGES, ROWS), ROWS + 5),
+            "not the dictionary that the checkpoint was trained with",
+        ),
+        (
+            lambda: gpt2_bpe.to_huggingface_vocab(gpt2_bpe.GPT2Files([], {"a": 0}, ["0", "a"]), rows=6),
+            r"dict\.txt and encoder\.json give one token two rows",
+        ),
+        (
+            lambda: gpt2_bpe.read_huggingface_tokenizer(Path(__file__).parent),
+            r"nor tokenizer\.json; save the model's tokenizer there$",
+        ),
     ],
 )
-def test_vocabularies_that_fairseq_cannot_hold(change, message):
+def test_refusals(call, message):
     with pytest.raises(ConversionError, match=message):
-        gpt2_bpe.to_fairseq_files({**tiny_huggingface.vocabulary(), **change}, tiny_huggingface.MERGES, 300)
+        call()
 
 
-def test_dictionary_of_another_model():
-    vocab = tiny_huggingface.vocabulary()
-    made = gpt2_bpe.to_fairseq_files(vocab, tiny_huggingface.MERGES, len(vocab))
-    with pytest.raises(ConversionError, match="not the dictionary that the checkpoint was trained with"):
-        gpt2_bpe.to_huggingface_vocab(made, len(vocab) + 5)
-    repeated = gpt2_bpe.GPT2Files([], {"a": 0}, ["0", "a"])
-    with pytest.raises(ConversionError, match=r"dict\.txt and encoder\.json give one token two rows"):
-        gpt2_bpe.to_huggingface_vocab(repeated, rows=6)
-
-
-def test_a_dictionary_without_all_tokens(tmp_path):
+def test_a_dictionary_without_all_tokens(gpt2, tmp_path):
     """A byte without a row is <unk>, as in fairseq, and not left out of the text; merges need all their tokens."""
-    made = gpt2_bpe.to_fairseq_files(vocab := tiny_huggingface.vocabulary(), tiny_huggingface.MERGES, len(vocab))
 
     def write(token):
-        fewer = {name: row for row, name in enumerate(name for name in vocab if name != token)}
-        gpt2_bpe.write_huggingface_tokenizer(tmp_path, fewer, made, FAMILIES["bart"], 40)
+        fewer = {name: row for row, name in enumerate(name for name in VOCAB if name != token)}
+        gpt2_bpe.write_huggingface_tokenizer(tmp_path, fewer, gpt2, FAMILIES["bart"], 40)
         return fewer
 
     with pytest.raises(ConversionError, match=r"no row for 1 of the \d+ tokens of vocab.bpe, such as 'Ġthe'"):
         write("Ġthe")
     fewer, tokenizer = write("!"), AutoTokenizer.from_pretrained(tmp_path)
     expected = [fewer[token] for token in ("<s>", "a", "<unk>", "a", "</s>")]
-    assert tokenizer("a!a")["input_ids"] == expected
-    assert tokenizer.model_max_length == 40
+    assert (tokenizer("a!a")["input_ids"], tokenizer.model_max_length) == (expected, 40)
     assert tokenizer.mask_token_id == fewer["<mask>"]
 
 
 def test_openais_ids_are_bytes_then_merges_then_the_end_of_text():
-    merges, end = tiny_huggingface.MERGES, gpt2_bpe.END_OF_TEXT
-    encoder = gpt2_bpe.encoder_of(merges, {end: 7})
-    assert (encoder["!"], encoder["Ġt"], encoder["Ġthe"], encoder[end]) == (0, 256, 258, 256 + len(merges))
-    assert end not in gpt2_bpe.encoder_of(merges, {})
-
-
-def test_a_folder_without_a_tokenizer_says_what_to_do(tmp_path):
-    with pytest.raises(ConversionError, match=r"nor tokenizer\.json; save the model's tokenizer there$"):
-        gpt2_bpe.read_huggingface_tokenizer(tmp_path)
+    end = gpt2_bpe.END_OF_TEXT
+    encoder = gpt2_bpe.encoder_of(MERGES, {end: 7})
+    assert (encoder["!"], encoder["Ġt"], encoder["Ġthe"], encoder[end]) == (0, 256, 258, 256 + len(MERGES))
+    assert end not in gpt2_bpe.encoder_of(MERGES, {})

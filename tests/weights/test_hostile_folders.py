@@ -28,13 +28,17 @@ def template():
     return tiny_huggingface.folder(folder, "bart")
 
 
-def write(folder, config=None, state=None):
-    """A small BART's folder with other settings, or other parameters in ``pytorch_model.bin``."""
+def write(folder, config=None, content=None):
+    """A small BART's folder with other settings, or with another content of ``pytorch_model.bin``."""
     shutil.copytree(template(), folder, dirs_exist_ok=True)
     settings = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**settings, **(config or {})}))
-    if state is not None:
-        torch.save(state(load_file(folder / "model.safetensors")), folder / "pytorch_model.bin")
+    if content is not None:
+        content = content(load_file(folder / "model.safetensors"))
+        if isinstance(content, bytes):
+            (folder / "pytorch_model.bin").write_bytes(content)
+        else:
+            torch.save(content, folder / "pytorch_model.bin")
         (folder / "model.safetensors").unlink()
 
 
@@ -67,16 +71,7 @@ def test_settings(tmp_path, capsys, name, value):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        NESTED,
-        '{"a": ' * 200_000,
-        "[]",
-        "3",
-        '{"d_model": ' + "9" * 10_000 + "}",
-        "\xff",
-    ],
-    ids=range(6),
+    "text", [NESTED, '{"a": ' * 200_000, "[]", "3", '{"d_model": ' + "9" * 10_000 + "}", "\xff"], ids=range(6)
 )
 def test_json(tmp_path, capsys, text):
     write(tmp_path)
@@ -84,37 +79,43 @@ def test_json(tmp_path, capsys, text):
     assert "config.json" in sentence(tmp_path, capsys)
 
 
-def test_pipes(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("config.json", "is not a file"), ("model.safetensors", "has neither model.safetensors nor")],
+)
+def test_pipes(tmp_path, capsys, name, message):
     write(tmp_path)
-    (tmp_path / "config.json").unlink()
-    os.mkfifo(tmp_path / "config.json")
-    assert "is not a file" in sentence(tmp_path, capsys)
-    (tmp_path / "config.json").unlink()
-    write(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    os.mkfifo(tmp_path / "model.safetensors")
-    assert "has neither model.safetensors nor" in sentence(tmp_path, capsys)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    assert message in sentence(tmp_path, capsys)
 
 
 EMBEDDING = "model.shared.weight"
+TENSORS = {
+    "sparse": lambda value: value.to_sparse(),
+    "complex": lambda value: value.to(torch.complex64),
+    "meta": lambda value: torch.empty(value.shape, device="meta"),
+    "quantized": lambda value: torch.quantize_per_tensor(value, 0.1, 0, torch.qint8),
+    "nested": lambda value: torch.nested.nested_tensor([value, value]),
+    "list": lambda value: [value],
+    "text": lambda value: "text",
+}
+CONTENTS = {
+    **{name: lambda state, f=f: {**state, EMBEDDING: f(state[EMBEDDING])} for name, f in TENSORS.items()},
+    "holds a list in place of a dictionary of parameters": lambda state: [1, 2],
+    "holds a Tensor in place of a dictionary of parameters": lambda state: torch.ones(3),
+    f"these entries are no tensors: {EMBEDDING}": lambda state: {EMBEDDING: "text"},
+    "is not a checkpoint. It begins with b'a text": lambda state: b"a text that is no weights",
+}
 
 
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        lambda value: value.to_sparse(),
-        lambda value: value.to(torch.complex64),
-        lambda value: torch.empty(value.shape, device="meta"),
-        lambda value: torch.quantize_per_tensor(value, 0.1, 0, torch.qint8),
-        lambda value: torch.nested.nested_tensor([value, value]),
-        lambda value: [value],
-        lambda value: "x",
-    ],
-    ids=["sparse", "complex", "meta", "quantized", "nested", "list", "text"],
-)
-def test_tensors(tmp_path, capsys, tensor):
-    write(tmp_path, state=lambda state: {**state, EMBEDDING: tensor(state[EMBEDDING])})
-    assert "pytorch_model.bin" in sentence(tmp_path, capsys)
+@pytest.mark.parametrize("name", CONTENTS)
+def test_weights(tmp_path, capsys, name):
+    write(tmp_path, content=CONTENTS[name])
+    error = sentence(tmp_path, capsys)
+    assert f"{tmp_path / 'pytorch_model.bin'}" in error
+    assert name in error or name in TENSORS
+    assert not (tmp_path / "out").exists()
 
 
 def header(contents, data=b""):
@@ -176,18 +177,14 @@ def test_tokenizers(tmp_path, capsys, name, text):
 
 def test_a_card_that_is_a_link_is_not_copied(tmp_path):
     """A folder could otherwise have any file of the user's copied into a model that is then shared."""
-    source, out = tmp_path / "source", tmp_path / "out"
-    source.mkdir()
-    out.mkdir()
+    source, out, snapshot = (tmp_path / name for name in ("source", "out", "models--x/snapshots/1"))
+    for folder in (source, out, snapshot, tmp_path / "models--x" / "blobs"):
+        folder.mkdir(parents=True)
     (tmp_path / "private").write_text("mine")
     (source / "README.md").symlink_to(tmp_path / "private")
     write_card(out, "card", source)
     assert [path.name for path in out.iterdir()] == ["README.md"]
-    blobs = tmp_path / "models--x" / "blobs"
-    snapshot = tmp_path / "models--x" / "snapshots" / "1"
-    blobs.mkdir(parents=True)
-    snapshot.mkdir(parents=True)
-    (blobs / "0").write_text("theirs")
+    (tmp_path / "models--x" / "blobs" / "0").write_text("theirs")
     (snapshot / "README.md").symlink_to("../../blobs/0")
     write_card(out, "card", snapshot)
     assert (out / "SOURCE_README.md").read_text() == "theirs"

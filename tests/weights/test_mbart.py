@@ -8,11 +8,7 @@ import pytest
 import sentencepiece
 import torch
 from fairseq.data import Dictionary
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    MBartForConditionalGeneration,
-)
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MBartForConditionalGeneration
 from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50
 
@@ -21,7 +17,7 @@ from fairseq_poolingformer.models import demo_model
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.weights import ConversionError, files
-from fairseq_poolingformer.weights.convert import to_fairseq, to_huggingface
+from fairseq_poolingformer.weights.convert import to_huggingface
 from fairseq_poolingformer.weights.sentencepiece_model import LANGUAGES
 from tests.huggingface.tiny_models import enlarge
 from tests.models import tiny_huggingface
@@ -34,20 +30,16 @@ TEXTS = ["The thing", "naïve ½ ﬁne — 東京 🙂\tand\n\nlines ", "  two  
 
 
 def test_flags_and_old_settings_say_pre_norm(tmp_path):
-    source_folder = tiny_huggingface.folder(tmp_path / "hf", "mbart")
-    config = json.loads((source_folder / "config.json").read_text())
+    source = tiny_huggingface.folder(tmp_path / "hf", "mbart")
+    config = json.loads((source / "config.json").read_text())
     published = {"normalize_before": True, "add_final_layer_norm": True}  # as facebook/mbart-large-cc25 has them
-    (source_folder / "config.json").write_text(json.dumps({**config, **published}))
-    assert run("to-fairseq", source_folder, tmp_path / "fairseq") == 0
+    (source / "config.json").write_text(json.dumps({**config, **published}))
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
     flags = (tmp_path / "fairseq" / "flags.txt").read_text()
     assert "--encoder-normalize-before --decoder-normalize-before" in flags
-    state = files.read_huggingface_weights(source_folder)
-    with pytest.raises(ConversionError, match="normalize_before is False; fairseq's BART needs True"):
-        to_fairseq({**config, "normalize_before": False}, state)
 
 
 def write_demo_model(folder: Path) -> Path:
-    """The demo model as a folder of fairseq's."""
     for name in ("dict.source.txt", "dict.target.txt", "tokenizer"):
         (shutil.copytree if name == "tokenizer" else shutil.copy)(demo_model.FOLDER / name, folder / name)
     demo_model.write_demo_checkpoint(folder / "model.pt")
@@ -73,47 +65,45 @@ def converted(checkpoint):
     return folder
 
 
+def open_in_transformers(folder):
+    model, info = AutoModelForSeq2SeqLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values())
+    return model.eval()
+
+
 def test_the_reader_computes_and_writes_the_same_in_transformers(tmp_path):
     folder = write_demo_model(tmp_path)
     assert run("to-huggingface", folder / "model.pt", folder / "hf") == 0
-    ours = demo_model.load_demo_model()
-    theirs, info = AutoModelForSeq2SeqLM.from_pretrained(folder / "hf", output_loading_info=True)
-    assert not any(value for value in info.values())
+    ours, theirs = demo_model.load_demo_model(), open_in_transformers(folder / "hf")
     tokenizer = AutoTokenizer.from_pretrained(folder / "hf")
     text = "These are papers on the Tulmon mill.\nThis is out of the register. It lies in Kelwick. It opens in May."
     inputs = tokenizer(text, return_tensors="pt")
     assert inputs["input_ids"][0].tolist() == ours.encode(text).tolist()
     target = torch.tensor([[2, *ours.encode("The Tulmon mill.").tolist()]])
     expected = fairseq_outputs(ours.model, inputs["input_ids"], target)
-    for left, right in zip(expected, huggingface_outputs(theirs.eval(), inputs["input_ids"], target), strict=True):
-        torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(expected, huggingface_outputs(theirs, inputs["input_ids"], target), rtol=1e-5, atol=1e-4)
     written = theirs.generate(**inputs, num_beams=1, max_length=40, forced_bos_token_id=0)
     assert tokenizer.decode(written[0], skip_special_tokens=True) == ours.summarize(text, max_length=38, beam=1)[0]
 
 
 def test_the_quickstarts_model_computes_the_same_in_transformers_and_back(checkpoint, converted, tmp_path):
-    ours, _ = load_fairseq(checkpoint)
-    theirs, info = AutoModelForSeq2SeqLM.from_pretrained(converted, output_loading_info=True)
-    assert type(theirs) is PoolingformerMBartForConditionalGeneration
-    assert not any(value for value in info.values())
+    ours, theirs = load_fairseq(checkpoint)[0].double(), open_in_transformers(converted).double()
+    assert type(theirs) is PoolingformerMBartForConditionalGeneration  # errors in float32 are the machine's
     torch.manual_seed(3)
     source, target = torch.randint(4, 4000, (2, 300)), torch.randint(4, 4000, (2, 20))
     source[:, 0], target[:, 0], source[1, 200:] = 0, 2, 1
-    ours.double()  # errors in float32 are the machine's
     expected = fairseq_outputs(ours, source, target)
-    assert_agree(expected, huggingface_outputs(theirs.eval().double(), source, target), source)
+    assert_agree(expected, huggingface_outputs(theirs, source, target), source)
     theirs.model.encoder.layers[2].self_attn.pooling = None
     assert (huggingface_outputs(theirs, source, target)[1] - expected[1]).abs().max() > 1e-2
 
     assert run("to-fairseq", converted, tmp_path / "back") == 0
-    paths = (checkpoint, tmp_path / "back" / "model.pt")
-    (before, state, _), (after, again, _) = map(files.read_training, paths)
-    assert state.keys() == again.keys()
-    assert all(torch.equal(state[name], again[name]) for name in state)
+    path = tmp_path / "back" / "model.pt"
+    (before, state, _), (after, again, _) = map(files.read_training, (checkpoint, path))
+    torch.testing.assert_close(again, state, rtol=0, atol=0)
     names = ("window_size", "pooled_layers", "encoder_normalize_before", "decoder_normalize_before", "dropout")
     assert [after[name] for name in names] == [before[name] for name in names]
-    back = load_fairseq(tmp_path / "back" / "model.pt")[0].double()
-    assert_agree(fairseq_outputs(back, source, target), expected, source)
+    assert_agree(fairseq_outputs(load_fairseq(path)[0].double(), source, target), expected, source)
 
 
 def test_the_quickstarts_model_is_fine_tuned_and_writes_in_transformers(converted, tmp_path):
@@ -121,8 +111,7 @@ def test_the_quickstarts_model_is_fine_tuned_and_writes_in_transformers(converte
     inputs = tokenizer(["the thing in the thing", "a lake"], padding=True, return_tensors="pt")
     labels = tokenizer(text_target=["a thing", "water"], padding=True, return_tensors="pt")["input_ids"]
     labels = labels.masked_fill(labels == 1, -100)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    losses = []
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.05), []
     for _ in range(3):
         loss = model(**inputs, labels=labels).loss
         optimizer.zero_grad()
@@ -177,15 +166,15 @@ def sentencepiece_folder(folder, languages):
 def test_the_languages_keep_their_rows(tmp_path, languages):
     source = sentencepiece_folder(tmp_path / "hf", languages)
     assert [*LANGUAGES] == MBART
-    first = json.loads((source / "config.json").read_text())["vocab_size"] - 1 - len(languages)
+    row_0 = json.loads((source / "config.json").read_text())["vocab_size"] - 1 - len(languages)
     if languages != LANGUAGES:
         assert run("to-fairseq", source, tmp_path / "fairseq") == 1  # nothing says which languages these are
-        named = [{"id": first + row, "content": language} for row, language in enumerate(languages)]
+        named = [{"id": row_0 + number, "content": language} for number, language in enumerate(languages)]
         (source / "tokenizer.json").write_text(json.dumps({"added_tokens": named}))
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
     dictionary = Dictionary.load(str(tmp_path / "fairseq" / "dict.source.txt"))
-    assert [dictionary.index(f"[{language}]") for language in languages] == [*range(first, first + len(languages))]
-    tokens = torch.randint(4, first + len(languages), (2, 20), generator=torch.Generator().manual_seed(0))
+    assert [dictionary.index(f"[{language}]") for language in languages] == [*range(row_0, row_0 + len(languages))]
+    tokens = torch.randint(4, row_0 + len(languages), (2, 20), generator=torch.Generator().manual_seed(0))
     model, _ = load_fairseq(tmp_path / "fairseq" / "model.pt")
     theirs = MBartForConditionalGeneration.from_pretrained(source).eval()
     expected = huggingface_outputs(theirs, tokens, tokens)[1][..., : len(dictionary)]
@@ -195,7 +184,7 @@ def test_the_languages_keep_their_rows(tmp_path, languages):
     back = MBartForConditionalGeneration.from_pretrained(tmp_path / "back")
     assert all(torch.equal(value, back.state_dict()[name]) for name, value in theirs.state_dict().items())
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "back")
-    assert tokenizer.convert_tokens_to_ids([*languages, "<mask>"]) == [*range(first, first + len(languages) + 1)]
+    assert tokenizer.convert_tokens_to_ids([*languages, "<mask>"]) == [*range(row_0, row_0 + len(languages) + 1)]
     ours = load_tokenizer(tmp_path / "fairseq")
     for text in (*TEXTS[:2], "", "the attention"):
         assert tokenizer(text, add_special_tokens=False)["input_ids"] == ours.encode(text).tolist()

@@ -19,57 +19,29 @@ ROWS = len(tiny_huggingface.vocabulary())
 @pytest.mark.parametrize("form", ["bin", "sharded", "base model", "half"])
 def test_weights_in_other_forms(tmp_path, form):
     source = tiny_huggingface.folder(tmp_path / "hf", "bart")
-    whole = load_file(source / "model.safetensors")
-    (source / "model.safetensors").unlink()
+    path = source / "model.safetensors"
+    whole = load_file(path)
+    path.unlink()
     if form == "bin":
         # As older versions saved it: the tied embedding under all its names, and the logits' bias.
-        tied = dict.fromkeys(
-            ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"),
-            whole["model.shared.weight"],
-        )
-        bias = {"final_logits_bias": torch.zeros(1, ROWS)}
-        versions = {f"model.{side}.version": torch.tensor([3.0]) for side in ("encoder", "decoder")}
-        torch.save({**whole, **tied, **bias, **versions, "config": {"d_model": 24}}, source / "pytorch_model.bin")
+        names = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+        more = {**dict.fromkeys(names, whole["model.shared.weight"]), "final_logits_bias": torch.zeros(1, ROWS)}
+        more |= {f"model.{side}.version": torch.tensor([3.0]) for side in ("encoder", "decoder")}
+        torch.save({**whole, **more, "config": {"d_model": 24}}, source / "pytorch_model.bin")
     elif form == "sharded":
         shards = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(whole)}
         for shard in set(shards.values()):
             save_file({name: whole[name] for name in whole if shards[name] == shard}, source / shard)
         (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
     elif form == "base model":
-        save_file({name.removeprefix("model."): tensor for name, tensor in whole.items()}, source / "model.safetensors")
+        save_file({name.removeprefix("model."): tensor for name, tensor in whole.items()}, path)
     else:
         whole = {name: tensor.half() for name, tensor in whole.items()}
-        save_file(whole, source / "model.safetensors")
+        save_file(whole, path)
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
     assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
-    back = load_file(tmp_path / "back" / "model.safetensors")
     whole.pop("final_logits_bias")  # always zero, and Hugging Face does not ask for it
-    assert back.keys() == whole.keys()
-    assert all(torch.equal(back[name], whole[name]) for name in whole)
-    assert all(back[name].dtype == whole[name].dtype for name in whole)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ([1, 2], "holds a list in place of a dictionary of parameters"),
-        (torch.ones(3), "holds a Tensor in place of a dictionary of parameters"),
-        ({"model.shared.weight": "text"}, "these entries are no tensors: model.shared.weight"),
-        (b"a text that is no weights", "is not a checkpoint. It begins with b'a text"),
-    ],
-)
-def test_files_that_hold_no_weights(tmp_path, capsys, content, message):
-    source = tiny_huggingface.folder(tmp_path / "hf", "bart")
-    (source / "model.safetensors").unlink()
-    if isinstance(content, bytes):
-        (source / "pytorch_model.bin").write_bytes(content)
-    else:
-        torch.save(content, source / "pytorch_model.bin")
-    assert run("to-fairseq", source, tmp_path / "fairseq") == 1
-    error = capsys.readouterr().err
-    assert f"{source / 'pytorch_model.bin'}" in error
-    assert message in error
-    assert not (tmp_path / "fairseq").exists()
+    torch.testing.assert_close(load_file(tmp_path / "back" / "model.safetensors"), whole, rtol=0, atol=0)
 
 
 def test_windows_that_transformers_cannot_run():
@@ -105,28 +77,32 @@ SIZES = dict.fromkeys(conversion.FAMILIES["bart"].needed, 8)
 OURS = {"arch": "poolingformer_bart_base"}
 
 
+NO_SIZES = ("x", "1", -1, 0, 1.0, None)
+POOLINGFORMER = [  # setting, value, what is wrong with it
+    ("max_source_positions", None, "is no size"),
+    ("pool_type", 3, "is not a text"),
+    ("activation_fn", ["gelu"], "is not a text"),
+    ("separate_global_projections", 0.5, "is not true or false"),
+    ("global_tokens", "1", "is not a whole number"),
+    ("dropout", "0.1", "is not a number"),
+]
+
+
 @pytest.mark.parametrize(
     ("model_type", "settings", "state", "message"),
     [
         *(
+            ("poolingformer-bart", {**OURS, name: value}, {}, f"{name} .*, which {wrong}")
+            for name, value, wrong in POOLINGFORMER
+        ),
+        *(
             ("bart", {**dict.fromkeys(SIZES, False), "encoder_layers": size}, {}, f"layers {size!r}, which is no size")
-            for size in ("x", "1", -1, 0, 1.0, None)
+            for size in NO_SIZES
         ),
         *(
             ("bart", {}, {"encoder.embed_tokens.weight": torch.zeros(shape)}, "no token embedding")
             for shape in ((), (3,))
         ),
-        ("poolingformer-bart", {**OURS, "max_source_positions": None}, {}, "max_source_positions .*, which is no size"),
-        ("poolingformer-bart", {**OURS, "pool_type": 3}, {}, "pool_type .*, which is not a text"),
-        ("poolingformer-bart", {**OURS, "activation_fn": ["gelu"]}, {}, "activation_fn .*, which is not a text"),
-        (
-            "poolingformer-bart",
-            {**OURS, "separate_global_projections": 0.5},
-            {},
-            "separate_global_projections .*, which is not true or false",
-        ),
-        ("poolingformer-bart", {**OURS, "global_tokens": "1"}, {}, "global_tokens .*, which is not a whole number"),
-        ("poolingformer-bart", {**OURS, "dropout": "0.1"}, {}, "dropout .*, which is not a number"),
     ],
 )
 def test_settings_and_weights_that_transformers_cannot_have(model_type, settings, state, message):
@@ -167,6 +143,6 @@ def test_two_that_make_one_folder(tmp_path):
 @pytest.mark.parametrize("name", ["x" * 256, "file/new"])
 def test_a_folder_that_cannot_be_made_is_told_before_the_work(name, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=r"File name too long|Not a directory|File exists") as found:
+    with pytest.raises(OSError, match=r"File name too long|Not a directory|File exists") as caught:
         files.require_new_folder(tmp_path / name)
-    assert str(tmp_path) in str(found.value)
+    assert str(tmp_path) in str(caught.value)

@@ -5,16 +5,14 @@ import torch
 from fairseq_poolingformer.weights import files
 from fairseq_poolingformer.weights.convert import to_huggingface
 from tests.models import tiny_huggingface
-from tests.models.test_roberta import as_of_2019
-from tests.weights.conftest import run
+from tests.models.tiny_roberta import as_of_2019
+from tests.weights.conftest import back_in_huggingface, converted, run
 from tests.weights.encoders import ROWS, assert_agree, batch, load
 
 
 def test_a_longer_poolingformer_repeats_the_positions(tmp_path):
-    source = tiny_huggingface.folder(tmp_path / "hf", "roberta", max_position_embeddings=22)
-    assert run("to-fairseq", source, tmp_path / "fairseq", "--arch", "poolingformer_roberta_base") == 0
-    full = {"window_size": "64", "pooled_layers": "none", "max_positions": 50}
-    model = load(tmp_path / "fairseq" / "model.pt", **full)
+    _, path = converted(tmp_path, "roberta", "--arch", "poolingformer_roberta_base", max_position_embeddings=22)
+    model = load(path, window_size="64", pooled_layers="none", max_positions=50)
     theirs = tiny_huggingface.model("roberta", max_position_embeddings=22)
     assert_agree(model, theirs, batch((20, 13, 6)))
     table = theirs.roberta.embeddings.position_embeddings.weight.data
@@ -45,31 +43,23 @@ def test_weights_of_older_versions(tmp_path):
 
 def test_a_checkpoint_of_2019(tmp_path):
     """fairseq's published ``roberta.*``: other names, and query, key and value in one matrix."""
-    source = tiny_huggingface.folder(tmp_path / "hf", "roberta")
-    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
-    path = tmp_path / "fairseq" / "model.pt"
+    _, path = converted(tmp_path, "roberta")
     settings, state, _ = files.read_training(path)
     old = as_of_2019(state)
     assert "decoder.sentence_encoder.layers.0.self_attn.in_proj_weight" in old
-    del old["decoder.sentence_encoder.version"]
-    del settings["layernorm_embedding"]
+    del old["decoder.sentence_encoder.version"], settings["layernorm_embedding"]
     files.write_checkpoint(path, settings, old)
-    assert run("to-huggingface", path, tmp_path / "back") == 0
-    back = tiny_huggingface.MODELS["roberta"].from_pretrained(tmp_path / "back").eval()
-    back.double()
-    assert_agree(load(path), back, batch())
+    assert_agree(load(path), back_in_huggingface(path, "roberta").double(), batch())
 
 
 def test_conversion_copies_only_what_shares_memory(tmp_path):
-    source = tiny_huggingface.folder(tmp_path / "hf", "roberta")
-    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
-    settings, state, _ = files.read_training(tmp_path / "fairseq" / "model.pt")
-    given = {value.data_ptr() for value in state.values()}
-    found = to_huggingface(settings, state).state
-    own = {name for name, value in found.items() if value.data_ptr() not in given}
-    assert own == {"roberta.embeddings.token_type_embeddings.weight"}
-    found = to_huggingface(settings, as_of_2019(state)).state
-    assert len({value.untyped_storage().data_ptr() for value in found.values()}) == len(found)
+    settings, state, _ = files.read_training(converted(tmp_path, "roberta")[1])
+    pointers = {value.data_ptr() for value in state.values()}
+    output = to_huggingface(settings, state).state
+    new = {name for name, value in output.items() if value.data_ptr() not in pointers}
+    assert new == {"roberta.embeddings.token_type_embeddings.weight"}
+    output = to_huggingface(settings, as_of_2019(state)).state
+    assert len({value.untyped_storage().data_ptr() for value in output.values()}) == len(output)
 
 
 def test_a_tokenizer_without_mask(tmp_path, capsys):
@@ -80,11 +70,11 @@ def test_a_tokenizer_without_mask(tmp_path, capsys):
 
 
 def test_the_command_says_what_it_did_and_how_to_go_on(tmp_path, capsys):
-    source = tiny_huggingface.folder(tmp_path / "hf", "roberta", type_vocab_size=2)
-    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    converted(tmp_path, "roberta", type_vocab_size=2)
     printed = capsys.readouterr().out
-    for part in ("added the embedding of token type 0", "left out the embeddings of token types 1 to 1"):
+    for part in (
+        *("added the embedding of token type 0", "left out the embeddings of token types 1 to 1"),
+        *("--arch poolingformer_roberta_base", "--max-positions 4096"),
+    ):
         assert part in printed
-    assert "--arch poolingformer_roberta_base" in printed
-    assert "--max-positions 4096" in printed
     assert not (tmp_path / "fairseq" / "dict.source.txt").exists()

@@ -11,12 +11,7 @@ from fairseq_poolingformer.tasks.wikihop.task import WikihopTask
 from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.weights.convert import to_huggingface
 from fairseq_poolingformer.weights.files import write_checkpoint
-from fairseq_poolingformer.weights.special_tokens import (
-    NAMES,
-    decode_names,
-    encode_names,
-    match_special_tokens,
-)
+from fairseq_poolingformer.weights.special_tokens import NAMES, decode_names, encode_names, match_special_tokens
 from tests.tasks.folders import random_wikihop, write_wikihop
 from tests.tasks.test_document_tasks import ENCODERS, make
 
@@ -40,10 +35,10 @@ def named(*marks):
 
 
 def test_rows_go_by_name_and_the_log_says_which_are_new(caplog):
-    own, state = named("[x]", "[z]", "[y]"), named("[y]", "[x]", "[w]")
+    state_of_model, state = named("[x]", "[z]", "[y]"), named("[y]", "[x]", "[w]")
     state["a.embed_tokens.weight"] = state["a.embed_tokens.weight"] + 100
     with caplog.at_level(logging.INFO):
-        match_special_tokens(own, state)
+        match_special_tokens(state_of_model, state)
     assert state["a.embed_tokens.weight"].flatten().tolist() == [100, 101, 102, 103, 105, 5, 104]
     assert decode_names(state[NAMES]) == ("[x]", "[z]", "[y]")
     assert "newly initialized: the embeddings of [z]" in caplog.text
@@ -51,11 +46,10 @@ def test_rows_go_by_name_and_the_log_says_which_are_new(caplog):
 
 
 def test_sizes_that_marks_do_not_explain_stay_for_the_model_to_refuse():
-    own, state = named("[x]"), named("[x]", "[y]")
+    state_of_model, state = named("[x]"), named("[x]", "[y]")
     state["a.embed_tokens.weight"] = state["a.embed_tokens.weight"][:-1]
-    match_special_tokens(own, state)
-    assert len(state["a.embed_tokens.weight"]) == 5
-    assert decode_names(state[NAMES]) == ("[x]",)
+    match_special_tokens(state_of_model, state)
+    assert (len(state["a.embed_tokens.weight"]), decode_names(state[NAMES])) == (5, ("[x]",))
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -78,8 +72,8 @@ def test_a_checkpoint_from_before_a_mark_gives_the_same_logits(folder, tmp_path,
     weights = load(path)["model"]
     converted = to_huggingface(vars(args), weights, drop_heads=True, model_type="longformer")
     assert not any(NAMES in name for name in converted.state)
-    found, words = converted.state["longformer.embeddings.word_embeddings.weight"], len(weights[EMBEDDING]) - len(MARKS)
-    assert torch.equal(found, weights[EMBEDDING][:words])
+    embedding = converted.state["longformer.embeddings.word_embeddings.weight"]
+    assert torch.equal(embedding, weights[EMBEDDING][: -len(MARKS)])
     assert any("left out the embeddings of the task's special tokens: [q], " in note for note in converted.notes)
 
 

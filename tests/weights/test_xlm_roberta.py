@@ -17,21 +17,15 @@ from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 from fairseq_poolingformer.weights import ConversionError, files, sentencepiece_model
 from tests.models import tiny_huggingface
-from tests.weights.conftest import run
+from tests.weights.conftest import assert_same_checkpoints, back_in_huggingface, run
 
 ROOT = Path(__file__).parents[2]
-TEXTS = [
-    "The attention of a long  document",
-    " naïve café — 東京 🙂 ",
-    "line\n\nand\ttab, ﬁne ½ x²",
-    "ไทย العربية 日本語 attention",
-    "",
-]
+TEXTS = ["The attention of a long  document", " naïve café — 東京 🙂 ", "line\n\nand\ttab, ﬁne ½ x²"]
+TEXTS += ["ไทย العربية 日本語 attention", ""]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A sentencepiece model as XLM-R's: unigram, <unk>, <s> and </s> first."""
     return train(tmp_path_factory.mktemp("sentencepiece") / "xlmr")
 
 
@@ -46,7 +40,6 @@ def train(prefix: Path, **changes) -> Path:
 
 @pytest.fixture
 def source(tmp_path, model):
-    """A Hugging Face folder of a tiny XLM-R."""
     rows = len(sentencepiece.SentencePieceProcessor(model_file=str(model))) + 2
     tiny_huggingface.model("xlm-roberta", vocab_size=rows).save_pretrained(tmp_path / "hf")
     shutil.copy(model, tmp_path / "hf" / "sentencepiece.bpe.model")
@@ -76,35 +69,25 @@ def test_outputs_and_round_trip(tmp_path, source, model):
     theirs = tiny_huggingface.MODELS["xlm-roberta"].from_pretrained(source).eval()
     tokens = torch.randint(4, len(task.source_dictionary), (2, 20), generator=torch.Generator().manual_seed(0))
     tokens[1, 15:] = 1
-    real = tokens.ne(1)
-    with torch.no_grad():
-        expected = theirs.double()(tokens, real.long()).logits
-        actual, _ = loaded[0].eval().double()(tokens)
-    torch.testing.assert_close(actual[real], expected[real], rtol=0, atol=1e-5)
-
-    assert run("to-huggingface", path, tmp_path / "back") == 0
+    real, back = tokens.ne(1), back_in_huggingface(path, "xlm-roberta")
     config = json.loads((tmp_path / "back" / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == ("xlm-roberta", ["XLMRobertaForMaskedLM"])
-    back, info = tiny_huggingface.MODELS["xlm-roberta"].from_pretrained(tmp_path / "back", output_loading_info=True)
-    assert not any(info.values())
     with torch.no_grad():
-        torch.testing.assert_close(
-            back.eval().double()(tokens, real.long()).logits[real], expected[real], atol=1e-5, rtol=0
-        )
+        expected, again = (model.double()(tokens, real.long()).logits[real] for model in (theirs, back))
+        actual, _ = loaded[0].eval().double()(tokens)
+    torch.testing.assert_close(actual[real], expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(again, expected, atol=1e-5, rtol=0)
     assert (tmp_path / "back" / "sentencepiece.model").read_bytes() == model.read_bytes()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "back")
     original = XLMRobertaTokenizer.from_pretrained(source)
     for text in TEXTS:
-        assert tokenizer(text)["input_ids"] == original(text)["input_ids"]
+        ids = original(text)["input_ids"]
+        assert tokenizer(text)["input_ids"] == ids
         assert tokenizer(text, "a <mask>")["input_ids"] == original(text, "a <mask>")["input_ids"]
-        assert tokenizer.decode(tokenizer(text)["input_ids"]) == original.decode(original(text)["input_ids"])
+        assert tokenizer.decode(ids) == original.decode(ids)
     assert run("to-fairseq", tmp_path / "back", tmp_path / "again") == 0
-    first, second = (files.read_training(tmp_path / name / "model.pt") for name in ("fairseq", "again"))
-    assert {**first[0], "data": None} == {**second[0], "data": None}
-    assert first[1].keys() == second[1].keys()
-    assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
-    for name in ("dict.txt", "tokenizer/config.json", "tokenizer/sentencepiece.model"):
-        assert (tmp_path / "fairseq" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+    names = ("dict.txt", "tokenizer/config.json", "tokenizer/sentencepiece.model")
+    assert_same_checkpoints(path, tmp_path / "again" / "model.pt", names=names)
 
 
 def test_folders_as_fairseq_publishes_them(tmp_path, source):
@@ -113,41 +96,43 @@ def test_folders_as_fairseq_publishes_them(tmp_path, source):
     published = tmp_path / "xlmr.tiny"
     published.mkdir()
     settings, state, _ = files.read_training(tmp_path / "fairseq" / "model.pt")
-    files.write_checkpoint(published / "model.pt", {**settings, "data": ""}, state)
-    shutil.copy(source / "sentencepiece.bpe.model", published)
-    assert run("to-huggingface", published / "model.pt", tmp_path / "back") == 1
-    assert run("to-huggingface", published / "model.pt", tmp_path / "back", "--tokenizer", published) == 0
-    assert json.loads((tmp_path / "back" / "config.json").read_text())["model_type"] == "xlm-roberta"
-
-    settings, state, _ = files.read_training(published / "model.pt")
-    settings.update(arch="poolingformer_xlmr_base", window_size="4", pooled_layers="none")
-    files.write_checkpoint(published / "long.pt", settings, state)
-    assert run("to-huggingface", published / "long.pt", tmp_path / "long", "--tokenizer", published) == 0
-    assert json.loads((tmp_path / "long" / "config.json").read_text())["model_type"] == "longformer"
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "long")
+    long = {"arch": "poolingformer_xlmr_base", "window_size": "4", "pooled_layers": "none"}
+    for name, more in (("xlm-roberta", {}), ("longformer", long)):
+        files.write_checkpoint(published / "model.pt", {**settings, "data": "", **more}, state)
+        shutil.copy(source / "sentencepiece.bpe.model", published)
+        assert run("to-huggingface", published / "model.pt", tmp_path / name) == 1
+        assert run("to-huggingface", published / "model.pt", tmp_path / name, "--tokenizer", published) == 0
+        assert json.loads((tmp_path / name / "config.json").read_text())["model_type"] == name
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "longformer")
     assert tokenizer(TEXTS[0])["input_ids"] == XLMRobertaTokenizer.from_pretrained(source)(TEXTS[0])["input_ids"]
+
+
+def with_tokenizer_json(source, **changes):
+    """The folder with ``tokenizer.json`` in place of the sentencepiece model, and the tokenizer."""
+    tokenizer = XLMRobertaTokenizer.from_pretrained(source)
+    tokenizer.save_pretrained(source)
+    (source / "sentencepiece.bpe.model").unlink()
+    contents = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
+    (source / "tokenizer.json").write_text(json.dumps({**contents, **changes}), encoding="utf-8")
+    return tokenizer
 
 
 def test_tokenizer_json_alone_is_enough(tmp_path, source, model):
     """As many folders have it, without the sentencepiece model; the pieces, scores and normalizations are the same."""
-    theirs = XLMRobertaTokenizer.from_pretrained(source)
-    theirs.save_pretrained(source)
-    (source / "sentencepiece.bpe.model").unlink()
+    theirs = with_tokenizer_json(source)
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
-    rebuilt = load_tokenizer(tmp_path / "fairseq")
-    original = SentencePieceTokenizer(model)
+    rebuilt, original = load_tokenizer(tmp_path / "fairseq"), SentencePieceTokenizer(model)
     more = ["ａｂｃ ①② ﷺ", "  two  spaces ", "e\u0301 ½ﬁ", "x" * 300, "<s> </s> <mask>", "a\u200bb\u00a0c"]
     for text in [*TEXTS, *more]:
-        assert rebuilt.encode(text).tolist() == original.encode(text).tolist()
-        assert rebuilt.decode(rebuilt.encode(text)) == original.decode(original.encode(text))
-    for text in TEXTS:
-        assert rebuilt.encode(text).tolist() == theirs(text, add_special_tokens=False)["input_ids"]
-    written = tmp_path / "fairseq" / "tokenizer" / "sentencepiece.model"
-    first, second = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in (model, written))
-    assert len(first) == len(second)
-    for number in range(len(first)):
-        for kind in ("id_to_piece", "get_score", "is_control", "is_unknown", "is_byte"):
-            assert getattr(first, kind)(number) == getattr(second, kind)(number)
+        ids = original.encode(text)
+        assert rebuilt.encode(text).tolist() == ids.tolist()
+        assert rebuilt.decode(ids) == original.decode(ids)
+        assert text in more or theirs(text, add_special_tokens=False)["input_ids"] == ids.tolist()
+    paths = (model, tmp_path / "fairseq" / "tokenizer" / "sentencepiece.model")
+    pieces, written = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in paths)
+    assert len(pieces) == len(written)
+    for kind in ("id_to_piece", "get_score", "is_control", "is_unknown", "is_byte"):
+        assert all(getattr(pieces, kind)(n) == getattr(written, kind)(n) for n in range(len(pieces)))
     assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
     again = XLMRobertaTokenizer.from_pretrained(tmp_path / "back")
     assert [again(text)["input_ids"] for text in TEXTS] == [theirs(text)["input_ids"] for text in TEXTS]
@@ -163,10 +148,7 @@ def test_tokenizer_json_alone_is_enough(tmp_path, source, model):
     ],
 )
 def test_tokenizer_json_that_is_not_xlmrs(tmp_path, source, capsys, change, message):
-    XLMRobertaTokenizer.from_pretrained(source).save_pretrained(source)
-    (source / "sentencepiece.bpe.model").unlink()
-    contents = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
-    (source / "tokenizer.json").write_text(json.dumps({**contents, **change}), encoding="utf-8")
+    with_tokenizer_json(source, **change)
     assert run("to-fairseq", source, tmp_path / "fairseq") == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "fairseq").exists()
@@ -184,23 +166,24 @@ def test_as_many_pieces_as_xlm_r_has_are_quick():
 
 def test_models_of_another_layout_or_size(tmp_path, model):
     other = train(tmp_path / "padded", pad_id=3)
-    with pytest.raises(ConversionError, match="needs <unk>, <s> and </s> first"):
-        sentencepiece_model.write_fairseq(tmp_path, other, 302, ("dict.txt",))
-    with pytest.raises(ConversionError, match="the embedding has 500 rows"):
-        sentencepiece_model.write_huggingface(tmp_path, model, 500, 512)
     (tmp_path / "bad.model").write_bytes(b"no model")
-    with pytest.raises(ConversionError, match=r"bad\.model: not a sentencepiece model"):
-        sentencepiece_model.write_fairseq(tmp_path, tmp_path / "bad.model", 300, ("dict.txt",))
+    for write, arguments, message in (
+        (sentencepiece_model.write_fairseq, (other, 302, ("dict.txt",)), "needs <unk>, <s> and </s> first"),
+        (sentencepiece_model.write_huggingface, (model, 500, 512), "the embedding has 500 rows"),
+        (sentencepiece_model.write_fairseq, (tmp_path / "bad.model", 300, ("dict.txt",)), r"bad\.model: not a sentenc"),
+    ):
+        with pytest.raises(ConversionError, match=message):
+            write(tmp_path, *arguments)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.model", "padded.model", "padded.vocab"]
 
 
 def test_the_tasks_special_tokens_come_behind_mask(tmp_path, model):
     words = len(SentencePieceTokenizer(model))
-    sentencepiece_model.write_huggingface(tmp_path, model, words + 1 + len(MARKS), 512)
+    rows = words + 1 + len(MARKS)
+    sentencepiece_model.write_huggingface(tmp_path, model, rows, 512)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    assert tokenizer.convert_tokens_to_ids(["<mask>", *MARKS]) == list(range(words, words + 1 + len(MARKS)))
-    assert tokenizer(f"the{MARKS[0]}a")["input_ids"].count(words + 1) == 1
-    assert len(tokenizer) == words + 1 + len(MARKS)
+    assert tokenizer.convert_tokens_to_ids(["<mask>", *MARKS]) == list(range(words, rows))
+    assert (tokenizer(f"the{MARKS[0]}a")["input_ids"].count(words + 1), len(tokenizer)) == (1, rows)
 
 
 def test_pairs_are_encoded_as_hugging_face_does(tmp_path, source):

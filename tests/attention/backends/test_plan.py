@@ -25,7 +25,7 @@ HEADS, QUERIES, KEYS = 4, 13, 21
 )
 @pytest.mark.parametrize("offset", [0, 5, -4])
 def test_residue_classes_have_every_pair_that_the_window_shows_once(window, pooling, offset):
-    seen = torch.zeros(HEADS, QUERIES, KEYS, dtype=torch.long)
+    counts = torch.zeros(HEADS, QUERIES, KEYS, dtype=torch.long)
     queries = torch.zeros(HEADS, QUERIES, dtype=torch.long)
     for residues in residue_classes(window, pooling, HEADS, offset, QUERIES):
         positions, keys = torch.arange(QUERIES)[residues.queries], torch.arange(KEYS)[residues.keys]
@@ -35,9 +35,9 @@ def test_residue_classes_have_every_pair_that_the_window_shows_once(window, pool
             of_class = residues.band.visible(torch.arange(len(positions)), torch.arange(len(keys)))
         queries[residues.heads, residues.queries] += 1
         for head in range(HEADS)[residues.heads]:
-            seen[head, positions[:, None], keys] += of_class
+            counts[head, positions[:, None], keys] += of_class
     assert (queries == 1).all()
-    assert torch.equal(seen, visible_pairs(window, pooling, HEADS, offset, QUERIES, KEYS).long())
+    assert torch.equal(counts, visible_pairs(window, pooling, HEADS, offset, QUERIES, KEYS).long())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -52,8 +52,8 @@ def test_gradients_of_terms_are_summed_in_32_bits_and_given_in_their_dtype(dtype
         for place in places.values():
             for _ in range(300):
                 gradients.sums[place] += torch.ones(2, 5, dtype=wide) * (number + 1)
-    first, none, third = gradients.results()
-    assert none is None
-    assert (first.dtype, third.dtype) == (dtype, dtype)
-    assert (first == 300).all()  # bfloat16 alone stops at 256
-    assert (third == 900).all()
+    results = gradients.results()
+    assert results[1] is None
+    for total, result in ((300, results[0]), (900, results[2])):  # bfloat16 alone stops at 256
+        assert result.dtype == dtype
+        assert (result == total).all()

@@ -5,11 +5,7 @@ import math
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import (
-    Pooling,
-    Window,
-    band_attention,
-)
+from fairseq_poolingformer.attention import Pooling, Window, band_attention
 
 
 def test_reference_by_hand():

@@ -52,18 +52,13 @@ def test_what_it_does_not_compute_it_refuses(arguments, reason):
 
 
 def test_layers_whose_windows_hold_the_text_are_pytorchs_on_a_cpu(monkeypatch):
-    calls = []
-    run = sdpa.run
+    calls, run = [], sdpa.run
     monkeypatch.setattr(sdpa, "run", lambda call: calls.append(call) or run(call))
     x = torch.randn(1, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     two = {"pooling": Pooling(2, 2), "pooled_window": Window(9)}
     for window, backend, used, pools in (
-        (ALL, None, 1, {}),
-        (ALL, "block", 0, {}),
-        (Window(8), None, 1, {}),
-        (Window(7), None, 0, {}),
-        (Window(8), None, 2, two),
-        (Window(7), None, 1, two),
+        *((ALL, None, 1, {}), (ALL, "block", 0, {}), (Window(8), None, 1, {}), (Window(7), None, 0, {})),
+        *((Window(8), None, 2, two), (Window(7), None, 1, two)),
         (Window(8), None, 1, two | {"pooled_window": Window(8)}),
     ):
         calls.clear()

@@ -3,7 +3,6 @@
 import logging
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,15 +23,15 @@ from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenToke
 from tests.attention.calls import random_arguments, tensors
 
 
-def table(*shape, dtype=torch.float32):
-    return torch.zeros(shape, dtype=dtype)
+def table(*shape):
+    return torch.zeros(shape)
 
 
 def positions(**more):
     return DisentangledPosition(c2p=table(4, 80, 8), p2c=table(4, 80, 8), **more)
 
 
-def first(count):
+def up_to(count):
     return torch.arange(90).expand(2, 90) < count
 
 
@@ -50,16 +49,16 @@ KINDS = {
     "pools": {"window": Window(60), "pooling": Pooling(5, 4)},
     "small window of pools": {"window": Window(3), "pooling": Pooling(5, 16)},
     "query-aligned pools": {"window": Window(60), "pooling": Pooling(5, 4, "query")},
-    "global tokens": {"global_mask": first(2), "key_padding_mask": first(9)},
-    "many global tokens": {"global_mask": first(30)},
-    "dropout": {"dropout_p": 0.1, "global_mask": first(1)},
+    "global tokens": {"global_mask": up_to(2), "key_padding_mask": up_to(9)},
+    "many global tokens": {"global_mask": up_to(30)},
+    "dropout": {"dropout_p": 0.1, "global_mask": up_to(1)},
     "dropout of pools": {"dropout_p": 0.1, "window": Window(60), "pooling": Pooling(5, 4)},
     "biases": {"score_terms": [RelativePositionBias(table(1, 9)), RelativePositionBias(table(4, 2049))]},
     "pools beside tokens": {**BESIDE_TOKENS, "return_lse": True},
     "dropout of pools beside tokens": {**BESIDE_TOKENS, "dropout_p": 0.1},
     "positions": {"score_terms": [positions()]},
-    "positions of global tokens": {"score_terms": [positions(**COARSE, global_bucket=9)], "global_mask": first(1)},
-    "logarithms": {"return_lse": True, "global_mask": first(2)},
+    "positions of global tokens": {"score_terms": [positions(**COARSE, global_bucket=9)], "global_mask": up_to(1)},
+    "logarithms": {"return_lse": True, "global_mask": up_to(2)},
 }
 
 
@@ -83,11 +82,9 @@ def compiled(monkeypatch):
             return run(call)
 
         counted.times = 0
-        backend = SimpleNamespace(why_not=lambda call: None, run=counted)
-        backend.self_check = lambda call: self_check.failure(counted, call)
-        monkeypatch.setattr(BACKENDS["triton"], "why_not", backend.why_not)
-        monkeypatch.setattr(BACKENDS["triton"], "run", backend.run)
-        monkeypatch.setattr(BACKENDS["triton"], "self_check", backend.self_check)
+        checks = {"why_not": lambda call: None, "self_check": lambda call: self_check.failure(counted, call)}
+        for name, function in {**checks, "run": counted}.items():
+            monkeypatch.setattr(BACKENDS["triton"], name, function)
         return counted
 
     return put
@@ -150,41 +147,34 @@ def without_dilation(call):
     return block.run(replace(call, window=Window(call.window.left, call.window.right)))
 
 
+def changed(**changes):
+    return lambda call: block.run(replace(call, **changes))
+
+
+class Nan(torch.autograd.Function):
+    """Identity with a NaN in its gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.index_put([torch.tensor(0)] * 4, torch.tensor(torch.nan).to(grad))
+
+
 def with_nan_in_a_gradient(call):
-    class Nan(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            grad = grad.clone()
-            grad[0, 0, 0, 0] = torch.nan
-            return grad
-
     return block.run(replace(call, key=Nan.apply(call.key)))
-
-
-def without_term(call):
-    return block.run(replace(call, score_terms=()))
-
-
-def without_dropout(call):
-    return block.run(replace(call, dropout_p=0.0))
 
 
 def with_another_mask_backward(call):
     other = block.run(call)
-    return reference_dropout(call) + other - other.detach()
+    return block.run(call).detach() + other - other.detach()
 
 
 def with_half_the_gradient_of_logarithms(call):
     out, lse = block.run(call)
     return out, 0.5 * lse + 0.5 * lse.detach()
-
-
-def reference_dropout(call):
-    return block.run(call).detach()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -200,8 +190,8 @@ def reference_dropout(call):
         ("global tokens", with_another_gradient("key", 0.0), "the gradient of key differs"),
         ("dropout", with_another_gradient("value", 1.2), "the gradient of value differs"),
         ("window", with_nan_in_a_gradient, "the gradient of key differs from the reference by nan"),
-        ("biases", without_term, "the output differs"),
-        ("dropout", without_dropout, "dropout keeps 100% of the weights in place of 70%"),
+        ("biases", changed(score_terms=()), "the output differs"),
+        ("dropout", changed(dropout_p=0.0), "dropout keeps 100% of the weights in place of 70%"),
         ("dropout", with_another_mask_backward, "the gradient of query differs"),
         ("logarithms", lambda call: (block.run(call)[0], block.run(call)[1] / 0.7), "the logarithms differ"),
         ("logarithms", with_half_the_gradient_of_logarithms, "the gradient of query differs"),
@@ -283,18 +273,9 @@ def test_without_memory_nothing_is_decided(compiled):
 def test_the_caller_notices_nothing(compiled, kind):
     """Neither the random numbers nor hooks of saved tensors, and its modes do not reach the check."""
     compiled(block.run)
-    packed = []
-
-    def pack(x):
-        packed.append(x.shape)
-        return x
-
-    state = torch.random.get_rng_state()
-    with (
-        torch.inference_mode(),
-        torch.autocast("cpu", torch.bfloat16),
-        torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x),
-    ):
+    packed, state = [], torch.random.get_rng_state()
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda x: packed.append(x.shape) or x, lambda x: x)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), hooks:
         assert BACKENDS["triton"].self_check(call_of(kind)) is None
     assert packed == []
     assert torch.equal(torch.random.get_rng_state(), state)

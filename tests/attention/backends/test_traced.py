@@ -14,8 +14,7 @@ def assert_traced_equals_reference(monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(functional, "exporting", lambda: True)
             actual = outputs_and_gradients(inputs, backend="reference", **arguments)
-        for a, e in zip(actual, expected, strict=True):
-            torch.testing.assert_close(a, e, atol=1e-12, rtol=0)
+        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
 
     return check
 
@@ -24,7 +23,6 @@ def assert_traced_equals_reference(monkeypatch):
 @pytest.mark.parametrize("window", [Window(5), Window(3, 70), Window(100, 0), Window.unlimited()])
 @pytest.mark.parametrize("masked", [False, True])
 def test_windows(assert_traced_equals_reference, length, window, masked):
-    """Lengths around whole blocks of 64 queries; global tokens, one of which is padding."""
     masks = {}
     if masked:
         global_mask = torch.zeros(3, length, dtype=torch.bool)
@@ -39,8 +37,7 @@ def test_pools(assert_traced_equals_reference, pooling, length):
     """A stride that does not divide 64, and pools that each query has for itself, are dense."""
     query, key, value = tensors(2, 2, length, length, 4)
     padding = right_padding([length, length // 2], length)
-    key, hidden = pool_keys(key.detach(), pooling, padding_mask=padding)
-    value, _ = pool_keys(value.detach(), pooling, padding_mask=padding)
+    (key, hidden), (value, _) = (pool_keys(x.detach(), pooling, padding_mask=padding) for x in (key, value))
     inputs = [query, key.requires_grad_(), value.requires_grad_()]
     assert_traced_equals_reference(inputs, window=Window(20), pooling=pooling, key_padding_mask=hidden)
 

@@ -5,7 +5,6 @@ import random
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_poolingformer.attention import (
     DisentangledPosition,
@@ -18,7 +17,17 @@ from fairseq_poolingformer.attention import (
     band_attention,
 )
 from fairseq_poolingformer.attention.backends.block import disentangled, lanes
-from tests.attention.calls import FAST, ON_CPU, assert_equals_reference, outputs_and_gradients, right_padding, tensors
+from tests.attention.calls import (
+    FAST,
+    ON_CPU,
+    Largest,
+    assert_equals_reference,
+    assert_error_at_most_twice_the_references,
+    outputs_and_gradients,
+    right_padding,
+    tensors,
+    with_gradients,
+)
 from tests.attention.naive import attend, sees
 
 TABLES = ("c2p", "p2c", "global_c2p", "global_p2c")
@@ -26,13 +35,9 @@ TABLES = ("c2p", "p2c", "global_c2p", "global_p2c")
 
 def tables(heads, k, coarse, head_dim, names=TABLES, seed=0):
     """Random tables by name, those of global tokens of 2·``coarse`` rows."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = {"c2p": k, "p2c": k, "global_c2p": coarse, "global_p2c": coarse}
-    shapes = {name: (heads, 2 * rows[name], head_dim) for name in names}
-    return {
-        name: torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
-        for name, shape in shapes.items()
-    }
+    options = {"generator": torch.Generator().manual_seed(seed), "dtype": torch.float64}
+    rows = {name: 2 * (coarse if "global" in name else k) for name in names}
+    return {name: torch.randn(heads, n, head_dim, **options).requires_grad_() for name, n in rows.items()}
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
@@ -42,83 +47,73 @@ def test_by_hand(backend):
     Row 0 is of keys after the query, row 1 of the query itself and of those before it. Token 4 is global, and two
     distances share a row of the coarse tables: rows 0 … 3 are of distances below −2, −2 and −1, 0 and 1, 2 and more.
     """
-    ones = torch.ones(1, 1, 5, 1, dtype=torch.float64)
+    query, key = torch.full((1, 1, 5, 5), 0.2).double(), torch.ones(1, 1, 5, 5).double()
     value = torch.eye(5, dtype=torch.float64)[None, None]
-    query, key = ones.expand(1, 1, 5, 5) / 5, ones.expand(1, 1, 5, 5)
 
     def table(*rows):
         return torch.tensor(rows, dtype=torch.float64)[None, :, None].expand(1, -1, 5).contiguous()
 
-    term = DisentangledPosition(c2p=table(1.0, 2.0), p2c=table(0.2, 0.0))
-    arguments = {"window": Window(1), "scale": math.log(2), "backend": backend}
-    weights = band_attention(query, key, value, score_terms=[term], **arguments)[0, 0]
+    def check(weights, global_mask=None, **tables):
+        arguments = {"window": Window(1), "scale": math.log(2), "backend": backend, "global_mask": global_mask}
+        actual = band_attention(query, key, value, score_terms=[DisentangledPosition(**tables)], **arguments)[0, 0]
+        weights = torch.tensor(weights).double()
+        torch.testing.assert_close(actual, weights / weights.sum(1, keepdim=True))
+
     # after: c2p 1, p2c 5 · 0.2 = 1; itself and before: 2 and 0; all of them 2² and the content's 2¹
-    near = torch.tensor([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0], [0, 0, 1, 1, 1], [0, 0, 0, 1, 1]])
-    torch.testing.assert_close(weights, near / near.sum(1, keepdim=True).double())
-
-    term = DisentangledPosition(c2p=table(3.0, 2.0))
-    weights = band_attention(query, key, value, score_terms=[term], **arguments)[0, 0]
-    near = torch.tensor([[1, 2, 0, 0, 0], [1, 1, 2, 0, 0], [0, 1, 1, 2, 0], [0, 0, 1, 1, 2], [0, 0, 0, 1, 1]])
-    torch.testing.assert_close(weights, near / near.sum(1, keepdim=True).double())
-
-    coarse = {"global_c2p": table(1.0, 2.0, 3.0, 4.0), "global_p2c": table(0.0, 0.2, 0.4, 0.6), "global_bucket": 2}
-    term = DisentangledPosition(c2p=table(0.0, 0.0), p2c=table(0.0, 0.0), **coarse)
-    is_global = torch.tensor([[False, False, False, False, True]])
-    weights = band_attention(query, key, value, score_terms=[term], global_mask=is_global, **arguments)[0, 0]
+    near = [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0], [0, 0, 1, 1, 1], [0, 0, 0, 1, 1]]
+    check(near, c2p=table(1.0, 2.0), p2c=table(0.2, 0.0))
+    near = [[1, 2, 0, 0, 0], [1, 1, 2, 0, 0], [0, 1, 1, 2, 0], [0, 0, 1, 1, 2], [0, 0, 0, 1, 1]]
+    check(near, c2p=table(3.0, 2.0))
     # token 4's distances from 0 … 4: 0 and 1 have 2^(3 + 2), 2 and more 2^(4 + 3); to it −1 and −2 2^(2 + 1), less 2
-    near = torch.tensor([[1, 1, 0, 0, 2], [1, 1, 1, 0, 2], [0, 1, 1, 1, 8], [0, 0, 1, 1, 8], [128, 128, 128, 32, 32]])
-    torch.testing.assert_close(weights, near / near.sum(1, keepdim=True).double())
+    near = [[1, 1, 0, 0, 2], [1, 1, 1, 0, 2], [0, 1, 1, 1, 8], [0, 0, 1, 1, 8], [128, 128, 128, 32, 32]]
+    coarse = {"global_c2p": table(1.0, 2.0, 3.0, 4.0), "global_p2c": table(0.0, 0.2, 0.4, 0.6), "global_bucket": 2}
+    check(near, torch.arange(5)[None] == 4, c2p=table(0.0, 0.0), p2c=table(0.0, 0.0), **coarse)
+
+
+def naive(q, k, v, visible, scale, tables, bucket, offset, global_mask):
+    """The operator with the scores of tables (H, 2k, D), pair by pair (T 2.18, T 2.25)."""
+
+    def bias(b, h, t, s):
+        i = t + offset
+        prefix = "global_" if global_mask[b, s] or global_mask[b, i] else ""
+        fine, total = not prefix, 0.0
+        for name, x in (("c2p", q[b, h, t]), ("p2c", k[b, h, s])):
+            if (table := tables.get(prefix + name)) is not None:
+                half = table.size(1) // 2
+                distance = i - s if fine else math.floor((i - s) / bucket)
+                row = 0 if distance <= -half else 2 * half - 1 if distance >= half else distance + half
+                total += x @ table[h, row]
+        return scale * total
+
+    heads, queries, keys = range(q.size(1)), range(q.size(2)), range(k.size(2))
+    rows = []
+    for b in range(len(q)):
+        biases = [[[bias(b, h, t, s) for s in keys] for t in queries] for h in heads]
+        row = slice(b, b + 1)
+        rows.append(attend(q[row], k[row], v[row], lambda _, h, t, s, b=b: visible(b, h, t, s), scale, biases))
+    return torch.cat(rows)
 
 
 @pytest.mark.parametrize("names", [TABLES, ("c2p", "global_c2p"), ("p2c", "global_p2c")])
 def test_reference_equals_loops(names):
-    q, k, v = (x.detach() for x in tensors(2, 2, 6, 11, 3))
-    given = {name: x.detach() for name, x in tables(2, 3, 2, 3, names).items()}
+    inputs = [x.detach() for x in tensors(2, 2, 6, 11, 3)]
+    of_distances = {name: x.detach() for name, x in tables(2, 3, 2, 3, names).items()}
     global_mask = torch.zeros(2, 11, dtype=torch.bool)
     global_mask[0, 0] = global_mask[0, 5] = True  # row 1 has none
     padding = right_padding([11, 8], 11)
 
-    def seen(b, h, t, s):
-        i = t + 2
-        through = sees(i, s, left=3, right=2) or global_mask[b, s] or global_mask[b, i]
+    def visible(b, h, t, s):
+        through = sees(t + 2, s, left=3, right=2) or global_mask[b, s] or global_mask[b, t + 2]
         return through and not padding[b, s]
 
-    def bias(b, h, t, s):
-        i = t + 2
-        far = global_mask[b, s] or global_mask[b, i]
-        if far:
-            row = min(max(math.floor((i - s) / 3), -2), 1) + 2
-        else:
-            row = 0 if i - s <= -3 else 5 if i - s >= 3 else i - s + 3  # T 2.18
-        prefix, total = "global_" if far else "", 0.0
-        if prefix + "c2p" in given:
-            total += q[b, h, t] @ given[prefix + "c2p"][h, row]
-        if prefix + "p2c" in given:
-            total += k[b, h, s] @ given[prefix + "p2c"][h, row]
-        return 0.7 * total
-
-    rows = [
-        attend(q[b, None], k[b, None], v[b, None], lambda _, h, t, s, b=b: seen(b, h, t, s), 0.7,
-               [[[bias(b, h, t, s) for s in range(11)] for t in range(6)] for h in range(2)])
-        for b in range(2)
-    ]  # fmt: skip
-    out = band_attention(
-        q,
-        k,
-        v,
-        window=Window(3, 2),
-        global_mask=global_mask,
-        key_padding_mask=padding,
-        score_terms=[DisentangledPosition(**given, global_bucket=3)],
-        query_offset=2,
-        scale=0.7,
-        backend="reference",
-    )
-    torch.testing.assert_close(out, torch.cat(rows), atol=1e-12, rtol=0)
+    arguments = {"window": Window(3, 2), "global_mask": global_mask, "key_padding_mask": padding, "query_offset": 2}
+    arguments["score_terms"] = [DisentangledPosition(**of_distances, global_bucket=3)]
+    out = band_attention(*inputs, scale=0.7, backend="reference", **arguments)
+    expected = naive(*inputs, visible, 0.7, of_distances, 3, 2, global_mask)
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
 
 
 def random_call(rng, case):
-    """Inputs, tables and the other arguments of a call with the term."""
     batch, heads, head_dim = rng.randint(1, 3), rng.choice([1, 2, 4]), rng.choice([1, 3, 8])
     queries, keys = rng.randint(1, 90), rng.randint(1, 90)
     window = rng.choice([Window(0), Window(5), Window(7, 0), Window(3, 30), Window(2, 1, 3), Window.unlimited()])
@@ -143,7 +138,6 @@ def random_call(rng, case):
 @pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("rows", [disentangled.FEW_KEYS, 5])
 def test_random_sweep(backend, rows, monkeypatch):
-    """Outputs and every gradient of random calls at odd sizes, in blocks of many and of few queries."""
     monkeypatch.setattr(disentangled, "FEW_KEYS", rows)
     if rows == 5:
         monkeypatch.setattr(lanes, "MIN_BLOCK", 12)
@@ -171,19 +165,12 @@ def test_window_of_several_key_blocks(backend):
 @pytest.mark.parametrize("backend", FAST)
 def test_dropout_gradients_belong_to_the_same_mask(backend):
     inputs, extra = tensors(1, 2, 14, 14, 3), tables(2, 3, 2, 3)
+    arguments = {"window": Window(3), "global_mask": torch.arange(14)[None] == 4, "dropout_p": 0.4, "backend": backend}
 
-    def run(query, key, value, *given):
+    def run(query, key, value, *tables):
         torch.manual_seed(3)
-        return band_attention(
-            query,
-            key,
-            value,
-            window=Window(3),
-            global_mask=torch.arange(14)[None] == 4,
-            score_terms=[DisentangledPosition(*given, global_bucket=4)],
-            dropout_p=0.4,
-            backend=backend,
-        )
+        terms = [DisentangledPosition(*tables, global_bucket=4)]
+        return band_attention(query, key, value, score_terms=terms, **arguments)
 
     assert torch.autograd.gradcheck(run, (*inputs, *extra.values()), fast_mode=True)
 
@@ -195,17 +182,10 @@ def test_equals_hugging_face(backend, types, k):
     """A window as wide as the text is DeBERTa's attention, with k beyond the text and with distances beyond k."""
     modeling = pytest.importorskip("transformers.models.deberta.modeling_deberta")
     heads, head_dim, length = 3, 8, 37
-    config = modeling.DebertaConfig(
-        hidden_size=heads * head_dim,
-        num_attention_heads=heads,
-        relative_attention=True,
-        max_relative_positions=k,
-        pos_att_type=types,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
+    settings = {"hidden_size": heads * head_dim, "num_attention_heads": heads, "relative_attention": True}
+    settings |= {"max_relative_positions": k, "pos_att_type": types, "hidden_dropout_prob": 0.0}
     torch.manual_seed(0)
-    module = modeling.DisentangledSelfAttention(config)
+    module = modeling.DisentangledSelfAttention(modeling.DebertaConfig(attention_probs_dropout_prob=0.0, **settings))
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     x = torch.randn(2, length, heads * head_dim, requires_grad=True)
@@ -218,21 +198,12 @@ def test_equals_hugging_face(backend, types, k):
         return y.unflatten(-1, (heads, -1)).transpose(-3, -2)
 
     query, key, value = split(module.in_proj(x)).chunk(3, -1)
-    given = {}
-    if "c2p" in types:
-        given["c2p"] = split(module.pos_proj(positions))
-    if "p2c" in types:
-        given["p2c"] = split(module.pos_q_proj(positions))
-    arguments = {
-        "key_padding_mask": ~real,
-        "score_terms": [DisentangledPosition(**given)],
-        "scale": ((1 + len(types)) * head_dim) ** -0.5,
-        "backend": backend,
-    }
+    projections = {"c2p": "pos_proj", "p2c": "pos_q_proj"}
+    terms = [DisentangledPosition(**{name: split(getattr(module, projections[name])(positions)) for name in types})]
+    arguments = {"key_padding_mask": ~real, "score_terms": terms, "scale": ((1 + len(types)) * head_dim) ** -0.5}
     query, value = query + split(module.q_bias[None, None]), value + split(module.v_bias[None, None])
     for window in [Window.unlimited(), Window(length - 1)] if k >= length else [Window.unlimited()]:
-        out = band_attention(query, key, value, window=window, **arguments)
-        out = out.transpose(1, 2).flatten(2)
+        out = band_attention(query, key, value, window=window, backend=backend, **arguments).transpose(1, 2).flatten(2)
         torch.testing.assert_close(out[real], expected[real], atol=1e-5, rtol=0)
         grads = [
             torch.autograd.grad(y[real].square().sum(), [x, positions], retain_graph=True) for y in (out, expected)
@@ -241,57 +212,29 @@ def test_equals_hugging_face(backend, types, k):
             torch.testing.assert_close(a, e, atol=1e-5 * float(e.abs().max()), rtol=0)
 
 
-class Largest(TorchDispatchMode):
-    """Elements of the largest tensor that an operation makes memory for."""
-
-    def __init__(self):
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for x in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(x, torch.Tensor):
-                self.elements = max(self.elements, x.untyped_storage().nbytes() // x.element_size())
-        return out
-
-
 def test_no_tensor_grows_with_length_times_positions():
     """The largest tensor is the output: products of all tokens with all rows would be 128 times that and more."""
-
-    def largest(length, k):
-        inputs, extra = tensors(1, 2, length, length, 8, torch.float32), tables(2, k, 32, 8)
-        extra = {name: x.detach().float().requires_grad_() for name, x in extra.items()}
-        with Largest() as tracked:
-            out = band_attention(
-                *inputs,
-                window=Window(32),
-                global_mask=torch.arange(length)[None] < 1,
-                score_terms=[DisentangledPosition(**extra, global_bucket=length // 32)],
-                backend="block",
-            )
-            out.sum().backward()
-        return tracked.elements
-
-    assert largest(16_384, 2048) <= 2 * 16_384 * 8
+    length = 16_384
+    inputs, extra = tensors(1, 2, length, length, 8, torch.float32), tables(2, 2048, 32, 8)
+    extra = {name: x.detach().float().requires_grad_() for name, x in extra.items()}
+    terms = [DisentangledPosition(**extra, global_bucket=length // 32)]
+    arguments = {"window": Window(32), "global_mask": torch.arange(length)[None] < 1, "score_terms": terms}
+    with Largest() as tracked:
+        band_attention(*inputs, backend="block", **arguments).sum().backward()
+    assert tracked.elements <= 2 * length * 8
 
 
-@pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_error_is_at_most_twice_that_of_plain_pytorch(backend, dtype):
+def test_error_is_at_most_twice_that_of_plain_pytorch(dtype):
     leaves = *tensors(2, 2, 257, 257, 64), *tables(2, 32, 8, 64).values()
-    inputs = [x.detach().to(dtype).requires_grad_() for x in leaves]
-    exact = [x.detach().double().requires_grad_() for x in inputs]
     arguments = {"window": Window(32), "global_mask": torch.arange(257).expand(2, 257) < 1, "scale": 0.07}
 
-    def passes(backend, inputs):
+    def run(backend, inputs):
         terms = [DisentangledPosition(*inputs[3:], global_bucket=33)]
         return outputs_and_gradients(inputs[:3], inputs[3:], score_terms=terms, backend=backend, **arguments)
 
-    golden, plain = passes("reference", exact), passes("reference", inputs)
-    for a, p, g in zip(passes(backend, inputs), plain, golden, strict=True):
-        assert a.dtype == dtype
-        assert (a - g).abs().max() <= 2 * (p - g).abs().max() + 1e-7
+    inputs = [x.detach().to(dtype).requires_grad_() for x in leaves]
+    assert_error_at_most_twice_the_references(run, inputs, dtype)
 
 
 TABLE = torch.zeros(2, 6, 4)
@@ -316,18 +259,19 @@ def test_calls_that_it_is_not_for_are_named(change, word):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"),
+    ("call", "word"),
     [
-        ({}, "c2p, p2c, or both"),
-        ({"c2p": torch.zeros(2, 5, 4)}, r"c2p must be \(H, 2k, D\), got \(2, 5, 4\)"),
-        ({"c2p": TABLE, "p2c": torch.zeros(2, 8, 4)}, "must have one shape"),
-        ({"c2p": TABLE, "p2c": TABLE, "global_c2p": TABLE}, "give global_c2p with c2p"),
-        ({"c2p": TABLE, "global_bucket": 0}, "global_bucket"),
+        (lambda: DisentangledPosition(), "c2p, p2c, or both"),
+        (lambda: DisentangledPosition(torch.zeros(2, 5, 4)), r"c2p must be \(H, 2k, D\), got \(2, 5, 4\)"),
+        (lambda: DisentangledPosition(TABLE, torch.zeros(2, 8, 4)), "must have one shape"),
+        (lambda: DisentangledPosition(TABLE, TABLE, global_c2p=TABLE), "give global_c2p with c2p"),
+        (lambda: DisentangledPosition(TABLE, global_bucket=0), "global_bucket"),
+        *((lambda p=products: RelativeProjections(C, H, products=p), "products") for products in (("p2p",), ())),
     ],
 )
-def test_tables_that_do_not_go_together_are_named(arguments, word):
+def test_tables_that_do_not_go_together_are_named(call, word):
     with pytest.raises(ValueError, match=word):
-        DisentangledPosition(**arguments)
+        call()
 
 
 C, H, T = 8, 2, 14
@@ -346,27 +290,6 @@ def split(x):
     return x.view(len(x), H, -1).transpose(0, 1)
 
 
-def expected_row(relative, attention, x, tables, i, seen, is_global):
-    """Y of query i, (H, D), from the sums of its three products with each key."""
-    q, k, v = (split(projection(x)) for projection in (attention.q_proj, attention.k_proj, attention.v_proj))
-    scores = []
-    for j in seen:
-        if i in is_global or j in is_global:
-            table, prefix = tables[1], "global_"
-            row = min(max((i - j) // 6, -K_G), K_G - 1) + K_G
-        else:
-            table, prefix = tables[0], ""
-            row = 0 if i - j <= -K else 2 * K - 1 if i - j >= K else i - j + K
-        score = (q[:, i] * k[:, j]).sum(1)
-        if "c2p" in relative.products:
-            score = score + (q[:, i] * getattr(relative, prefix + "k_proj")(table[row]).view(H, -1)).sum(1)
-        if "p2c" in relative.products:
-            score = score + (k[:, j] * getattr(relative, prefix + "q_proj")(table[row]).view(H, -1)).sum(1)
-        scores.append(score / ((1 + len(relative.products)) * C // H) ** 0.5)
-    weights = torch.stack(scores, 1).softmax(1)
-    return (weights[..., None] * v[:, seen]).sum(1)
-
-
 @pytest.mark.parametrize("backend", ["reference", "block"])
 @pytest.mark.parametrize("products", [("c2p", "p2c"), ("c2p",), ("p2c",)])
 @pytest.mark.parametrize(
@@ -374,25 +297,31 @@ def expected_row(relative, attention, x, tables, i, seen, is_global):
 )
 def test_scores_and_gradients(backend, products, width, reach, globals_):
     window = Window.unlimited() if width is None else Window(width)
-    relative, attention, tables = build(window, products, reach, coarse=bool(globals_))
+    relative, attention, (fine, coarse) = build(window, products, reach, coarse=bool(globals_))
     attention.backend = backend
-    x = torch.randn(T, C, dtype=torch.float64)
-    mask = torch.zeros(1, T, dtype=torch.bool)
+    x, mask = torch.randn(1, T, C, dtype=torch.float64), torch.zeros(1, T, dtype=torch.bool)
     mask[0, globals_] = True
-    term = relative(*tables[: 1 + bool(globals_)])
-    actual = attention(x[None], global_mask=mask if globals_ else None, score_terms=(term,))[0]
-    rows = []
-    for i in range(T):
-        near = [j for j in range(T) if width is None or abs(i - j) <= width or i in globals_ or j in globals_]
-        rows.append(expected_row(relative, attention, x, tables, i, near, globals_).flatten())
-    expected = attention.out_proj(torch.stack(rows))
+    vectors = [fine, coarse][: 1 + bool(globals_)]
+    term = relative(*vectors)
+    actual = attention(x, global_mask=mask if globals_ else None, score_terms=(term,))
+    q, k, v = (split(projection(x[0]))[None] for projection in (attention.q_proj, attention.k_proj, attention.v_proj))
+    projections = {"c2p": "k_proj", "p2c": "q_proj"}
+    by_hand = {
+        prefix + name: split(getattr(relative, prefix + projections[name])(table))
+        for prefix, table in zip(("", "global_"), vectors, strict=False)
+        for name in products
+    }
+
+    def visible(b, h, t, s):
+        return width is None or abs(t - s) <= width or t in globals_ or s in globals_
+
+    scale = ((1 + len(products)) * C // H) ** -0.5
+    rows = naive(q, k, v, visible, scale, by_hand, 6, 0, mask)
+    expected = attention.out_proj(rows.transpose(1, 2).flatten(2))
+    inputs = [*vectors, *relative.parameters()]
+    actual, expected = (with_gradients(out, inputs) for out in (actual, expected))
+    assert all(gradient.abs().max() > 1e-3 for gradient in expected[1:])
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
-    inputs = [*tables[: 1 + bool(globals_)], *relative.parameters()]
-    grad = torch.randn(expected.shape, dtype=torch.float64)
-    wanted = torch.autograd.grad(expected, inputs, grad)
-    assert all(gradient.abs().max() > 1e-3 for gradient in wanted)
-    for found, gradient in zip(torch.autograd.grad(actual, inputs, grad), wanted, strict=True):
-        torch.testing.assert_close(found, gradient, atol=1e-10, rtol=0)
 
 
 def test_buckets_of_a_global_token():
@@ -409,15 +338,7 @@ def test_buckets_of_a_global_token():
 
 
 def test_dropout_is_of_positions_and_in_training_only():
-    relative = RelativeProjections(C, H, dropout=0.5)
-    positions = torch.ones(2 * K, C)
+    relative, positions = RelativeProjections(C, H, dropout=0.5), torch.ones(2 * K, C)
     assert torch.equal(relative.eval()(positions).c2p, relative(positions).c2p)
     rows = relative.train()(positions).c2p.transpose(0, 1).flatten(1)
     assert not torch.allclose(rows[0], rows[1])
-
-
-def test_products_are_known():
-    with pytest.raises(ValueError, match="products"):
-        RelativeProjections(C, H, products=("p2p",))
-    with pytest.raises(ValueError, match="products"):
-        RelativeProjections(C, H, products=())

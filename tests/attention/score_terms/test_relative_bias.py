@@ -1,5 +1,6 @@
 """Scores by distance, pair by pair, and those of causal models."""
 
+import itertools
 import math
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from fairseq_poolingformer.attention import RelativePositionBias, Window, band_attention
 from fairseq_poolingformer.attention.call import Pairs
 from fairseq_poolingformer.attention.score_terms.relative_bias import content_to_distance, distance_bias, log_span_mask
-from tests.attention.calls import ON_CPU, outputs_and_gradients, tensors
+from tests.attention.calls import ON_CPU, assert_same, outputs_and_gradients, right_padding, tensors
 
 
 def naive(table, distance):
@@ -31,12 +32,9 @@ def naive(table, distance):
 )
 def test_scores_and_their_gradients(columns, pairs):
     table = torch.randn(2, columns, dtype=torch.float64, requires_grad=True)
-    scores = RelativePositionBias(table).scores(pairs)
-    expected = naive(table, pairs.distance(table.device))
+    scores, expected = RelativePositionBias(table).scores(pairs), naive(table, pairs.distance(table.device))
     assert torch.equal(scores, expected)
-    direction = torch.randn(expected.shape, dtype=torch.float64)
-    gradients = [torch.autograd.grad(x, table, direction)[0] for x in (scores, expected)]
-    torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
+    assert_same(scores, expected, table)
 
 
 def test_pairs_that_differ_from_row_to_row():
@@ -58,39 +56,26 @@ def leaf(*shape, seed=5):
     return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
 
-def gradients(out, inputs):
-    direction = torch.randn(out.shape, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
-    return out, *torch.autograd.grad(out, inputs, direction)
-
-
-def assert_same(actual, expected, tolerance=1e-12):
-    for number, (a, e) in enumerate(zip(actual, expected, strict=True)):
-        torch.testing.assert_close(a, e, atol=tolerance, rtol=0, msg=lambda m, n=number: f"{n}: {m}")
-
-
 def weighted(weights, values):
-    """Vectors' mean with some weights."""
-    total = sum(weights)
-    return sum(w / total * x for w, x in zip(weights, values, strict=True))
+    return sum(w / sum(weights) * x for w, x in zip(weights, values, strict=True))
+
+
+def by_query(attend, q):
+    batch, heads, queries, _ = q.shape
+    return torch.stack([attend(*place) for place in itertools.product(*map(range, (batch, heads, queries)))]).view_as(q)
 
 
 def transformer_xl(q, k, v, u, w, table, offset, dilations, left):
     """Dai et al. 2019 §3.3: A_ij = (a) + (b) + (c) + (d), query by query and key by key."""
-    batch, heads, queries, width = q.shape
-    rows = []
-    for b in range(batch):
-        for h in range(heads):
-            for t in range(queries):
-                i, weights, values = t + offset, [], []
-                for j in range(max(0, i - left * dilations[h]), i + 1):
-                    if (i - j) % dilations[h]:
-                        continue
-                    r = table[h, i - j]
-                    a = q[b, h, t] @ k[b, h, j] + q[b, h, t] @ r + u[h] @ k[b, h, j] + w[h] @ r
-                    weights.append(torch.exp(a / math.sqrt(width)))
-                    values.append(v[b, h, j])
-                rows.append(weighted(weights, values))
-    return torch.stack(rows).view(q.shape)
+
+    def attend(b, h, t):
+        i, step = t + offset, dilations[h]
+        keys = [j for j in range(max(0, i - left * step), i + 1) if (i - j) % step == 0]
+        scores = [q[b, h, t] @ k[b, h, j] + q[b, h, t] @ table[h, i - j] for j in keys]
+        scores = [x + u[h] @ k[b, h, j] + w[h] @ table[h, i - j] for x, j in zip(scores, keys, strict=True)]
+        return weighted([torch.exp(x / math.sqrt(q.size(3))) for x in scores], [v[b, h, j] for j in keys])
+
+    return by_query(attend, q)
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
@@ -102,23 +87,20 @@ def test_relative_positions_are_transformer_xls(backend, dilations, left):
     terms = [content_to_distance(table, 4), distance_bias(scale * (table @ (w - u)[..., None])[..., 0])]
     window = Window(left, 0, dilations)
     out = band_attention(q + u[:, None], k, v, window=window, score_terms=terms, query_offset=4, backend=backend)
-    assert_same(gradients(out, inputs), gradients(transformer_xl(*inputs, 4, dilations, left), inputs))
+    assert_same(out, transformer_xl(*inputs, 4, dilations, left), inputs)
 
 
 def adaptive_span(q, k, v, z, shared, offset, longest, ramp):
     """Sukhbaatar et al. 2019 §2.2 with GAA's span (its eq. 1): weights times m, divided by their sum."""
-    batch, heads, queries, width = q.shape
-    rows = []
-    for b in range(batch):
-        for h in range(heads):
-            span = longest * (z[h] * (1 - shared) + shared)
-            for t in range(queries):
-                i = t + offset
-                masks = [(ramp + span - (i - j)) / ramp for j in range(i + 1)]
-                masks = [m if 0 <= m <= 1 else m.detach().clamp(0, 1) for m in masks]
-                weights = [m * torch.exp(q[b, h, t] @ k[b, h, j] / math.sqrt(width)) for j, m in enumerate(masks)]
-                rows.append(weighted(weights, v[b, h, : i + 1]))
-    return torch.stack(rows).view(q.shape)
+
+    def attend(b, h, t):
+        i, span = t + offset, longest * (z[h] * (1 - shared) + shared)
+        masks = [(ramp + span - (i - j)) / ramp for j in range(i + 1)]
+        masks = [m if 0 <= m <= 1 else m.detach().clamp(0, 1) for m in masks]
+        scores = [q[b, h, t] @ k[b, h, j] / math.sqrt(q.size(3)) for j in range(i + 1)]
+        return weighted([m * torch.exp(x) for m, x in zip(masks, scores, strict=True)], v[b, h, : i + 1])
+
+    return by_query(attend, q)
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
@@ -132,7 +114,7 @@ def test_adaptive_span_multiplies_and_renormalizes(backend, z, shared):
     inputs = [q, k, v, z, shared]
     terms = [distance_bias(log_span_mask(12 * (z * (1 - shared) + shared), ramp=3, num_distances=14))]
     out = band_attention(q, k, v, window=Window(14, 0), score_terms=terms, query_offset=8, backend=backend)
-    assert_same(gradients(out, inputs), gradients(adaptive_span(*inputs, 8, 12, 3), inputs))
+    assert_same(out, adaptive_span(*inputs, 8, 12, 3), inputs)
 
 
 def test_span_mask_by_hand():
@@ -172,36 +154,23 @@ def test_both_terms_in_blocks(rows):
     """A table may be longer than the text, or end before the window does where the text ends too."""
     table, span = leaf(2, rows, 4), torch.tensor([2.5, 17.0], dtype=torch.float64, requires_grad=True)
     inputs = tensors(2, 2, 30, 31, 4)
-    padding = torch.arange(31) >= torch.tensor([31, 20])[:, None]
+    arguments = {"window": Window(45, 0), "key_padding_mask": right_padding([31, 20], 31), "query_offset": 1}
 
     def run(backend):
         terms = [content_to_distance(table, 45), distance_bias(log_span_mask(span, 6, rows))]
-        out = band_attention(
-            *inputs,
-            window=Window(45, 0),
-            key_padding_mask=padding,
-            score_terms=terms,
-            query_offset=1,
-            backend=backend,
-        )
-        return gradients(out, [*inputs, table, span])
+        return band_attention(*inputs, score_terms=terms, backend=backend, **arguments)
 
-    assert_same(run("block"), run("reference"))
+    assert_same(run("block"), run("reference"), [*inputs, table, span])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_finite_where_a_weight_all_but_vanishes(dtype):
-    q, k, v = tensors(2, 2, 40, 40, 16, dtype)
+    inputs = tensors(2, 2, 40, 40, 16, dtype)
     # m is 1e-7 at distance 12: float16 would have it 0
     span = torch.tensor([4 + 1e-6, 30.0], requires_grad=True)
     table = torch.randn(2, 40, 16).to(dtype).requires_grad_()
-    out, *grads = outputs_and_gradients(
-        [q, k, v],
-        extra=[span, table],
-        window=Window(40, 0),
-        score_terms=[content_to_distance(table, 40), distance_bias(log_span_mask(span, 8, 40))],
-        backend="block",
-    )
-    assert torch.isfinite(out).all()
+    arguments = {"window": Window(40, 0), "backend": "block"}
+    arguments["score_terms"] = [content_to_distance(table, 40), distance_bias(log_span_mask(span, 8, 40))]
+    out, *grads = outputs_and_gradients(inputs, [span, table], **arguments)
     assert [grad.dtype for grad in grads] == [dtype, dtype, dtype, torch.float32, dtype]
-    assert all(torch.isfinite(grad).all() for grad in grads)
+    assert all(x.isfinite().all() for x in (out, *grads))

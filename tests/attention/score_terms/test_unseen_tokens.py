@@ -8,15 +8,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_poolingformer.attention import Pooling, RelativePositionBias, TwoLevelAttention, Window
-from fairseq_poolingformer.attention.rotary import Rotary, pool_positions
+from fairseq_poolingformer.attention import Pooling, RelativePositionBias, TwoLevelAttention, Window, band_attention
 from fairseq_poolingformer.attention.score_terms.relative_bias import distance_bias
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
-from tests.attention.calls import FAST, assert_equals_reference, right_padding, tensors
+from tests.attention.calls import (
+    FAST,
+    assert_equals_reference,
+    assert_error_at_most_twice_the_references,
+    right_padding,
+    tensors,
+    with_gradients,
+)
 from tests.attention.naive import attend, pool, pool_centres, rotate, sees, sees_pool
-from tests.dropped import assert_dropped, identity
+from tests.attention.test_modules import C, H, merge, split
+from tests.attention.test_rotary import THETA, rotary_of
 
-C, H = 8, 2
 BACKENDS = [*FAST, "reference"]
 
 
@@ -38,10 +44,6 @@ def example(tokens=17, lengths=(17, 14, 2, 0)):
     return torch.randn(len(lengths), tokens, C, dtype=torch.float64), global_mask, padding
 
 
-def split(x):
-    return x.unflatten(-1, (H, -1)).transpose(1, 2)
-
-
 def expected_output(module, x, global_mask, padding, table=None, theta=None):
     """A row at a time: keys are the tokens, then the pools, each of which counts as its tokens that are not seen."""
     tokens, size, window = x.size(1), module.pooling.kernel_size, module.window
@@ -53,9 +55,9 @@ def expected_output(module, x, global_mask, padding, table=None, theta=None):
     if theta is not None:
         q, k = (rotate(y, torch.arange(tokens), theta) for y in (q, k))
         pooled_k = rotate(pooled_k, pool_centres(starts, kernel_size=size, padding=padding), theta)
-    reach = {"left": module.pooled_window.left, "right": module.pooled_window.right}
-    grid = {"kernel_size": size, "stride": size, "alignment": "grid"}
-    rows = []
+    grid = {"left": module.pooled_window.left, "right": module.pooled_window.right, "kernel_size": size}
+    keys, values = torch.cat([k, pooled_k], 2), torch.cat([v, pooled_v], 2)
+    scale, rows = (C // H) ** -0.5, []
     for b in range(len(x)):
 
         def sees_token(t, s, b=b):
@@ -64,7 +66,8 @@ def expected_output(module, x, global_mask, padding, table=None, theta=None):
 
         def count(t, p, b=b):
             of_pool = [s for s in range(starts[p], min(starts[p] + size, tokens)) if not padding[b, s]]
-            return sum(not sees_token(t, s) for s in of_pool) if sees_pool(t, p, **reach, **grid) else 0
+            visible = sees_pool(t, p, **grid, stride=size, alignment="grid")
+            return sum(not sees_token(t, s) for s in of_pool) if visible else 0
 
         def by_distance(h, distance):
             return 0.0 if table is None else table[h, max(-3, min(3, distance)) + 3]
@@ -75,33 +78,31 @@ def expected_output(module, x, global_mask, padding, table=None, theta=None):
             start = starts[s - tokens]
             return math.log(count(t, s - tokens)) + sum(by_distance(h, t - start - m) for m in range(size)) / size
 
-        def seen(_, h, t, s):
+        def visible(_, h, t, s):
             return sees_token(t, s) if s < tokens else count(t, s - tokens) > 0
 
-        everything = range(tokens + len(starts))
+        places = range(keys.size(2))
         biases = [
-            [[bias(h, t, s) if seen(0, h, t, s) else 0.0 for s in everything] for t in range(tokens)] for h in range(H)
+            [[bias(h, t, s) if visible(0, h, t, s) else 0.0 for s in places] for t in range(tokens)] for h in range(H)
         ]
-        keys, values = torch.cat([k, pooled_k], 2)[b : b + 1], torch.cat([v, pooled_v], 2)[b : b + 1]
-        rows.append(attend(q[b : b + 1], keys, values, seen, module.scale or (C // H) ** -0.5, biases))
+        row = slice(b, b + 1)
+        rows.append(attend(q[row], keys[row], values[row], visible, module.scale or scale, biases))
     out = torch.cat(rows)
     if module.global_q_proj is not None:
         q, k, v = (split(p(x)) for p in (module.global_q_proj, module.global_k_proj, module.global_v_proj))
-        own = attend(q, k, v, lambda b, h, t, s: not padding[b, s], (C // H) ** -0.5)
-        out = torch.where(global_mask[:, None, :, None], own, out)
-    return module.out_proj(out.transpose(1, 2).flatten(2))
+        of_global = attend(q, k, v, lambda b, h, t, s: not padding[b, s], scale)
+        out = torch.where(global_mask[:, None, :, None], of_global, out)
+    return module.out_proj(merge(out))
 
 
-def assert_same(module, x, expected, **arguments):
-    """Outputs and all gradients."""
-    inputs = [x, *module.parameters(), *(term.table for term in arguments.get("score_terms", ()))]
-    grad = torch.randn_like(x)
-    wanted = torch.autograd.grad(expected, inputs, grad)
+def check(module, table=None, theta=None, **arguments):
+    """Outputs and all gradients of every backend."""
+    x, global_mask, padding = example()
+    inputs = [x.requires_grad_(), *module.parameters(), *([] if table is None else [table])]
+    expected = with_gradients(expected_output(module, x, global_mask, padding, table, theta), inputs)
     for module.backend in BACKENDS:
-        out = module(x, **arguments)
-        torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
-        for actual, gradient in zip(torch.autograd.grad(out, inputs, grad), wanted, strict=True):
-            torch.testing.assert_close(actual, gradient, atol=1e-11, rtol=0)
+        out = module(x, global_mask=global_mask, key_padding_mask=padding, **arguments)
+        torch.testing.assert_close(with_gradients(out, inputs), expected, atol=1e-11, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -109,10 +110,7 @@ def assert_same(module, x, expected, **arguments):
     [(2, 9, 3), (0, 40, 4), (5, 8, 2), (1, 12, 7), (3, 2**40, 1), ((16, 1), (4, 13), 3), ((0, 16), (11, 2), 2)],
 )
 def test_one_softmax(small_blocks, w1, w2, size):
-    module = build(w1, w2, size)
-    x, global_mask, padding = example()
-    expected = expected_output(module, x.requires_grad_(), global_mask, padding)
-    assert_same(module, x, expected, global_mask=global_mask, key_padding_mask=padding)
+    check(build(w1, w2, size))
 
 
 @pytest.mark.parametrize(("pool_type", "ldconv_heads"), [("ldconv", 1), ("mean-ldconv", 2)])
@@ -120,9 +118,7 @@ def test_learned_pools(small_blocks, pool_type, ldconv_heads):
     module = build(pool_type=pool_type, ldconv_heads=ldconv_heads)
     for weight in (module.pooled_k_pool_weight, module.pooled_v_pool_weight):
         torch.nn.init.normal_(weight)
-    x, global_mask, padding = example()
-    expected = expected_output(module, x.requires_grad_(), global_mask, padding)
-    assert_same(module, x, expected, global_mask=global_mask, key_padding_mask=padding)
+    check(module)
 
 
 def test_every_parameter_has_a_gradient_in_short_texts_too():
@@ -139,28 +135,15 @@ def test_every_parameter_has_a_gradient_in_short_texts_too():
 
 @pytest.mark.parametrize("pool_type", ["mean", "ldconv"])
 def test_scores_by_distance_and_rotary_positions(pool_type):
-    x, global_mask, padding = example()
     module = build(scale=0.7, pool_type=pool_type)
     table = torch.randn(H, 7, dtype=torch.float64, requires_grad=True)
-    terms = {"score_terms": (RelativePositionBias(table),)}
-    expected = expected_output(module, x.requires_grad_(), global_mask, padding, table=table)
-    assert_same(module, x, expected, global_mask=global_mask, key_padding_mask=padding, **terms)
-    places = torch.arange(x.size(1))[None]
-    places = torch.cat(
-        [places.expand(len(x), -1).double(), pool_positions(places, module.pooling, padding).double()], 1
-    )
-    angles = places[..., None] * 50.0 ** (-torch.arange(C // H // 2).double() / (C // H // 2))
-    rotary = Rotary(*(f(angles).repeat(1, 1, 2) for f in (torch.cos, torch.sin)))
-    expected = expected_output(module, x, global_mask, padding, theta=50.0)
-    assert_same(module, x, expected, global_mask=global_mask, key_padding_mask=padding, rotary=rotary)
+    check(module, table, score_terms=(RelativePositionBias(table),))
+    _, _, padding = example()
+    check(module, theta=THETA, rotary=rotary_of(torch.arange(padding.size(1))[None], module.pooling, padding))
 
 
-@torch.no_grad()
 def test_separate_global_projections():
-    x, global_mask, padding = example()
-    module = build(separate_global_projections=True)
-    out = module(x, global_mask=global_mask, key_padding_mask=padding)
-    torch.testing.assert_close(out, expected_output(module, x, global_mask, padding), atol=1e-12, rtol=0)
+    check(build(separate_global_projections=True))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -182,8 +165,7 @@ def test_it_is_full_attention_where_the_tokens_of_each_pool_are_equal(backend):
 @torch.no_grad()
 def test_short_texts_give_the_bits_of_a_window():
     x, global_mask, padding = example()
-    window = TwoLevelAttention(C, H, window=Window(16)).double()
-    module = build(16)
+    window, module = TwoLevelAttention(C, H, window=Window(16)).double(), build(16)
     window.load_state_dict(module.state_dict())
     masks = {"global_mask": global_mask, "key_padding_mask": padding}
     assert torch.equal(module(x, **masks), window(x, **masks))
@@ -191,8 +173,7 @@ def test_short_texts_give_the_bits_of_a_window():
 
 @torch.no_grad()
 def test_padding_and_neighbours_change_nothing():
-    module = build(5, 60, 4)
-    x = torch.randn(1, 203, C, dtype=torch.float64)
+    module, x = build(5, 60, 4), torch.randn(1, 203, C, dtype=torch.float64)
     global_mask = torch.arange(203)[None] == 0
     alone = module(x, global_mask=global_mask)
     batch = torch.cat([F.pad(x, (0, 0, 0, 40), value=torch.nan), torch.randn(1, 243, C).double()])
@@ -204,46 +185,27 @@ def test_padding_and_neighbours_change_nothing():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_small_dtypes(dtype):
     x, global_mask, padding = example(300, (300, 211))
-    masks, results = {"global_mask": global_mask, "key_padding_mask": padding}, {}
-    for backend, kind in itertools.product(BACKENDS, {dtype, torch.float64}):
-        module = build(9, 64, 4, backend=backend).to(kind)
-        given = x.to(dtype).to(kind).requires_grad_()
-        out = module(given, **masks)
-        out.backward(torch.ones_like(out))
-        results[backend, kind] = [y.double() for y in (out, given.grad, module.q_proj.weight.grad)]
-    for expected, plain, found in zip(
-        results["reference", torch.float64], results["reference", dtype], results["block", dtype], strict=True
-    ):
-        assert (found - expected).abs().max() <= 2 * (plain - expected).abs().max()
 
+    def run(backend, inputs):
+        (tokens,) = inputs
+        module = build(9, 64, 4, backend=backend).to(tokens.dtype)
+        out = module(tokens, global_mask=global_mask, key_padding_mask=padding)
+        return out, *torch.autograd.grad(out.sum(), [tokens, module.q_proj.weight])
 
-@torch.no_grad()
-def test_dropout_drops_weights_of_tokens_and_of_pools():
-    """The values are the rows of an identity, and pools are single tokens, so that the output is the weights."""
-    tokens = 32
-    module = TwoLevelAttention(
-        *(tokens, 1),
-        **{"window": Window(5), "pooled_window": Window(14), "pooling": Pooling(1, 1), "pool_type": "mean"},
-        **{"pool_merge": "softmax", "dropout": 0.25},
-    )
-    identity(module.v_proj, module.out_proj)
-    x = torch.eye(tokens)[None]
-    scores = module.q_proj(x) @ module.k_proj(x).transpose(1, 2) / tokens**0.5
-    seen = (torch.arange(tokens)[:, None] - torch.arange(tokens)).abs() <= 14
-    whole = scores.masked_fill(~seen, -torch.inf).softmax(-1)
-    torch.testing.assert_close(module.eval()(x), whole)
-    module.train()
-    assert_dropped(lambda: module(x), whole, 0.25)
+    assert_error_at_most_twice_the_references(run, [x.to(dtype).requires_grad_()], dtype)
 
 
 @torch.no_grad()
 def test_weights_do_not_depend_on_global_tokens_projections():
-    """But for their own rows."""
     x, global_mask, padding = example()
-    own, module, masks = build(separate_global_projections=True), build(), {"key_padding_mask": padding}
-    module.load_state_dict({name: value for name, value in own.state_dict().items() if not name.startswith("global_")})
-    for found, expected in zip(*(m.weights(x, global_mask=global_mask, **masks) for m in (own, module)), strict=True):
-        torch.testing.assert_close(found.band, expected.band, atol=1e-12, rtol=0)
+    separate, module, masks = build(separate_global_projections=True), build(), {"key_padding_mask": padding}
+    module.load_state_dict(
+        {name: value for name, value in separate.state_dict().items() if not name.startswith("global_")}
+    )
+    for actual, expected in zip(
+        *(m.weights(x, global_mask=global_mask, **masks) for m in (separate, module)), strict=True
+    ):
+        torch.testing.assert_close(actual.band, expected.band, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("pool_type", ["mean", "ldconv"])
@@ -251,19 +213,17 @@ def test_weights_do_not_depend_on_global_tokens_projections():
 def test_weights_are_those_of_the_output(pool_type):
     x, global_mask, padding = example()
     module, masks = build(pool_type=pool_type), {"global_mask": global_mask, "key_padding_mask": padding}
-    one, two = module.weights(x, **masks)
     value = split(module.v_proj(x))
     how = {"kernel_size": 3, "kind": pool_type, "padding": padding}
     pooled, _ = pool(value, range(0, 17, 3), weight=module.pooled_v_pool_weight, **how)
-    out = torch.stack([one.of_query(t) for t in range(17)], 2) @ value
-    out += torch.stack([two.of_query(t) for t in range(17)], 2) @ pooled
-    torch.testing.assert_close(module.out_proj(out.transpose(1, 2).flatten(2)), module(x, **masks), atol=1e-12, rtol=0)
+    levels = zip(module.weights(x, **masks), (value, pooled), strict=True)
+    out = sum(torch.stack([weights.of_query(t) for t in range(17)], 2) @ values for weights, values in levels)
+    torch.testing.assert_close(module.out_proj(merge(out)), module(x, **masks), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_the_operator_with_other_terms_offsets_and_windows(small_blocks, padded):
-    counted = torch.rand(2, 50) < (0.7 if padded else 2.0)
-    unlimited = Window.unlimited()
+    counted, unlimited = torch.rand(2, 50) < (0.7 if padded else 2.0), Window.unlimited()
     for left, right, offset, reach in [(0, 0, 9, Window(17)), (6, 0, 9, unlimited), (0, 5, 0, Window(9, 30))]:
         pooling = Pooling(4, 4)
         unseen = UnseenTokens(Window(left, right), pooling, counted)
@@ -294,26 +254,26 @@ def test_exported_it_takes_any_length():
         torch.testing.assert_close(exported(x, padding), module(x, padding), atol=1e-12, rtol=0)
 
 
+ONCE = "'softmax' counts every token once"
+UNSEEN = UnseenTokens(Window(1), Pooling(3, 3), torch.ones(1, 9).bool())
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    ("call", "message"),
     [
-        {"pooling": Pooling(5, 4)},
-        {"pooling": Pooling(4, 4, "query")},
-        {"pool_type": "max"},
-        {"mix": True},
-        {"window": Window(2, dilation=2)},
+        (lambda: build(pooling=Pooling(5, 4)), ONCE),
+        (lambda: build(pooling=Pooling(4, 4, "query")), ONCE),
+        (lambda: build(pool_type="max"), ONCE),
+        (lambda: build(mix=True), ONCE),
+        (lambda: build(window=Window(2, dilation=2)), ONCE),
+        (lambda: build(pool_merge="mean"), "pool_merge must be one of"),
+        (
+            lambda: build()(torch.zeros(1, 9, C).double(), score_terms=(UNSEEN,)),
+            "a UnseenTokens has no scores for pools",
+        ),
+        (lambda: band_attention(*tensors(1, 2, 9, 9, 4), window=Window(3), score_terms=(UNSEEN,)), "counts 3 pools"),
     ],
 )
-def test_what_would_count_tokens_otherwise_is_refused(arguments):
-    with pytest.raises(ValueError, match="'softmax' counts every token once"):
-        build(**arguments)
-
-
-def test_other_refusals():
-    with pytest.raises(ValueError, match="pool_merge must be one of"):
-        build(pool_merge="mean")
-    x, unseen = torch.zeros(1, 9, C).double(), UnseenTokens(Window(1), Pooling(3, 3), torch.ones(1, 9).bool())
-    with pytest.raises(ValueError, match="a UnseenTokens has no scores for pools"):
-        build()(x, score_terms=(unseen,))
-    with pytest.raises(ValueError, match="counts 3 pools"):
-        assert_equals_reference(tensors(1, 2, 9, 9, 4), "block", window=Window(3), score_terms=(unseen,))
+def test_refusals(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -2,16 +2,10 @@
 
 import torch
 
-from fairseq_poolingformer.attention import (
-    Window,
-    band_attention,
-)
+from fairseq_poolingformer.attention import Window, band_attention
 from fairseq_poolingformer.attention.backends.block import backend as block_backend
 from fairseq_poolingformer.attention.dropout import KeepMask
-from tests.attention.calls import (
-    outputs_and_gradients,
-    tensors,
-)
+from tests.attention.calls import outputs_and_gradients, tensors
 
 
 def test_long_input_needs_memory_for_its_outputs_only():
@@ -38,8 +32,7 @@ def test_no_two_pairs_of_blocks_share_their_dropout(monkeypatch):
     places, like = [], KeepMask.like
     monkeypatch.setattr(KeepMask, "like", lambda self, x, place=(): places.append(place) or like(self, x, place))
     query, key, value = tensors(1, 2, 1300, 1300, 4)
-    global_mask = torch.arange(1300)[None] % 130 == 7
-    window = Window(600, dilation=(1, 2))
+    global_mask, window = torch.arange(1300)[None] % 130 == 7, Window(600, dilation=(1, 2))
     out = band_attention(query, key, value, window=window, global_mask=global_mask, dropout_p=0.5, backend="block")
     forward = list(places)
     out.sum().backward()

@@ -14,7 +14,6 @@ from tests.attention.calls import right_padding, tensors
 
 @pytest.fixture
 def used(monkeypatch):
-    """The answers of :func:`fused.can_run`, call by call."""
     answers, original = [], fused.can_run
     monkeypatch.setattr(fused, "can_run", lambda plan, group: answers.append(original(plan, group)) or answers[-1])
     return answers
@@ -52,7 +51,6 @@ def test_long_calls_have_the_numbers_of_the_general_pass(window, masked, monkeyp
 @pytest.mark.parametrize("length", [3, 163, 530])
 @torch.no_grad()
 def test_padding_and_neighbours_change_no_bit_of_long_rows(window, length, disentangled):
-    """With a row beside it that has global tokens, and more padding than a kernel multiplies at a time."""
     padded = 1300
     tables = torch.randn(4, 2, 600, 16, generator=torch.Generator().manual_seed(1))
     terms = [DisentangledPosition(*tables, global_bucket=3)] if disentangled else []

@@ -4,19 +4,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_poolingformer.attention import (
-    Pooling,
-    Window,
-    band_attention,
-    pool_keys,
-)
+from fairseq_poolingformer.attention import Pooling, Window, band_attention, pool_keys
 from fairseq_poolingformer.attention.backends.block import lanes
 from fairseq_poolingformer.attention.backends.plan import residue_classes
-from tests.attention.calls import (
-    FAST,
-    right_padding,
-    tensors,
-)
+from tests.attention.calls import FAST, right_padding, tensors
 
 
 @pytest.mark.parametrize("window", [Window(128), Window(512), Window.unlimited(), Window.unlimited(causal=True)])
@@ -63,22 +54,18 @@ def test_padding_and_neighbours_change_no_bit(backend, pooling, cpu, length):
 
     Of 129 tokens the last block of queries has one, which is multiplied as if it were several.
     """
-    padded = 300
 
     def attend_to(q, k, v, padding):
+        arguments = {"window": Window(40), "key_padding_mask": padding, "backend": backend}
         if pooling is None:
-            global_mask = torch.arange(k.size(2)) < torch.tensor([1, 7, 0])[: k.size(0), None]
-            return band_attention(
-                q, k, v, window=Window(40), global_mask=global_mask, key_padding_mask=padding, backend=backend
-            )
-        keys, hidden = pool_keys(k, pooling, padding_mask=padding)
-        values, _ = pool_keys(v, pooling, padding_mask=padding)
-        return band_attention(
-            q, keys, values, window=Window(90), pooling=pooling, key_padding_mask=hidden, backend=backend
-        )
+            arguments["global_mask"] = torch.arange(k.size(2)) < torch.tensor([1, 7, 0])[: k.size(0), None]
+        else:
+            (k, hidden), (v, _) = (pool_keys(x, pooling, padding_mask=padding) for x in (k, v))
+            arguments |= {"window": Window(90), "pooling": pooling, "key_padding_mask": hidden}
+        return band_attention(q, k, v, **arguments)
 
-    q, k, v = (x.detach() for x in tensors(3, 4, padded, padded, 16, torch.float32))
+    inputs = [x.detach() for x in tensors(3, 4, 300, 300, 16, torch.float32)]
     with cpu():
-        together = attend_to(q, k, v, right_padding([length, padded, 40], padded))
-        alone = attend_to(*(x[:1, :, :length] for x in (q, k, v)), None)
+        together = attend_to(*inputs, right_padding([length, 300, 40], 300))
+        alone = attend_to(*(x[:1, :, :length] for x in inputs), None)
     assert torch.equal(together[:1, :, :length], alone)
