@@ -44,10 +44,12 @@ def pytest_configure(config):
     if hasattr(config, "workerinput"):
         return  # xdist's main process has asked
     ask = "import importlib.util as i; print(getattr(i.find_spec('fairseq_poolingformer'), 'origin', 'no copy'))"
-    found = subprocess.run([sys.executable, "-c", ask], cwd="/", capture_output=True, text=True).stdout.strip()
+    origin = subprocess.run([sys.executable, "-c", ask], cwd="/", capture_output=True, text=True).stdout.strip()
     here = Path(__file__).resolve().parents[1]
-    if found != str(here / "fairseq_poolingformer" / "__init__.py"):
-        pytest.exit(f"commands that tests start would run {found}, and not {here}: pip install -e {here}", returncode=4)
+    if origin != str(here / "fairseq_poolingformer" / "__init__.py"):
+        pytest.exit(
+            f"commands that tests start would run {origin}, and not {here}: pip install -e {here}", returncode=4
+        )
 
 
 def pytest_collection_modifyitems(config, items):

@@ -1,7 +1,5 @@
 """Dropout as its definition says, for tests of the places where a model has it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

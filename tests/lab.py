@@ -4,8 +4,6 @@ What a function under ``@once`` returns is shared by all tests: ``copy`` it befo
 Commands run in a Python that has torch and fairseq already (``tests/forked_python``), or in this process (``here``).
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import importlib
@@ -27,6 +25,7 @@ from tests.forked_python import PYTHON, start
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "fairseq_poolingformer"
 SCRIPTS = ROOT / "run_scripts"
+SHARED_DATA = ROOT.parent / "shared" / "data"  # real data, where it is at hand
 PLUGIN = ("--user-dir", PACKAGE)
 SMALL = (  # sizes of an encoder
     *("--encoder-embed-dim", 32, "--encoder-ffn-embed-dim", 48, "--encoder-attention-heads", 4),
@@ -83,6 +82,15 @@ def train(data: Path, *flags: object, save_dir: Path) -> dict:
     return torch.load(save_dir / "checkpoint_last.pt", weights_only=False)
 
 
+def task(folder: Path, name: str, arch: str, *flags: object, criterion: str = "document_task") -> tuple[Any, Any]:
+    """``(args, task)`` of a data folder, by fairseq's own options."""
+    from fairseq import options, tasks
+
+    words = [folder, "--task", name, "--arch", arch, "--criterion", criterion, *PLUGIN, "--cpu", *flags]
+    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, words)))
+    return args, tasks.setup_task(args)
+
+
 @functools.cache
 def _folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="lab-"))
@@ -96,8 +104,8 @@ def once(make: Callable[[Path], Any]) -> Callable[[], Any]:
     @functools.cache
     def made() -> Any:
         folder = Path(tempfile.mkdtemp(prefix=f"{make.__name__}-", dir=_folder()))
-        found = make(folder)
-        return folder if found is None else found
+        result = make(folder)
+        return folder if result is None else result
 
     return functools.wraps(make)(made)
 

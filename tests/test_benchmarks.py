@@ -1,7 +1,3 @@
-"""The benchmarks as they are typed, at tiny sizes, and what they refuse."""
-
-from __future__ import annotations
-
 import argparse
 import importlib
 import json
@@ -40,16 +36,16 @@ def run(script: str, *arguments: object, status: int = 0) -> str:
 
 def tables(output: str) -> list[dict[str, dict[str, float]]]:
     """Of every table the rows by name, each as heading -> number."""
-    found: list[dict[str, dict[str, float]]] = []
+    parsed: list[dict[str, dict[str, float]]] = []
     heads: list[str] = []
     for line in output.splitlines():
         cells = re.split(r"\s{2,}", line)
         if "least" in cells and not cells[0]:
             heads = cells[1:]
-            found.append({})
+            parsed.append({})
         elif heads and len(cells) == len(heads) + 1:
-            found[-1][cells[0]] = dict(zip(heads, map(float, cells[1:]), strict=True))
-    return found
+            parsed[-1][cells[0]] = dict(zip(heads, map(float, cells[1:]), strict=True))
+    return parsed
 
 
 def assert_measured(rows: dict[str, dict[str, float]]) -> None:
@@ -92,18 +88,15 @@ def test_the_limits_of_attention_count_the_pairs_that_see_each_other(scripts):
         ("level one", attention.WINDOW, None, 4096),
         ("level two, mean", attention.POOLED_WINDOW, attention.POOLING, 1024),
     ):
-        seen = visible_pairs(window, pooling, 1, 0, 4096, keys)[0, middle].sum(1).float().mean().item()
-        assert counts[name] == pytest.approx(7 * 4096 * 768 * seen, rel=0.005)
-        assert forward[name + attention.FLEX] == pytest.approx(2 * 4096 * 768 * seen, rel=0.005)
+        visible = visible_pairs(window, pooling, 1, 0, 4096, keys)[0, middle].sum(1).float().mean().item()
+        assert counts[name] == pytest.approx(7 * 4096 * 768 * visible, rel=0.005)
+        assert forward[name + attention.FLEX] == pytest.approx(2 * 4096 * 768 * visible, rel=0.005)
     full, projection = 4096 * 4096 * 768, 4096 * 768 * 768
     assert forward["full attention"] == 2 * full + 4 * projection
     assert counts["full attention"] == 7 * full + 3 * 4 * projection
 
 
-TINY = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_attention_heads": 2,
+TINY = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2} | {
     "vocab_size": 30100,
     "initializer_range": 0.2,
 }
@@ -140,10 +133,10 @@ def host_settings(**changed):
 def test_hosts():
     sizes = ("--layers", 2, "--lengths", 64, "--repeats", 1, "--warm-ups", 0, "--thread-counts", 1)
     output = run("hosts", *sizes, "--implementations", "sdpa", "band")  # FlexAttention compiles for minutes
-    for table in (found := tables(output)):
+    for table in (measured := tables(output)):
         assert list(table) == ["sdpa", "band"]
         assert_measured(table)
-    assert len(found) == 2
+    assert len(measured) == 2
     seconds = r" [\d.e+-]+ \[[\d.e+-]+, [\d.e+-]+\], [\d.]+ \|"
     for line, name in zip(output.splitlines()[-2:], ("forward", "step"), strict=True):
         start = rf"\| modernbert-base \| 2 \| float32 \| 1 \| {name} \| 64 \|"
@@ -221,62 +214,43 @@ def needing(gib: float):
     return partial(allocate, gib)
 
 
-def settings(**changed):
-    """Arguments that a benchmark's command line gives ``measure``."""
-    settings = {"device": "cpu", "threads": 1, "repeats": 1, "warm_ups": 0, "allocator": "glibc", "alone": False}
-    return argparse.Namespace(**settings | {"memory_limit": None} | changed)
-
-
 @pytest.mark.full
 def test_memory_is_measured_and_too_little_of_it_is_a_result(scripts, capfd):
     import measure
 
-    args = settings(memory_limit=1.5)
+    settings = {"device": "cpu", "threads": 1, "repeats": 1, "warm_ups": 0, "allocator": "glibc", "alone": False}
     cases = [measure.Case(f"{gib} GiB", partial(needing, gib)) for gib in (1, 2)]
-    fits, does_not = measure.measure(cases, args)
+    fits, does_not = measure.measure(cases, argparse.Namespace(**settings, memory_limit=1.5))
     assert (fits.peak - fits.baseline) / 2**30 == pytest.approx(1, abs=0.1)
     assert (fits.failure, does_not.failure) == (None, "out of memory at 1.5 GiB")
     measure.print_table([does_not, fits], tokens=1)
     assert re.search(r"^2 GiB +out of memory at 1.5 GiB\n1 GiB  [ \d.-]+$", capfd.readouterr().out, re.MULTILINE)
 
 
-def gpu_script(*options: str, status: int = 0) -> str:
-    return call(["bash", "benchmarks/gpu.sh", "dry_run=1", f"python={sys.executable}", *options], status)
-
-
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_the_gpu_script_runs_each_step_with_flags_that_exist(scripts, tmp_path, device):
-    import attention
-    import fairseq_train
-    import hosts
-    import layer_times
-
     from fairseq_poolingformer.cli import doctor
 
-    parsers = {
-        "attention": attention.parser,
-        "hosts": hosts.parser,
-        "fairseq_train": fairseq_train.parser,
-        "layer_times": layer_times.parser,
-    }
     steps = "install,tests,layers,doctor,attention,hosts,fairseq,demo_model"
-    output = gpu_script(f"out={tmp_path / 'out'}", f"steps={steps}", f"wheels={tmp_path}", f"device={device}")
+    words = [f"python={sys.executable}", f"out={tmp_path / 'out'}", f"steps={steps}", f"wheels={tmp_path}"]
+    output = call(["bash", "benchmarks/gpu.sh", "dry_run=1", *words, f"device={device}"])
     blocks = dict(block.split("\n", 1) for block in output.split("# ")[1:])
     assert ",".join(blocks) == steps
     assert not (tmp_path / "out").exists()
-    found = {}
+    args = {}
     for step, text in blocks.items():
         words = shlex.split(text.replace("\\\n", " "))
-        if words[1].startswith("benchmarks/") and (name := Path(words[1]).stem) in parsers:
-            found[step] = parsers[name]().parse_args(words[2:])
-            assert found[step].device == device
+        name = Path(words[1]).stem
+        if words[1].startswith("benchmarks/") and name in ("attention", "hosts", "fairseq_train", "layer_times"):
+            args[step] = importlib.import_module(name).parser().parse_args(words[2:])
+            assert args[step].device == device
         if "doctor" in words:  # with a device that is there
-            found[step] = doctor.make_parser().parse_args([word.replace("cuda", "cpu") for word in words[4:]])
-    assert found["doctor"].device == "cpu"
-    assert found["attention"].passes == ["forward", "both"]
-    assert (found["hosts"].lengths, found["hosts"].dtypes) == ([16384], ["bfloat16"])
-    assert found["attention"].length == found["layers"].lengths[0] == 16384
-    assert found["fairseq"].dtypes == (["float32", "bfloat16", "float16"] if device == "cuda" else ["bfloat16"])
+            args[step] = doctor.make_parser().parse_args([word.replace("cuda", "cpu") for word in words[4:]])
+    assert args["doctor"].device == "cpu"
+    assert args["attention"].passes == ["forward", "both"]
+    assert (args["hosts"].lengths, args["hosts"].dtypes) == ([16384], ["bfloat16"])
+    assert args["attention"].length == args["layers"].lengths[0] == 16384
+    assert args["fairseq"].dtypes == (["float32", "bfloat16", "float16"] if device == "cuda" else ["bfloat16"])
 
 
 def test_times_of_layers_on_a_cpu():
@@ -298,10 +272,10 @@ def test_trainings_with_other_losses_are_not_accepted(scripts):
         return fairseq_train.compare(expected, actual)
 
     assert compared() == (0.0, 0.0, 0.0)
-    found = compared(gnorm=8.16, u1=4.065, u3=1.5 - 0.0325)
-    assert found == pytest.approx((0.02, 0.002, 0.04))
-    assert fairseq_train.is_allowed(*found, "bfloat16")
-    assert not fairseq_train.is_allowed(*found, "float16")
+    differences = compared(gnorm=8.16, u1=4.065, u3=1.5 - 0.0325)
+    assert differences == pytest.approx((0.02, 0.002, 0.04))
+    assert fairseq_train.is_allowed(*differences, "bfloat16")
+    assert not fairseq_train.is_allowed(*differences, "float16")
     for wrong in (
         {"gnorm": 8.32},  # 4 %, 3 % are allowed
         {"u1": 5.0},  # 62 % at one update, 60 % are allowed

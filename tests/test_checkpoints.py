@@ -1,5 +1,3 @@
-"""Checkpoint files: what was saved is read, nothing of a file is executed, and each fault ends in one sentence."""
-
 import argparse
 import collections
 import random
@@ -28,19 +26,21 @@ VALUES = {
 }
 
 
-def same(first, second):
+def same(actual, expected):
     """Whether two values are equal in type and content; a dictionary with a default is a dictionary."""
-    if isinstance(second, torch.Tensor):
-        return torch.equal(first, second)
-    if isinstance(second, np.ndarray):
-        return first.dtype == second.dtype and np.array_equal(first, second)
-    if isinstance(second, dict):
+    if isinstance(expected, torch.Tensor):
+        return torch.equal(actual, expected)
+    if isinstance(expected, np.ndarray):
+        return actual.dtype == expected.dtype and np.array_equal(actual, expected)
+    if isinstance(expected, dict):
         return (
-            isinstance(first, dict) and first.keys() == second.keys() and all(same(first[k], second[k]) for k in first)
+            isinstance(actual, dict)
+            and list(actual) == list(expected)
+            and all(map(same, *map(dict.values, (actual, expected))))
         )
-    if isinstance(second, list | tuple):
-        return type(first) is type(second) and len(first) == len(second) and all(map(same, first, second))
-    return type(first) is type(second) and first == second
+    if isinstance(expected, list | tuple):
+        return type(actual) is type(expected) and len(actual) == len(expected) and all(map(same, actual, expected))
+    return type(actual) is type(expected) and actual == expected
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -64,8 +64,8 @@ def test_meters_become_dictionaries(tmp_path, module):
     """Released checkpoints hold fairseq's meters, which fairseq no longer reads."""
     held = collections.OrderedDict(loss=meters.AverageMeter(), wall=meters.TimeMeter(), gnorm=meters.StopwatchMeter())
     held["loss"].update(3, 2)
-    found = renamed(tmp_path / "x.pt", held, b"fairseq.logging.meters", module)
-    assert found == {name: vars(meter) for name, meter in held.items()}
+    state = renamed(tmp_path / "x.pt", held, b"fairseq.logging.meters", module)
+    assert state == {name: vars(meter) for name, meter in held.items()}
 
 
 @pytest.mark.parametrize("core", [b"numpy._core", b"numpy.core"])
@@ -118,17 +118,24 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path, zipped, reader):
 
 
 @pytest.mark.parametrize(
-    ("value", "named"),
+    ("held", "message"),
     [
-        (np.array([None]), "holds more than numbers"),
-        (np.zeros(1, dtype=[("a", "f8")]), "holds more than numbers"),
-        (Path("x"), "refers to pathlib.PosixPath"),
+        ({"model": {}, "a": np.array([None])}, "holds more than numbers"),
+        ({"model": {}, "a": np.zeros(1, dtype=[("a", "f8")])}, "holds more than numbers"),
+        ({"model": {}, "a": Path("x")}, "refers to pathlib.PosixPath"),
+        ([1, 2], "x.pt is not a checkpoint of fairseq: .*has no entry 'model'.*poolingformer-convert"),
+        ({"weight": torch.ones(2)}, "x.pt is not a checkpoint of fairseq: .*has no entry 'model'"),
+        ({"model": [1]}, "x.pt is not a checkpoint of fairseq: .*'model' is not tensors by name"),
+        ({"model": {"w": 3}}, "'model' is not tensors by name"),
+        ({"model": {3: torch.ones(1)}}, "'model' is not tensors by name"),
+        ({"model": {}, "args": "x"}, "x.pt is not a checkpoint of fairseq: .*'args' is not options by name"),
+        ({"model": {}, "cfg": [1]}, "x.pt is not a checkpoint of fairseq: .*'cfg' is not options by name"),
     ],
 )
-def test_objects_are_refused(tmp_path, value, named):
-    torch.save({"model": {}, "a": value}, tmp_path / "x.pt")
-    with pytest.raises(CheckpointError, match=named):
-        load(tmp_path / "x.pt")
+def test_other_files_of_torch_are_refused(tmp_path, held, message):
+    torch.save(held, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match=message):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "x.pt"))
 
 
 def checkpoint(path: Path, zipped: bool = True) -> Path:
@@ -138,6 +145,7 @@ def checkpoint(path: Path, zipped: bool = True) -> Path:
     return path
 
 
+SAFETENSORS = b"\x10\0\0\0\0\0\0\0{}"
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 
 
@@ -148,10 +156,8 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\
         (b"a text\n" * 40, "is not a checkpoint. It begins with b'a text"),
         (b"<!doctype html><html>", "A web page was saved in its place"),
         (LFS, "git lfs pull"),
-        (b"PK\x03\x04" + bytes(500), "is damaged or cut short"),
-        (0.5, "is damaged or cut short"),
-        (0.05, "is damaged or cut short"),
-        (-0.5, "is damaged or cut short"),
+        (SAFETENSORS, "poolingformer-convert to-fairseq"),
+        *((content, "is damaged or cut short") for content in (b"PK\x03\x04" + bytes(500), 0.5, 0.05, -0.5)),
     ],
 )
 @pytest.mark.parametrize("reader", [load, checkpoint_utils.load_checkpoint_to_cpu])
@@ -161,36 +167,13 @@ def test_files_that_are_no_checkpoint(tmp_path, content, message, reader):
     if isinstance(content, float):
         whole = path.read_bytes()
         content = whole[: int(len(whole) * abs(content))]
+    path = path.with_suffix(".safetensors") if content == SAFETENSORS else path
     path.write_bytes(content)
     with pytest.raises(CheckpointError) as caught:
         reader(str(path))
     assert str(caught.value).startswith(f"{path} ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_safetensors_are_told_to_be_converted(tmp_path):
-    (tmp_path / "model.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{}")
-    with pytest.raises(CheckpointError, match="poolingformer-convert to-fairseq"):
-        read(tmp_path / "model.safetensors")
-
-
-@pytest.mark.parametrize(
-    ("held", "message"),
-    [
-        ([1, 2], "has no entry 'model'.*poolingformer-convert"),
-        ({"weight": torch.ones(2)}, "has no entry 'model'"),
-        ({"model": [1]}, "'model' is not tensors by name"),
-        ({"model": {"w": 3}}, "'model' is not tensors by name"),
-        ({"model": {3: torch.ones(1)}}, "'model' is not tensors by name"),
-        ({"model": {}, "args": "x"}, "'args' is not options by name"),
-        ({"model": {}, "cfg": [1]}, "'cfg' is not options by name"),
-    ],
-)
-def test_other_files_of_torch(tmp_path, held, message):
-    torch.save(held, tmp_path / "x.pt")
-    with pytest.raises(CheckpointError, match=rf"x\.pt is not a checkpoint of fairseq: .*{message}"):
-        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "x.pt"))
 
 
 @pytest.mark.full
@@ -218,23 +201,20 @@ def test_flipped_bits_and_cuts_are_named_or_harmless(tmp_path, zipped, unread):
     assert refused > (200 if zipped else 70)
 
 
-def test_entries_that_are_not_asked_for_stay_on_the_disk(tmp_path):
-    path = checkpoint(tmp_path / "x.pt")
-    state = load(path, (OPTIMIZER,))
+@pytest.mark.parametrize("compression", [None, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_entries_that_are_not_asked_for_stay_on_the_disk_also_in_other_programs_archives(tmp_path, compression):
+    path = other = checkpoint(tmp_path / "x.pt")
+    if compression is not None:
+        other = tmp_path / "y.pt"
+        with zipfile.ZipFile(path) as archive, zipfile.ZipFile(other, "w", compression) as written:
+            for record in archive.infolist():
+                written.writestr(record.filename, archive.read(record))
+    weight = load(path)["model"]["w"]
+    state = load(other, (OPTIMIZER,))
     assert state[OPTIMIZER] == {}
-    assert torch.equal(state["model"]["w"], load(path)["model"]["w"])
+    assert torch.equal(state["model"]["w"], weight)
     state["model"]["w"] += 1  # of this process's memory, not of the file
-    assert not torch.equal(state["model"]["w"], load(path)["model"]["w"])
-
-
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_an_archive_that_another_program_wrote_is_read(tmp_path, compression):
-    path = checkpoint(tmp_path / "x.pt")
-    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "y.pt", "w", compression) as other:
-        for record in archive.infolist():
-            other.writestr(record.filename, archive.read(record))
-    for unread in ((), (OPTIMIZER,)):
-        assert torch.equal(load(tmp_path / "y.pt", unread)["model"]["w"], load(path)["model"]["w"])
+    assert torch.equal(load(other)["model"]["w"], weight)
 
 
 def test_files_without_checksums_are_read_with_a_warning(tmp_path, caplog):
@@ -247,22 +227,17 @@ def test_files_without_checksums_are_read_with_a_warning(tmp_path, caplog):
     assert "x.pt was saved without checksums" in caplog.text
 
 
-def test_the_data_folder_that_a_checkpoint_records(tmp_path):
-    """It is used where nothing lies beside the checkpoint."""
+def test_the_data_folder_that_a_checkpoint_records_is_used_where_nothing_lies_beside_it(tmp_path):
     checkpoint, data = tmp_path / "run" / "x.pt", tmp_path / "data"
     checkpoint.parent.mkdir()
     data.mkdir()
     assert data_folder(checkpoint, str(data)) == checkpoint.parent
     (data / "dict.source.txt").write_text("a 1\n")
-    assert data_folder(checkpoint, f"{data}:other") == data
-    assert data_folder(checkpoint, [str(data)]) == data
+    assert data_folder(checkpoint, f"{data}:other") == data_folder(checkpoint, [str(data)]) == data
     (checkpoint.parent / "dict.txt").write_text("a 1\n")
     assert data_folder(checkpoint, str(data)) == checkpoint.parent
-
-
-@pytest.mark.parametrize("odd", [None, 3, "", ":", "x" * 10_000, "/dev/zero", "http://x/y", {"a": 1}, [], [[]]])
-def test_anything_else_is_no_data_folder(odd):
-    assert recorded_folder(odd) is None
+    for odd in (None, 3, "", ":", "x" * 10_000, "/dev/zero", "http://x/y", {"a": 1}, [], [[]]):
+        assert recorded_folder(odd) is None
 
 
 @pytest.mark.parametrize("kind", [tuple, list, lambda pair: {"a": pair[0], "b": pair[1]}])
@@ -273,10 +248,8 @@ def test_objects_that_a_file_holds_many_times_are_read_once(tmp_path, kind):
         value = kind([value, value])
     torch.save({"model": {}, "deep": value}, tmp_path / "x.pt")
     assert (tmp_path / "x.pt").stat().st_size < 10_000
-    found = load(tmp_path / "x.pt")["deep"]
+    value = load(tmp_path / "x.pt")["deep"]
     for _ in range(64):
-        first, second = found.values() if isinstance(found, dict) else found
-        assert first is second
-        found = first
-    assert found == 1.5
-    assert type(found) is np.float64
+        value, other = value.values() if isinstance(value, dict) else value
+        assert value is other
+    assert (type(value), value) == (np.float64, 1.5)

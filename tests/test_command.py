@@ -1,5 +1,3 @@
-"""The one way to run a command."""
-
 import argparse
 import os
 import re
@@ -33,64 +31,50 @@ def test_a_broken_pipe_to_another_process_is_an_error():
     assert "program: [Errno 32] Broken pipe" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "command", ["fairseq_poolingformer.cli.main --help", "fairseq_poolingformer.cli.score --help", "preprocess --help"]
-)
+@pytest.mark.parametrize("command", ["fairseq_poolingformer.cli.main", "fairseq_poolingformer.cli.score", "preprocess"])
 def test_a_reader_who_has_seen_enough_is_no_error(command):
     reader, writer = os.pipe()
     os.close(reader)
-    result = subprocess.run([sys.executable, "-m", *command.split()], stdout=writer, stderr=subprocess.PIPE, text=True)
+    result = subprocess.run([sys.executable, "-m", command, "--help"], stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_an_error_is_a_sentence_or_on_demand_a_traceback(capsys):
-    def run(arguments):
-        assert vars(arguments) == {}
-        raise ValueError("wrong")
+def program():
+    parser = argparse.ArgumentParser(prog="program")
+    parser.add_argument("--colour", choices=["red", "blue"])
+    parser.add_subparsers().add_parser("sub").add_argument("--n", type=int)
+    return parser
 
-    assert run_command(argparse.ArgumentParser(prog="program"), run, []) == 1
+
+def fail(arguments):
+    raise ValueError("wrong")
+
+
+def test_an_error_is_a_sentence_or_on_demand_a_traceback(capsys, tmp_path):
+    assert run_command(program(), fail, []) == 1
     assert capsys.readouterr().err == "program: wrong (--traceback shows where)\n"
-    with pytest.raises(ValueError, match="wrong"):
-        run_command(argparse.ArgumentParser(prog="program"), run, ["--traceback"])
-
-
-@pytest.mark.parametrize("words", [["--traceback", "sub"], ["sub", "--traceback"]])
-def test_a_traceback_is_given_before_a_subcommand_and_after_it(words, capsys):
-    def run(arguments):
-        raise ValueError("wrong")
-
-    def program():
-        parser = argparse.ArgumentParser(prog="program")
-        parser.add_subparsers().add_parser("sub").add_argument("--n", type=int)
-        return parser
-
-    with pytest.raises(ValueError, match="wrong"):
-        run_command(program(), run, words)
-    with pytest.raises(SystemExit):
-        run_command(program(), run, ["sub", "--n", "x"])
-    assert capsys.readouterr().err == "program sub: error: argument --n: invalid int value: 'x'\n"
+    for words in (["--traceback"], ["--traceback", "sub"], ["sub", "--traceback"]):
+        with pytest.raises(ValueError, match="wrong"):
+            run_command(program(), fail, words)
+    assert run_command(program(), lambda arguments: "traceback" in vars(arguments), []) == 0
+    run_command(program(), lambda arguments: (tmp_path / "none.txt").read_text(), [])
+    assert capsys.readouterr().err.startswith(f"program: {tmp_path}/none.txt: No such file or directory (--")
 
 
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--colour", "reed"], "argument --colour: invalid choice: 'reed'; did you mean red?\n"),
-        (["--color=red"], "unrecognized arguments: --color=red; did you mean --colour?\n"),
-        (["--light"], "unrecognized arguments: --light\n"),
+        (["--colour", "reed"], "program: error: argument --colour: invalid choice: 'reed'; did you mean red?\n"),
+        (["--color=red"], "program: error: unrecognized arguments: --color=red; did you mean --colour?\n"),
+        (["--light"], "program: error: unrecognized arguments: --light\n"),
+        (["sub", "--n", "x"], "program sub: error: argument --n: invalid int value: 'x'\n"),
     ],
 )
 def test_an_error_of_the_parser_is_a_sentence_too(words, error, capsys):
-    parser = argparse.ArgumentParser(prog="program")
-    parser.add_argument("--colour", choices=["red", "blue"])
     with pytest.raises(SystemExit) as ended:
-        run_command(parser, print, words)
-    assert (ended.value.code, capsys.readouterr().err) == (2, f"program: error: {error}")
-
-
-def test_an_error_of_a_file_begins_with_its_name(tmp_path, capsys):
-    run_command(argparse.ArgumentParser(prog="program"), lambda arguments: (tmp_path / "none.txt").read_text(), [])
-    assert capsys.readouterr().err.startswith(f"program: {tmp_path}/none.txt: No such file or directory (--")
+        run_command(program(), print, words)
+    assert (ended.value.code, capsys.readouterr().err) == (2, error)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +82,6 @@ def test_an_error_of_a_file_begins_with_its_name(tmp_path, capsys):
     [("summarize", [__file__, "--checkpoint", "a.pt"]), ("convert", ["to-huggingface", __file__, "a"])],
 )
 def test_who_lacks_fairseq_is_told_what_to_install(command, arguments):
-    """An installed package has neither scripts nor documents."""
     check = "import sys; sys.modules['fairseq'] = None\n"
     check += f"from fairseq_poolingformer.cli.{command} import main; main({arguments})"
     error = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True).stderr

@@ -19,7 +19,6 @@ from tests.weights.test_xlm_roberta import train
 
 ROOT = Path(__file__).resolve().parents[1]
 ALL = sorted({library for libraries in EXTRAS.values() for library in libraries})
-# of no extra: torch brings triton, fairseq the next three, transformers its hub and tokenizers
 ELSEWHERE = {
     "torch",
     "triton",
@@ -41,43 +40,41 @@ def without(libraries: list[str], code: str) -> str:
 
 
 def test_the_extras_are_those_of_setup_py(monkeypatch):
-    given = setup_arguments(monkeypatch)
-    assert given["install_requires"] == ["torch>=2.10"]
-    names = {
-        extra: {
-            re.match(r"[\w-]+", one)[0].replace("-", "_").replace("scikit_learn", "sklearn") for one in requirements
-        }
-        for extra, requirements in given["extras_require"].items()
-    }
-    assert {extra: names[extra] for extra in EXTRAS} == {extra: set(EXTRAS[extra]) for extra in EXTRAS}
+    arguments = setup_arguments(monkeypatch)
+    assert arguments["install_requires"] == ["torch>=2.10"]
+    for extra, libraries in EXTRAS.items():
+        names = {Requirement(line).name.replace("-", "_") for line in arguments["extras_require"][extra]}
+        assert {name.replace("scikit_learn", "sklearn") for name in names} == set(libraries)
 
 
 def test_the_extras_bring_what_the_examples_for_transformers_import(monkeypatch):
     """Trainer needs accelerate, which no example imports."""
-    given = setup_arguments(monkeypatch)["extras_require"]
-    found = {requirement.name: requirement for requirement in map(Requirement, given["huggingface"] + given["onnx"])}
-    assert {"accelerate", "protobuf", "onnxscript"} <= set(found)
-    assert transformers.__version__ in found["transformers"].specifier
-    assert list(found["transformers"].specifier.filter(["5.4", "6.0"])) == ["6.0"]
+    extras = setup_arguments(monkeypatch)["extras_require"]
+    requirements = {
+        requirement.name: requirement for requirement in map(Requirement, extras["huggingface"] + extras["onnx"])
+    }
+    assert {"accelerate", "protobuf", "onnxscript"} <= set(requirements)
+    assert transformers.__version__ in requirements["transformers"].specifier
+    assert list(requirements["transformers"].specifier.filter(["5.4", "6.0"])) == ["6.0"]
     pages = (ROOT / "docs" / f"{name}.md" for name in ("huggingface", "finetune", "band"))
     document = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     blocks = re.findall(r"^```python\n(.*?)^```", document, flags=re.DOTALL | re.MULTILINE)
     nodes = [node for block in blocks for node in ast.walk(ast.parse(block))]
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
-    others = {name.partition(".")[0] for name in imported} - {*sys.stdlib_module_names, *found, "torch"}
+    others = {name.partition(".")[0] for name in imported} - {*sys.stdlib_module_names, *requirements, "torch"}
     named = set(re.findall(r"pip install '?([a-z-]+)", document))
     assert {name.replace("_", "-") for name in others - {"fairseq_poolingformer"}} <= named
 
 
 def test_every_library_is_in_an_extra():
-    found = {}
+    imported = {}
     for path in [*ROOT.glob("fairseq_poolingformer/**/*.py"), *ROOT.glob("preprocess/**/*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
-            found |= {name.partition(".")[0]: path for name in names}
-    others = {name: path for name, path in found.items() if name not in sys.stdlib_module_names}
+            imported |= {name.partition(".")[0]: path for name in names}
+    others = {name: path for name, path in imported.items() if name not in sys.stdlib_module_names}
     assert {name: path for name, path in others.items() if name not in {*ALL, *ELSEWHERE}} == {}
 
 
@@ -156,27 +153,15 @@ def test_a_command_that_lacks_a_library_says_in_one_sentence_what_to_install():
     ("library", "code", "extra"),
     [
         ("transformers", "import fairseq_poolingformer.band", "huggingface"),
-        (
-            "nltk",
-            "import fairseq_poolingformer.tasks.summarization.rouge as it; it.rouge_scores(['a'], ['a'])",
-            "scoring",
-        ),
+        ("nltk", "import fairseq_poolingformer.tasks.summarization.rouge as it; it.rouge_scores('a', 'a')", "scoring"),
         ("scipy", "import fairseq_poolingformer.tasks.coreference.scores as it; it.ceaf_e([[1]], [[1]])", "scoring"),
         ("matplotlib", "from fairseq_poolingformer.cli.eval_mlm import plot; plot([], None)", "plot"),
     ],
 )
 def test_an_import_says_what_to_install(library, code, extra):
-    without(
-        [library],
-        f"""
-try:
-    {code}
-except ModuleNotFoundError as error:
-    assert error.name.partition(".")[0] == {library!r} and "[{extra}]'" in str(error), error
-else:
-    raise AssertionError("nothing was missing")
-""",
-    )
+    said = without([library], f"try:\n    {code}\nexcept ModuleNotFoundError as error:\n    print(error.name, error)\n")
+    assert said.startswith(library)
+    assert f"[{extra}]'" in said
 
 
 @pytest.mark.usefixtures("folder")
@@ -195,7 +180,6 @@ cli_main()
 
 @pytest.mark.parametrize("kind", ["roberta", "xlm-roberta"])
 def test_the_way_to_fairseq_needs_no_transformers(kind, tmp_path):
-    """With GPT-2's BPE and with a sentencepiece model; the way back says what to install."""
     source = tiny_huggingface.folder(tmp_path / "hf", "roberta")
     if kind == "xlm-roberta":
         model = train(tmp_path / "it")

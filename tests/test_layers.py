@@ -15,41 +15,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = "fairseq_poolingformer"
 
-# each folder, and each file beside them, may import those before it
 RANKS = (
-    *(
-        "extras",
-        "private_names",
-        "patching",
-        "command",
-        "attention",
-        "band",
-        "settings",
-        "levels",
-        "text",
-        "checkpoints",
-        "weights",
-    ),
-    *("training", "models", "tasks", "patches", "huggingface", "show", "char_lm", "preprocess", "cli"),
+    *("extras", "private_names", "patching", "command", "attention", "band", "settings", "levels", "text"),
+    *("checkpoints", "weights", "training", "models", "tasks", "patches", "huggingface", "show", "char_lm"),
+    *("preprocess", "cli"),
 )
-# of the folders that load without fairseq, the modules that face it
-FAIRSEQ_SIDE = (
-    "tasks.*.task",
-    "tasks.shared.base_task",
-)
+FAIRSEQ_SIDE = ("tasks.*.task", "tasks.shared.base_task")
 FAIRSEQ_IN_FUNCTIONS = {"command", "checkpoints"}  # load without it
-WITHOUT_FAIRSEQ = {
-    "extras",
-    "private_names",
-    "patching",
-    "command",
-    "checkpoints",
-    "settings",
-    "levels",
-    "attention",
-    "band",
-    "text",
-}
+WITHOUT_FAIRSEQ = {*RANKS} - {"training", "models", "patches", "show", "char_lm", "cli"}
 WITHOUT_FAIRSEQ |= {"weights", "huggingface", "tasks", "preprocess"}
 
 
@@ -77,7 +50,7 @@ def imports(name: str) -> Iterator[str]:
 
 def as_module(name: str) -> str | None:
     """The module that an import of ours loads, or None for others'."""
-    return next((found for found in (name, f"{name}.__init__") if found in MODULES), None)
+    return next((full for full in (name, f"{name}.__init__") if full in MODULES), None)
 
 
 def package(name: str) -> str:
@@ -86,24 +59,24 @@ def package(name: str) -> str:
 
 
 def needs_fairseq(name: str) -> bool:
-    own = name.removeprefix(f"{PLUGIN}.")
-    return package(name) not in WITHOUT_FAIRSEQ or any(fnmatch(own, pattern) for pattern in FAIRSEQ_SIDE)
+    module = name.removeprefix(f"{PLUGIN}.")
+    return package(name) not in WITHOUT_FAIRSEQ or any(fnmatch(module, pattern) for pattern in FAIRSEQ_SIDE)
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name != f"{PLUGIN}.__init__"])
 def test_imports_only_what_is_below(name):
-    own = package(name)
+    folder = package(name)
     for imported in imports(name):
         above = package(imported)
         assert above != "tests", f"{name} imports {imported}"
         if imported == PLUGIN:
             continue  # whose register() is the one import that goes up
         if imported.startswith((f"{PLUGIN}.", "preprocess")):
-            assert RANKS.index(above) <= RANKS.index(own), f"{name} imports {imported}, which is above it"
-            found = as_module(imported) or imported
-            assert needs_fairseq(name) or not needs_fairseq(found), f"{name} imports {imported}, which needs fairseq"
+            assert RANKS.index(above) <= RANKS.index(folder), f"{name} imports {imported}, which is above it"
+            module = as_module(imported) or imported
+            assert needs_fairseq(name) or not needs_fairseq(module), f"{name} imports {imported}, which needs fairseq"
         elif package(imported) == "fairseq":
-            assert needs_fairseq(name) or own in FAIRSEQ_IN_FUNCTIONS, f"{name} imports {imported}"
+            assert needs_fairseq(name) or folder in FAIRSEQ_IN_FUNCTIONS, f"{name} imports {imported}"
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.startswith(("preprocess.", PLUGIN))])
@@ -117,7 +90,7 @@ def test_nothing_imports_the_folder_preprocess_by_a_name_that_an_installation_la
 
 def test_nothing_goes_in_a_circle():
     graph = {
-        name: {found for imported in imports(name) if (found := as_module(imported)) and found != name}
+        name: {module for imported in imports(name) if (module := as_module(imported)) and module != name}
         for name in MODULES
         if name != f"{PLUGIN}.__init__"
     }

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from fairseq import options, tasks, utils
+from fairseq import utils
 
 from tests import lab
 from tests.models import tiny_bart
-from tests.models.tiny_bart import USER_DIR
 from tests.other_device import OtherTensor, other_device, to_other_device
 from tests.tasks.coreference.test_task import folder as coreference_folder  # noqa: F401 (a fixture)
 from tests.tasks.folders import random_wikihop, write_wikihop
@@ -23,13 +22,8 @@ class Here:
     """A model on the CPU, its criterion, and a batch of its task's training data."""
 
     def __init__(self, folder, task, criterion, arch, *flags, size=2):
-        arguments = [
-            *(str(folder), "--user-dir", USER_DIR, "--task", task, "--criterion", criterion, "--arch", arch, "--cpu"),
-            # the other device draws no numbers
-            *("--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0", *flags),
-        ]
-        self.args = options.parse_args_and_arch(options.get_training_parser(), arguments)
-        self.task = tasks.setup_task(self.args)
+        no_dropout = ("--dropout", 0, "--attention-dropout", 0, "--activation-dropout", 0)  # which draws numbers there
+        self.args, self.task = lab.task(folder, task, arch, *no_dropout, *flags, criterion=criterion)
         torch.manual_seed(0)
         self.model, self.criterion = self.task.build_model(self.args), self.task.build_criterion(self.args)
         self.task.load_dataset("train")
@@ -46,7 +40,7 @@ class Here:
         """The tokens of each document's best summary, which is short."""
         self.args.max_len_a, self.args.max_len_b = 0, 4
         generator = self.task.build_generator([self.model.eval()], self.args)
-        return [found[0]["tokens"].tolist() for found in self.task.inference_step(generator, [self.model], self.batch)]
+        return [beam[0]["tokens"].tolist() for beam in self.task.inference_step(generator, [self.model], self.batch)]
 
 
 class There(Here):
@@ -105,7 +99,6 @@ def test_masked_language_model(arch):
     "arch", ["longformer_lm_small", "transformer_xl_lm", "adaptive_span_lm", "gaa_lm", "transformer_lm_full"]
 )
 def test_character_language_model(arch):
-    """Two updates, of which the second has the memory of the first."""
     sizes = ("--decoder-layers", "1", "--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "24")
     flags = (*sizes, "--decoder-attention-heads", "4", "--tokens-per-sample", "20")
     flags += ("--window-size", "9", "--dilation", "2") if arch.startswith("longformer") else ()

@@ -1,5 +1,3 @@
-"""The page that a package index shows, the version that the package says it has, and what is built and installed."""
-
 import os
 import re
 import runpy

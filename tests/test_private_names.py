@@ -1,5 +1,3 @@
-"""The list of private names is complete, and the installed libraries have each of them."""
-
 import ast
 import inspect
 import subprocess
@@ -53,7 +51,7 @@ def test_the_list_has_every_private_name_of_others():
     assert private - OF_PYTHON - names - {each for all_ in INSTANCES.values() for each in all_} == set()
 
 
-def test_an_import_says_which_transformers_were_tried():
+def test_an_import_says_which_transformers_were_tried_and_other_errors_pass():
     code = """
 from transformers.models.t5.modeling_t5 import T5Attention
 del T5Attention._relative_position_bucket
@@ -64,9 +62,6 @@ import fairseq_poolingformer.huggingface
     assert last.startswith("ImportError: transformers 5.")
     assert "'_relative_position_bucket'" in last
     assert last.endswith(f"install one that it was tried with, {private_names.TRIED}")
-
-
-def test_other_errors_pass():
     for error in (ImportError("no module torchvision"), AttributeError("x")):
         with pytest.raises(type(error), match=str(error)), private_names.tried_transformers():
             raise error

@@ -1,5 +1,3 @@
-"""The settings of the two levels: text or lists, checks, flags, and what is made from the table."""
-
 import argparse
 
 import pytest
@@ -20,25 +18,18 @@ from tests.models import tiny_bart
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    ("value", "layers"),
     [
-        ("6-11", range(6, 12)),
-        ("0,2, 4-6", (0, 2, 4, 5, 6)),
-        ("9-9", (9,)),
-        ("none", ()),
-        (" ", ()),
-        (3, (3,)),
-        ([1, "3-4"], (1, 3, 4)),
-        (range(6, 9), (6, 7, 8)),
-        ([], ()),
+        *(("6-11", range(6, 12)), ("0,2, 4-6", (0, 2, 4, 5, 6)), ("9-9", (9,)), ("none", ()), (" ", ())),
+        *((3, (3,)), ([1, "3-4"], (1, 3, 4)), (range(6, 9), (6, 7, 8)), ([], ())),
     ],
 )
-def test_layers_are_text_or_lists(value, expected):
-    assert layer_numbers(value) == frozenset(expected)
+def test_layers_are_text_or_lists(value, layers):
+    assert layer_numbers(value) == frozenset(layers)
 
 
 @pytest.mark.parametrize(
-    "value", ["9-6", "6-", "-6", "6--9", "a", "1,", "1.5", "²", -1, [3, -1], [[1]], "0-9999999999"]
+    "value", ["9-6", "-6", "a", "²", -1, [[1]], "6-", "6--9", "1,", "1.5", [3, -1], "0-9999999999"]
 )
 def test_other_layers_are_refused(value):
     """A reversed range would be no layers at all, and an endless one would never end."""
@@ -46,7 +37,7 @@ def test_other_layers_are_refused(value):
         layer_numbers(value, "--pooled-layers")
 
 
-def test_one_number_or_one_a_layer():
+def test_one_number_or_one_a_layer_as_text_or_a_list():
     assert per_layer("w", "4", 3) == per_layer("w", 4, 3) == per_layer("w", [4], 3) == (4, 4, 4)
     assert per_layer("w", "1, 2,all", 3) == per_layer("w", [1, 2, "all"], 3) == (1, 2, UNLIMITED)
     for value in ("-1", "1.5", "none", "²", "", [1.5], [True, 1, 1]):
@@ -54,11 +45,8 @@ def test_one_number_or_one_a_layer():
             per_layer("w", value, 3)
     with pytest.raises(ValueError, match=r"^w has 2 values for 3 layers; give one, or one a layer"):
         per_layer("w", [1, 2], 3)
-
-
-def test_lists_become_text():
-    found = TwoLevels.of({"window_size": [4, "all"], "pooled_layers": (0, 1), "pooled_window_size": 8, "other": 1})
-    assert (found.window_size, found.pooled_layers, found.pooled_window_size) == ("4,all", "0,1", 8)
+    lists = TwoLevels.of({"window_size": [4, "all"], "pooled_layers": (0, 1), "pooled_window_size": 8, "other": 1})
+    assert (lists.window_size, lists.pooled_layers, lists.pooled_window_size) == ("4,all", "0,1", 8)
     assert TwoLevels.of({"pooled_layers": None}) == TwoLevels() == TwoLevels.of(argparse.Namespace(**DEFAULTS))
 
 
@@ -92,12 +80,17 @@ def test_unused_projections_are_refused_where_no_batch_has_a_mask():
         TwoLevelFlags.of(settings).check(3)
 
 
-def test_one_softmax_has_its_own_pools_unless_something_else_is_said():
-    found = TwoLevels.of({"pool_merge": "softmax", "pool_stride": 8, "pool_type": None})
-    assert (found.pool_type, found.pool_kernel_size, found.pool_stride) == ("ldconv", 8, 8)
-    found = TwoLevels.of(argparse.Namespace(pool_merge="softmax", pool_kernel_size=5))
-    assert (found.pool_type, found.pool_kernel_size, found.pool_stride) == ("ldconv", 5, 4)
-    assert TwoLevels.of({"pool_stride": 8}).pool_kernel_size == 5
+@pytest.mark.parametrize(
+    ("settings", "pools"),
+    [
+        ({"pool_merge": "softmax", "pool_stride": 8, "pool_type": None}, ("ldconv", 8, 8)),
+        ({"pool_merge": "softmax", "pool_kernel_size": 5}, ("ldconv", 5, 4)),
+        ({"pool_stride": 8}, (TwoLevels().pool_type, 5, 8)),
+    ],
+)
+def test_one_softmax_has_its_own_pools_unless_something_else_is_said(settings, pools):
+    for levels in (TwoLevels.of(settings), TwoLevels.of(argparse.Namespace(**settings))):
+        assert (levels.pool_type, levels.pool_kernel_size, levels.pool_stride) == pools
 
 
 def test_dilations_are_those_of_groups_of_heads_in_some_layers():
@@ -150,11 +143,10 @@ def test_every_setting_is_a_flag_without_a_default():
     parser = argparse.ArgumentParser()
     TwoLevelFlags.add_args(parser)
     assert vars(parser.parse_args([])) == dict.fromkeys(TABLE)
-    given = parser.parse_args(["--pool-mix", "--no-separate-global-projections", "--pool-stride", "3"])
-    assert (given.pool_mix, given.separate_global_projections, given.pool_stride) == (True, False, 3)
-    set_defaults(given, **DEFAULTS)
-    assert given.pool_mix is True
-    assert given.window_size == "128"
+    args = parser.parse_args(["--pool-mix", "--no-separate-global-projections", "--pool-stride", "3"])
+    assert (args.pool_mix, args.separate_global_projections, args.pool_stride) == (True, False, 3)
+    set_defaults(args, **DEFAULTS)
+    assert (args.pool_mix, args.window_size) == (True, "128")
 
 
 def test_layers_of_the_papers():

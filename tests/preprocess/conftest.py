@@ -1,3 +1,4 @@
+import contextlib
 import functools
 import json
 from pathlib import Path
@@ -7,15 +8,13 @@ import pytest
 from preprocess import arxiv_pubmed
 from tests import lab
 
-SHARED_DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-
 
 @pytest.fixture(scope="session")
 def shared_data():
     """Real data to try things with, where it is at hand."""
-    if not SHARED_DATA.is_dir():
+    if not lab.SHARED_DATA.is_dir():
         pytest.skip("no real data at hand")
-    return SHARED_DATA
+    return lab.SHARED_DATA
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +32,13 @@ def convert(corpus, output, *flags, tokenizer=None):
     """Exit status of a preprocessing command in this process, with a small GPT-2 vocabulary unless told otherwise."""
     tokenizer = ["--gpt2-bpe", lab.gpt2()] if tokenizer is None else tokenizer
     return corpus.main([str(word) for word in (*tokenizer, "--output-folder", output, "--workers", 1, *flags)])
+
+
+def refused(capsys, corpus, output, *flags, **options):
+    """Standard error of a preprocessing command that must fail."""
+    with contextlib.suppress(SystemExit):  # of its parser
+        assert convert(corpus, output, *flags, **options) == 1
+    return capsys.readouterr().err
 
 
 @pytest.fixture

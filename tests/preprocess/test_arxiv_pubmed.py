@@ -1,5 +1,3 @@
-"""One line of a corpus to an example, or the reason why not."""
-
 import json
 
 import numpy as np
@@ -10,6 +8,8 @@ from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess.arxiv_pubmed import parse
 from preprocess.pipeline.records import Example, Record, Reject
+
+THREE = ["one  sentence .", "\n two .", "three ."]
 
 
 def parsed(line, **options):
@@ -22,18 +22,9 @@ def release(**changes):
         "article_id": "a1",
         "article_text": ["one  sentence .", "", "\n two .", "three ."],
         "abstract_text": ["<S> first . </S>", "<S> second <b> . \n </S>"],
-        "labels": None,
-        "section_names": ["intro", "end"],
-        "sections": [["one  sentence ."], ["\n two .", "three ."]],
+        **{"labels": None, "section_names": ["intro", "end"], "sections": [THREE[:1], THREE[1:]]},
     }
     return fields | changes
-
-
-def test_release_format():
-    assert parsed(release()) == Example("a1", ("one sentence .\ntwo . three .", "first . second <b> ."))
-
-
-THREE = ["one  sentence .", "\n two .", "three ."]
 
 
 @pytest.mark.parametrize(
@@ -46,6 +37,7 @@ THREE = ["one  sentence .", "\n two .", "three ."]
     ],
 )
 def test_sections_of_the_same_sentences_give_breaks(article, sections, text):
+    assert parsed(release()) == Example("a1", ("one sentence .\ntwo . three .", "first . second <b> ."))
     assert parsed(release(article_text=article, sections=sections)).texts[0] == text
 
 
@@ -54,9 +46,11 @@ def test_sections_of_the_same_sentences_give_breaks(article, sections, text):
 def test_plain_format(article, summary):
     line = {article: " Body  text.\nSecond line. ", summary: "Short\nsummary."}
     assert parsed(line) == Example("some.txt:7", ("Body  text.\nSecond line.", "Short summary."))
-    assert parsed(line | {"article_id": None, "id": 0}).id == "0"
-    assert parsed(line | {"id": None}).id == "some.txt:7"
+    for ids, name in (({"article_id": None, "id": 0}, "0"), ({"id": None}, "some.txt:7"), ({"id": ""}, "some.txt:7")):
+        assert parsed(line | ids).id == name
+    assert parsed(line | {"article_id": "", "id": " \n", "publication_number": "p"}).id == "p"
     assert parsed({article: ["a b", "c"], summary: ["d", "e"], "id": 5}) == Example("5", ("a b\nc", "d e"))
+    assert parsed({"article": None, "text": "x", "abstract": None, "summary": "y"}).texts == ("x", "y")
 
 
 def test_keys_of_other_corpora():
@@ -79,23 +73,14 @@ def test_a_record_without_a_known_key_says_what_it_has():
     assert reason.endswith("; the columns of a table without a header with --columns)")
 
 
-def test_null_and_empty_ids_count_as_missing():
-    assert parsed({"article": None, "text": "x", "abstract": None, "summary": "y"}).texts == ("x", "y")
-    assert parsed({"article": "x", "summary": "y", "article_id": "", "id": " \n", "publication_number": "p"}).id == "p"
-    assert parsed({"article": "x", "summary": "y", "id": ""}).id == "some.txt:7"
-
-
 def section(title, paragraphs, *inside):
     return {"section_title": title, "paragraphs": paragraphs, "subsections": list(inside)}
 
 
 def test_json_inside_a_string_is_not_learned():
-    """BookSum's summaries."""
     line = {"text": "Chapter one.", "summary": json.dumps({"name": "Chapter 1", "summary": ["It", "begins."]})}
-    reason = (
-        "JSON inside a string: summary holds an object as text, not the summary itself; name what is inside, such as"
-    )
-    assert parsed(line).reason == f"{reason} --summary-key summary.name"
+    reason = "JSON inside a string: summary holds an object as text, not the summary itself; name what is inside"
+    assert parsed(line).reason == f"{reason}, such as --summary-key summary.name"
     assert parsed(line, summary_keys=["summary.summary"]).texts == ("Chapter one.", "It begins.")
     for text, key in (('["a", ["b"]]', "text.*"), ('[{"n": "a"}, {"n": "b"}]', "text.*.n")):
         reason = parsed({"text": text, "summary": "x"}).reason
@@ -107,7 +92,6 @@ def test_json_inside_a_string_is_not_learned():
 
 
 def test_nested_sections_are_not_lost():
-    """GovReport's: a section has sections."""
     inner = section("b", ["two."], section("c", ["three."]), section("d", ["four.", "five."]))
     line = {"reports": section("a", ["one."], inner), "summary": ["s."]}
     result = parsed(line, article_keys=["reports.paragraphs"])

@@ -1,12 +1,10 @@
-"""Texts of bytes: each byte in its split, whatever the file; text8's rules by hand, and as their author's program."""
-
 import bz2
+import contextlib
 import gzip
 import hashlib
 import io
 import json
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +14,9 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq_poolingformer.char_lm.task import load_text
 from preprocess import char_lm
 from preprocess.char_lm import main, make_folder
-from preprocess.pipeline.records import InputError
 from preprocess.wikitext.text8 import clean
 
 TEXT = bytes(np.random.default_rng(0).integers(0, 256, 1010, dtype=np.uint8))
-SHARED = Path(__file__).parents[3] / "shared" / "data"
 # of what Mahoney's own program makes of the prefix of enwik8
 TEXT8_OF_PREFIX = "f3413b8d00bc41ef9dda3f92d1c7d028545d385ed476e518fdb0491f57e5a137"
 
@@ -58,8 +54,7 @@ def test_splits_are_the_text(file, tmp_path, monkeypatch):
 def test_every_kind_of_file_gives_the_same(file, tmp_path):
     (tmp_path / "text.gz").write_bytes(gzip.compress(TEXT))
     (tmp_path / "text.bz2").write_bytes(bz2.compress(TEXT))
-    with zipfile.ZipFile(tmp_path / "text.zip", "w") as archive:
-        archive.writestr("text", TEXT)
+    (tmp_path / "text.zip").write_bytes(archive(text=TEXT))
     (tmp_path / "a").write_bytes(TEXT[:400])
     (tmp_path / "b.gz").write_bytes(gzip.compress(TEXT[400:] + b"more"))
     plain = make_folder([str(file)], tmp_path / "plain")["sha256"]
@@ -67,6 +62,8 @@ def test_every_kind_of_file_gives_the_same(file, tmp_path):
         limit = len(TEXT) if names[-1] == "b.gz" else None
         inputs = [str(tmp_path / name) for name in names]
         assert make_folder(inputs, tmp_path / f"data{number}", limit=limit)["sha256"] == plain
+    held_out = make_folder([str(file)], tmp_path / "held out", held_out=70)
+    assert held_out["bytes"] == {"train": len(TEXT) - 140, "valid": 70, "test": 70}
 
 
 def test_a_finished_folder_is_kept(file, tmp_path, capsys):
@@ -82,6 +79,13 @@ def test_a_finished_folder_is_kept(file, tmp_path, capsys):
     assert read(tmp_path / "data", "train") == TEXT[:90]
 
 
+def archive(**files):
+    with zipfile.ZipFile(data := io.BytesIO(), "w") as written:
+        for name, content in files.items():
+            written.writestr(name, content)
+    return data.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "message"),
     [
@@ -90,30 +94,23 @@ def test_a_finished_folder_is_kept(file, tmp_path, capsys):
         ("text", TEXT, ["--splits", "1,2,3"], "1,2,3 is 6 bytes, but the text has 1,010"),
         ("text", TEXT, ["--limit", "5000"], "has only 1,010 bytes"),
         ("text", b"short", [], "too few for three splits"),
+        ("text", TEXT, ["--held-out", "1010"], "too few for three splits"),
         ("text", TEXT, ["--text8"], "reads a MediaWiki dump"),
         ("text.gz", gzip.compress(TEXT)[:-20], [], "damaged gzip file"),
         ("text.zip", b"no archive", [], "damaged zip file"),
+        ("text.zip", archive(a=b"a", b=b"b"), [], "2 files in it"),
+        ("text", TEXT, ["--held-out", "0"], "argument --held-out: must be a whole number, 1 or more"),
     ],
 )
 def test_mistakes_are_explained_and_leave_nothing(name, content, arguments, message, tmp_path, capsys):
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    assert main(["--input", str(tmp_path / name), "--output-folder", str(tmp_path / "data"), *arguments]) == 1
+    with contextlib.suppress(SystemExit):  # of the parser
+        assert main(["--input", str(tmp_path / name), "--output-folder", str(tmp_path / "data"), *arguments]) == 1
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
     assert not list((tmp_path / "data").glob("[!.]*"))
-
-
-def test_bytes_can_be_held_out_at_the_end(file, tmp_path, capsys):
-    size = file.stat().st_size
-    made = make_folder([str(file)], tmp_path / "folder", held_out=70)
-    assert made["bytes"] == {"train": size - 140, "valid": 70, "test": 70}
-    assert main(["--input", str(file), "--output-folder", str(tmp_path / "other"), "--held-out", str(size)]) == 1
-    assert "too few for three splits" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["--input", str(file), "--output-folder", str(tmp_path / "other"), "--held-out", "0"])
-    assert "argument --held-out: must be a whole number, 1 or more" in capsys.readouterr().err
 
 
 def test_a_killed_overwrite_is_noticed(file, tmp_path, monkeypatch):
@@ -136,20 +133,9 @@ def test_a_killed_overwrite_is_noticed(file, tmp_path, monkeypatch):
             load_text(folder, split)
 
 
-def test_an_archive_of_several_files_is_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
-        archive.writestr("a", b"a")
-        archive.writestr("b", b"b")
-    with pytest.raises(InputError, match="2 files in it"):
-        make_folder([str(tmp_path / "two.zip")], tmp_path / "data")
-
-
-def page(text):
-    return f'<page>\n  <title>Title</title>\n  <text xml:space="preserve">{text}</text>\n</page>\n'.encode()
-
-
-def cleaned(dump):
-    return b"".join(clean(io.BytesIO(dump), "dump"))
+def cleaned(text):
+    page = f'<page>\n  <title>Title</title>\n  <text xml:space="preserve">{text}</text>\n</page>\n'
+    return b"".join(clean(io.BytesIO(page.encode()), "dump"))
 
 
 @pytest.mark.parametrize(
@@ -170,13 +156,9 @@ def cleaned(dump):
     ],
 )
 def test_text8_by_hand(wikitext, text):
-    assert cleaned(page(wikitext)) == text.encode().rstrip()
+    assert cleaned(wikitext) == text.encode().rstrip()
 
 
-def test_text8_is_what_mahoneys_program_makes():
-    path = SHARED / "enwik8" / "enwik8_prefix.gz"
-    if not path.is_file():
-        pytest.skip("needs the prefix of enwik8")
-    with gzip.open(path) as dump:
-        digest = hashlib.sha256(b"".join(clean(dump, "enwik8"))).hexdigest()
-    assert digest == TEXT8_OF_PREFIX
+def test_text8_is_what_mahoneys_program_makes(shared_data):
+    with gzip.open(shared_data / "enwik8" / "enwik8_prefix.gz") as dump:
+        assert hashlib.sha256(b"".join(clean(dump, "enwik8"))).hexdigest() == TEXT8_OF_PREFIX

@@ -1,5 +1,4 @@
-"""Data folders that changed after preprocessing: every reader notices, and ``poolingformer-preprocess check`` too."""
-
+import contextlib
 import json
 import random
 
@@ -45,21 +44,16 @@ def test_every_flipped_byte_is_noticed(folder, capsys):
         data = bytearray(good)
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         path.write_bytes(data)
-        if path.name == "corpus.json" and _content(data) == _content(good):
-            continue  # white space between values
+        if path.name == "corpus.json":
+            with contextlib.suppress(ValueError):
+                if json.loads(data) == json.loads(good):
+                    continue  # white space between values
         with pytest.raises(ValueError, match=rf"{path.name}: "):
             read_all(folder)
         assert main(["check", str(folder.path)]) == 1
         assert f"{path.name}: " in capsys.readouterr().err
         path.write_bytes(good)
     read_all(folder)
-
-
-def _content(data):
-    try:
-        return json.loads(data)
-    except ValueError:
-        return None
 
 
 def test_missing_files_and_folders_are_named(folder, tmp_path, capsys):

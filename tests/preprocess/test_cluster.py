@@ -1,5 +1,3 @@
-"""Many machines: their parts make the data folder of one machine, also after a kill."""
-
 import itertools
 import json
 

@@ -1,5 +1,3 @@
-"""HotpotQA's released format to a data folder: facts, answers, the second stage, everything that can be wrong."""
-
 import copy
 import json
 import re
@@ -9,7 +7,7 @@ import pytest
 from fairseq_poolingformer.tasks.hotpotqa.data import AnswerType, HotpotqaSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import hotpotqa
-from tests.preprocess.conftest import convert, rejects
+from tests.preprocess.conftest import convert, refused, rejects
 from tests.tasks.released_files import HOTPOTQA_QUESTIONS, write_hotpotqa
 
 BRIDGE = HOTPOTQA_QUESTIONS[1]
@@ -83,15 +81,24 @@ def test_places_of_an_answer(tmp_path, answer, expected):
     assert ("answer that is not in its paragraphs" in notes) == (not expected)
 
 
-def test_facts_without_a_place_are_counted_and_the_others_kept(tmp_path, capsys):
+def test_facts_without_a_place_are_counted_and_unusual_characters_keep_theirs(tmp_path, capsys):
     facts = [["Shirley Temple", 1], ["Shirley Temple", 9], ["Janet Waldo", -1], ["Nobody", 0], ["Shirley Temple", 1]]
-    source = write_hotpotqa(tmp_path / "hotpot.json", [changed(supporting_facts=facts)])
+    context = [["Zoë 長\ud800", ["  Ünï 長い – “São Paulo” é.", "", "  "]], ["B", ["It is."]]]
+    unusual = {"context": context, "answer": "São Paulo", "supporting_facts": [["Zoë 長\ud800", 0], ["B", 0]]}
+    records = [changed(supporting_facts=facts), changed(the_id="a\nb\ud800", **unusual)]
+    source = write_hotpotqa(tmp_path / "hotpot.json", records)
     assert convert(hotpotqa, tmp_path / "data", "--train", source) == 0
-    paragraphs = pieces(tmp_path / "data", HotpotqaSplit.open(tmp_path / "data", "train"), 0)
-    assert [[mark for _, mark in texts] for texts in paragraphs] == [[0, 0, 0], [1, 0], [1, 0, 1]]
+    split = HotpotqaSplit.open(tmp_path / "data", "train")
+    marks = [[mark for _, mark in texts] for texts in pieces(tmp_path / "data", split, 0)]
+    assert marks == [[0, 0, 0], [1, 0], [1, 0, 1]]
     output = capsys.readouterr().out
     assert "train: 2 × supporting fact whose number no sentence has" in output
     assert "train: 1 × supporting fact whose title no paragraph has" in output
+    assert answers(tmp_path / "data", split, 1) == ["São Paulo"]
+    assert split.paragraphs(1)[:, 1].tolist() == [3, 1]
+    titles = (tmp_path / "data" / "train.titles.txt").read_text(encoding="utf-8").splitlines()[1]
+    assert json.loads(titles) == [title for title, _ in context]  # as the official script compares them
+    assert (tmp_path / "data" / "train.id.txt").read_text(encoding="utf-8").splitlines()[1] == "a b\ufffd"
 
 
 BAD = {
@@ -117,24 +124,13 @@ def test_everything_bad_is_named_and_nothing_good_is_lost(tmp_path):
         assert re.search(reason, reject["reason"]), reject
 
 
-def test_unusual_characters_keep_their_places(tmp_path):
-    context = [["Zoë 長\ud800", ["  Ünï 長い – “São Paulo” é.", "", "  "]], ["B", ["It is."]]]
-    facts = [["Zoë 長\ud800", 0], ["B", 0]]
-    record = changed(the_id="a\nb\ud800", context=context, answer="São Paulo", supporting_facts=facts)
-    source = write_hotpotqa(tmp_path / "hotpot.json", [record])
-    assert convert(hotpotqa, tmp_path / "data", "--train", source) == 0
-    split = HotpotqaSplit.open(tmp_path / "data", "train")
-    assert answers(tmp_path / "data", split, 0) == ["São Paulo"]
-    assert split.paragraphs(0)[:, 1].tolist() == [3, 1]
-    titles = json.loads((tmp_path / "data" / "train.titles.txt").read_text(encoding="utf-8"))
-    assert titles == [title for title, _ in context]  # as the official script compares them
-    assert (tmp_path / "data" / "train.id.txt").read_text(encoding="utf-8") == "a b\ufffd\n"
-
-
-def scored(scores):
+def write_scores(folder, scores, **others):
     """Predictions of the first stage with these scores for the three paragraphs of the bridge question."""
     titles = [title for title, _ in BRIDGE["context"]]
-    return {"answer": {}, "sp": {}, "paragraph_scores": {BRIDGE["_id"]: list(zip(titles, scores, strict=True))}}
+    rows = scores if scores is None or isinstance(scores, int) else list(zip(titles, scores, strict=True))
+    content = {"answer": {}, "sp": {}, "paragraph_scores": {BRIDGE["_id"]: rows, **others}}
+    (folder / "first.json").write_text(json.dumps(content), encoding="utf-8")
+    return folder / "first.json"
 
 
 @pytest.mark.parametrize(
@@ -150,10 +146,8 @@ def scored(scores):
 )
 def test_the_second_stage_keeps_the_best_paragraphs(tmp_path, capsys, scores, options, kept):
     source = write_hotpotqa(tmp_path / "hotpot.json", [BRIDGE])
-    first = tmp_path / "first.json"
-    first.write_text(json.dumps(scored(scores)), encoding="utf-8")
-    arguments = ("--train", source, "--paragraph-scores", first, *options)
-    assert convert(hotpotqa, tmp_path / "data", *arguments) == 0
+    flags = ("--train", source, "--paragraph-scores", write_scores(tmp_path, scores), *options)
+    assert convert(hotpotqa, tmp_path / "data", *flags) == 0
     titles = json.loads((tmp_path / "data" / "train.titles.txt").read_text(encoding="utf-8"))
     assert titles == [BRIDGE["context"][number][0] for number in kept]
     split = HotpotqaSplit.open(tmp_path / "data", "train")
@@ -163,49 +157,38 @@ def test_the_second_stage_keeps_the_best_paragraphs(tmp_path, capsys, scores, op
     assert dropped == (len({0, 2} & set(kept)) < 2)
 
 
-def test_five_paragraphs_are_kept_by_default(tmp_path):
-    """As many as Longformer's second stage reads."""
+def test_five_paragraphs_are_kept_by_default_as_longformers_second_stage_reads(tmp_path):
     titles = [f"title {number}" for number in range(10)]
-    path = tmp_path / "first.json"
-    path.write_text(json.dumps({"paragraph_scores": {"name": [[title, 1.0] for title in titles]}}), encoding="utf-8")
+    path = write_scores(tmp_path, None, name=[[title, 1.0] for title in titles])
     assert hotpotqa.Selection(((path, ""),)).kept("name", titles) == [0, 1, 2, 3, 4]
 
 
 def test_scores_of_other_questions_or_paragraphs_are_refused(tmp_path, capsys):
     source = write_hotpotqa(tmp_path / "hotpot.json")
-    first = tmp_path / "first.json"
-    content = scored((1.0, 2.0, 3.0))
-    content["paragraph_scores"][HOTPOTQA_QUESTIONS[0]["_id"]] = [["Adam Collis", 1.0]]
-    first.write_text(json.dumps(content), encoding="utf-8")
-    arguments = ("--train", source, "--paragraph-scores", first, "--max-reject-fraction", 0.9)
+    scores = write_scores(tmp_path, (1.0, 2.0, 3.0), **{HOTPOTQA_QUESTIONS[0]["_id"]: [["Adam Collis", 1.0]]})
+    arguments = ("--train", source, "--paragraph-scores", scores, "--max-reject-fraction", 0.9)
     assert convert(hotpotqa, tmp_path / "data", *arguments) == 0
-    assert [reject["reason"].partition(":")[0] for reject in rejects(tmp_path / "data")] == [
-        "scores of other paragraphs",
-        "no scores of the first stage",
-    ]
+    reasons = [reject["reason"].partition(":")[0] for reject in rejects(tmp_path / "data")]
+    assert reasons == ["scores of other paragraphs", "no scores of the first stage"]
+    alone = write_hotpotqa(tmp_path / "alone.json", [BRIDGE])
     titles = [title for title, _ in BRIDGE["context"]]
     for number, bad in enumerate((7, titles, [[title, "1"] for title in titles], [[title] for title in titles])):
-        content["paragraph_scores"][BRIDGE["_id"]] = bad
-        first.write_text(json.dumps(content), encoding="utf-8")
-        alone = write_hotpotqa(tmp_path / "alone.json", [BRIDGE])
-        assert convert(hotpotqa, tmp_path / f"bad{number}", "--train", alone, "--paragraph-scores", first) == 1
-        assert "scores of other paragraphs" in capsys.readouterr().err
-    first.write_text("{}", encoding="utf-8")
-    assert convert(hotpotqa, tmp_path / "other", *arguments) == 1
-    assert "no 'paragraph_scores' in it; give predictions of --task hotpotqa" in capsys.readouterr().err
+        write_scores(tmp_path, None, **{BRIDGE["_id"]: bad})
+        flags = ("--train", alone, "--paragraph-scores", scores)
+        assert "scores of other paragraphs" in refused(capsys, hotpotqa, tmp_path / f"bad{number}", *flags)
+    scores.write_text("{}", encoding="utf-8")
     for options, message in (
+        (("--paragraph-scores", scores), "no 'paragraph_scores' in it; give predictions of --task hotpotqa"),
         (("--paragraph-scores", tmp_path / "absent"), "absent: no such file"),
         (("--max-paragraphs", 1), "--max-paragraphs 1: must be 2 or more"),
     ):
-        assert convert(hotpotqa, tmp_path / "third", "--train", source, *options) == 1
-        assert message in capsys.readouterr().err
+        assert message in refused(capsys, hotpotqa, tmp_path / "third", "--train", source, *options)
 
 
 def test_other_scores_make_another_folder(tmp_path):
     """The scores are a part of the input: a finished folder is not taken for that of other scores."""
-    source, first = write_hotpotqa(tmp_path / "hotpot.json", [BRIDGE]), tmp_path / "first.json"
+    source = write_hotpotqa(tmp_path / "hotpot.json", [BRIDGE])
     for scores, count in (((2.0, 1.0, 3.0), 3), ((2.0, -9.0, 3.0), 2)):
-        first.write_text(json.dumps(scored(scores)), encoding="utf-8")
-        arguments = ("--train", source, "--paragraph-scores", first, "--overwrite")
+        arguments = ("--train", source, "--paragraph-scores", write_scores(tmp_path, scores), "--overwrite")
         assert convert(hotpotqa, tmp_path / "data", *arguments) == 0
         assert len(HotpotqaSplit.open(tmp_path / "data", "train").paragraphs(0)) == count

@@ -1,5 +1,3 @@
-"""Documents with labels in the released formats: IMDB's folders, Hyperpartisan's XML, lines of JSON."""
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +7,7 @@ from fairseq_poolingformer.tasks.classification.data import ClassificationSplit,
 from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import imdb, labelled_text
-from tests.preprocess.conftest import convert
+from tests.preprocess.conftest import convert, refused
 
 TEXTS = ["the theory of attention", "another document", "what it attends to é 長", "!!!"]
 
@@ -43,31 +41,24 @@ def test_imdb_is_divided_by_a_hash(tmp_path, capsys):
     expected["test/pos/mark_9"] = "other", "pos"
     flags = ("--input", tmp_path / "aclImdb", "--valid-share", 0.25, "--max-reject-fraction", 0.1)
     assert convert(imdb, tmp_path / "data", *flags) == 0
-    found = {split: examples(tmp_path / "data", split) for split in ("train", "valid", "test")}
-    assert found["train"] | found["valid"] | found["test"] == expected
-    assert not found["train"].keys() & found["valid"].keys()
-    assert 8 <= len(found["valid"]) <= 32
+    train, valid, test = (examples(tmp_path / "data", split) for split in ("train", "valid", "test"))
+    assert train | valid | test == expected
+    assert not train.keys() & valid.keys()
+    assert 8 <= len(valid) <= 32
     rejects = [(tmp_path / "data" / f"{split}.rejects.jsonl").read_text() for split in ("train", "valid")]
     assert "bad.txt" in "".join(rejects)
     assert convert(imdb, tmp_path / "again", *flags, "--split-seed", 1) == 0
-    assert examples(tmp_path / "again", "valid").keys() != found["valid"].keys()
-    assert convert(imdb, tmp_path / "share", *flags, "--test-share", 0.1) == 1
-    assert "aclImdb/test is the test split; give 0" in capsys.readouterr().err
+    assert examples(tmp_path / "again", "valid").keys() != valid.keys()
+    errors = refused(capsys, imdb, tmp_path / "share", *flags, "--test-share", 0.1)
+    assert "aclImdb/test is the test split; give 0" in errors
 
 
 @pytest.mark.parametrize("shares", [(-0.1, 0.2), (0.2, -0.1), (0.5, 0.5)])
 def test_shares_that_leave_nothing_for_training_are_refused(tmp_path, capsys, shares):
     write_imdb(tmp_path / "aclImdb", 1)
-    flags = ("--input", tmp_path / "aclImdb", "--valid-share", shares[0], "--test-share", shares[1])
-    assert convert(imdb, tmp_path / "data", *flags) == 1
-    error = capsys.readouterr().err
-    assert f"--valid-share {shares[0]} --test-share {shares[1]}: must be 0 or more, and together less than 1" in error
-
-
-def test_a_document_without_tokens_is_refused():
-    tokenizer = SimpleNamespace(encode=lambda text: np.zeros(0, np.int64))
-    document = labelled_text.LabelledDocument("x", ("\u200b",), "a")
-    assert labelled_text.encode(tokenizer, document, ["a"]).reason == "empty document"
+    words = ("--valid-share", shares[0], "--test-share", shares[1])
+    error = refused(capsys, imdb, tmp_path / "data", "--input", tmp_path / "aclImdb", *words)
+    assert f"{' '.join(map(str, words))}: must be 0 or more, and together less than 1" in error
 
 
 def test_any_lines_of_json(tmp_path, write_lines, capsys):
@@ -77,27 +68,21 @@ def test_any_lines_of_json(tmp_path, write_lines, capsys):
     valid = write_lines("valid.jsonl", [{"text": "the", "label": 1}, {"text": "of", "label": "unknown"}])
     flags = ("--train", train, "--valid", valid, "--test", valid, "--max-reject-fraction", 0.6)
     assert convert(labelled_text, tmp_path / "data", *flags) == 0
-    assert examples(tmp_path / "data", "train") == {
-        "train.jsonl:1": ("the theory", "b c"),
-        "x": ("document", "true"),
-        "7": ("other", "1"),
-    }
+    expected = {"train.jsonl:1": ("the theory", "b c"), "x": ("document", "true"), "7": ("other", "1")}
+    assert examples(tmp_path / "data", "train") == expected
     assert examples(tmp_path / "data", "valid") == {"valid.jsonl:1": ("the", "1")}
     assert [label for _, label in examples(tmp_path / "data", "test").values()] == [None, None]
     assert "unknown label: 'unknown' is not one of 1, b c, true" in (tmp_path / "data/valid.rejects.jsonl").read_text()
     for rows, message in (([{"text": "the", "label": 1}], "1: 1"), ([], "none; are its files empty?")):
-        assert convert(labelled_text, tmp_path / "one", "--train", write_lines("one.jsonl", rows)) == 1
-        assert f"needs two labels or more, has {message}" in capsys.readouterr().err
+        errors = refused(capsys, labelled_text, tmp_path / "one", "--train", write_lines("one.jsonl", rows))
+        assert f"needs two labels or more, has {message}" in errors
     other = write_lines("other.jsonl", [{"review": "the", "stars": 1}])
     for keys, message in (
         ([], "no text: the line lacks text; its keys are review, stars (name one with --text-key)"),
-        (
-            ["--text-key", "review"],
-            "no label: the line lacks label; its keys are review, stars (name one with --label-",
-        ),
+        (["--text-key", "review"], "no label: the line lacks label; its keys are review, stars (name one with --labe"),
     ):
-        assert convert(labelled_text, tmp_path / "one", "--train", other, *keys) == 1
-        assert f"has none; first reject: {other}, line 1: {message}" in capsys.readouterr().err
+        errors = refused(capsys, labelled_text, tmp_path / "one", "--train", other, *keys)
+        assert f"has none; first reject: {other}, line 1: {message}" in errors
 
 
 def test_a_pair_of_texts_is_what_roberta_reads(tmp_path, write_lines):
@@ -107,3 +92,6 @@ def test_a_pair_of_texts_is_what_roberta_reads(tmp_path, write_lines):
     tokenizer = load_tokenizer(tmp_path / "data")
     document = ClassificationSplit.open(tmp_path / "data", "train").document[0].tolist()
     assert document == [*tokenizer.encode("the theory"), EOS, EOS, *tokenizer.encode("of attention")]
+    empty = SimpleNamespace(encode=lambda text: np.zeros(0, np.int64))
+    document = labelled_text.LabelledDocument("x", ("\u200b",), "a")
+    assert labelled_text.encode(empty, document, ["a"]).reason == "empty document"

@@ -1,5 +1,3 @@
-"""``poolingformer-preprocess CORPUS``."""
-
 import importlib
 import os
 import re
@@ -18,7 +16,6 @@ from tests.lab import ROOT
 
 @pytest.mark.parametrize("name", corpora())
 def test_every_command_has_one_form(name, capsys):
-    """``make_parser()`` and ``main(arguments)``."""
     module = importlib.import_module(f"preprocess.{name}")
     assert module.make_parser().prog == f"poolingformer-preprocess {name}"
     for run, arguments in ((main, [name, "--help"]), (module.main, ["--help"])):
@@ -39,7 +36,6 @@ def test_the_corpora_are_listed(capsys):
 
 
 def test_a_clone_has_the_modules_under_the_projects_name_too(tmp_path):
-    """Whatever the working directory holds."""
     (tmp_path / "preprocess.py").write_text("1 / 0\n")
     command = [sys.executable, "-m", "fairseq_poolingformer.preprocess", "char_lm", "--help"]
     result = subprocess.run(

@@ -1,5 +1,3 @@
-"""Natural Questions: both formats, what is stored of every example, and what is refused."""
-
 import copy
 import functools
 import json
@@ -42,19 +40,12 @@ def convert(marked_gpt2):
     return functools.partial(conftest.convert, natural_questions, tokenizer=["--gpt2-bpe", marked_gpt2])
 
 
-def tokens_of(example):
-    """The corpus's tokens, whatever the format."""
-    if "document_tokens" in example:
-        return [token["token"] for token in example["document_tokens"]]
-    return example["document_text"].split(" ")
-
-
 def check_examples(folder, split, examples):
     """Every stored paragraph and answer leads back to the corpus's tokens; returns how many short answers did."""
     tokenizer = load_tokenizer(folder)
-    found = 0
+    count = 0
     for example, stored in zip(examples, read_split(folder, split), strict=True):
-        tokens = tokens_of(example)
+        tokens = [token["token"] for token in example["document_tokens"]]
         assert stored["id"] == str(example["example_id"])
         assert tokenizer.decode(stored["question"]).replace("<unk>", "z").strip() == example["question_text"]
         for start, end in zip(stored["start"], stored["end"], strict=True):
@@ -83,8 +74,8 @@ def check_examples(folder, split, examples):
                 ids = stored["document"][row[2] : row[3]]
                 text = tokenizer.decode(ids).replace("<unk>", "z").strip()
                 assert text in (" ".join(expected), " ".join(t for t in expected if not t.startswith("<")))
-                found += 1
-    return found
+                count += 1
+    return count
 
 
 @pytest.mark.parametrize("html_tokens", ["markers", "drop", "keep"])
@@ -94,10 +85,8 @@ def test_every_answer_leads_back_to_its_tokens(convert, tmp_path, capsys, html_t
     assert check_examples(tmp_path, "valid", list(read_json_lines(VALID))) == 2
     train = read_split(tmp_path, "train")
     assert [row[0] for example in train for row in example["annotation"]] == [1, 1, 1, 2, 4]
-    assert counted(example["notes"] for example in train) == {
-        "several short answers": 1,
-        "long answer inside another candidate": 2,
-    }
+    notes = {"several short answers": 1, "long answer inside another candidate": 2}
+    assert counted(example["notes"] for example in train) == notes
     corpus = json.loads((tmp_path / "corpus.json").read_text(encoding="utf-8"))
     assert (corpus["kind"], corpus["unit"]) == ("natural_questions", "token")
     table = capsys.readouterr().out
@@ -117,8 +106,8 @@ def test_markers_begin_paragraphs_tables_and_lists(convert, tmp_path):
     both = zip(read_split(tmp_path / "markers", "valid"), read_split(tmp_path / "drop", "valid"), strict=True)
     for number, (marked, plain) in enumerate(both):
         firsts = [row[0] for row in marked["paragraph"]]
-        found = [marked["document"][first] for first in firsts]
-        assert found == kinds.get(number, found)
+        markers = [marked["document"][first] for first in firsts]
+        assert markers == kinds.get(number, markers)
         assert not set(plain["document"]) & {paragraph, table, item}
         assert [id for id in marked["document"] if id not in (paragraph, table, item)] == plain["document"]
         for first in firsts:
@@ -128,12 +117,15 @@ def test_markers_begin_paragraphs_tables_and_lists(convert, tmp_path):
     assert "<" not in text.replace("<unk>", "z")
 
 
-def test_kept_tags_are_text(convert, tmp_path):
+def test_kept_tags_are_text_and_in_the_simplified_format_whole_tokens(convert, tmp_path):
     assert convert(tmp_path, "--valid", TRAIN, "--html-tokens", "keep") == 0
-    stored = read_split(tmp_path, "valid")[0]
-    text = load_tokenizer(tmp_path).decode(stored["document"]).replace("<unk>", "z")
-    assert text == " ".join(simplified(next(read_json_lines(TRAIN)))["document_text"].split(" "))
+    text = load_tokenizer(tmp_path).decode(read_split(tmp_path, "valid")[0]["document"]).replace("<unk>", "z")
+    assert text == simplified(next(read_json_lines(TRAIN)))["document_text"]
     assert '<th_colspan="2">' in text
+    text = 'x <P> <th_colspan="2"> <3 <b>bold </P> <!--_no_--> a<b <'
+    fields = {"example_id": 1, "question_text": "q", "document_text": text, "long_answer_candidates": []}
+    record = Record("file", 1, json.dumps(fields).encode())
+    assert natural_questions.parse(record, "drop", annotated=False).texts[1] == "x <3 <b>bold a<b <"
 
 
 @pytest.mark.parametrize("html_tokens", ["markers", "keep"])
@@ -144,13 +136,6 @@ def test_the_simplified_format_gives_the_same_data(convert, tmp_path, write_line
     original, other = contents(tmp_path / "original"), contents(tmp_path / "simplified")
     original.pop("corpus.json"), other.pop("corpus.json")  # which name the input
     assert original == other
-
-
-def test_a_tag_of_the_simplified_format_is_a_whole_token():
-    text = 'x <P> <th_colspan="2"> <3 <b>bold </P> <!--_no_--> a<b <'
-    fields = {"example_id": 1, "question_text": "q", "document_text": text, "long_answer_candidates": []}
-    record = Record("file", 1, json.dumps(fields).encode())
-    assert natural_questions.parse(record, "drop", annotated=False).texts[1] == "x <3 <b>bold a<b <"
 
 
 def change(path, value):

@@ -1,5 +1,3 @@
-"""Text files to a data folder for language models."""
-
 import bz2
 import gzip
 import json

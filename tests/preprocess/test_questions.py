@@ -1,5 +1,3 @@
-"""The stored arrays of a question and its document, against a reading of the words one by one; the report, by hand."""
-
 import itertools
 
 import numpy as np
@@ -18,22 +16,24 @@ from tests.tasks.question_answering.folders import Example, write_folder
 from tests.text.tiny_gpt2 import train_sentencepiece
 
 WORDS = [
-    "the",
-    "long",
-    "café",
-    "注意力",
-    "การ",
-    "😀",
-    "12",
-    "``",
-    "'s",
-    "e\u0301",
-    "a\xa0b",
-    "½",
-    "\xa0",
-    "<",
-    "x" * 9,
-    "ﷺ",
+    *(
+        "the",
+        "long",
+        "café",
+        "注意力",
+        "การ",
+        "😀",
+        "12",
+        "``",
+        "'s",
+        "e\u0301",
+        "a\xa0b",
+        "½",
+        "\xa0",
+        "<",
+        "x" * 9,
+        "ﷺ",
+    ),
 ]
 SPARE = [90, 91, 92]
 SHORT, LONG = 1, 4
@@ -103,22 +103,19 @@ def test_markers_move_what_follows(gpt2_folder):
     """Words of one token each; markers before tokens 0, 2 and 3."""
     tokenizer = GPT2Tokenizer.from_files(gpt2_folder)
     tokenizer.spare_symbols = lambda: SPARE
-    text = "the the the the the"
     paragraphs = (Candidate(0, 0, 1), Candidate(1, 2, 3), Candidate(4, 3, 5))
     annotations = (AnnotatedAnswer(AnswerType.SHORT, 2, 3, 5), AnnotatedAnswer(AnswerType.SHORT, 1, 2, 3))
-    example = QuestionExample("1", ("the", text), paragraphs, annotations, (), np.arange(5), (0, 2, 1))
-    arrays = questions.encode(tokenizer, example).arrays
+    texts = ("the", "the the the the the")
+    arrays = questions.encode(
+        tokenizer, QuestionExample("1", texts, paragraphs, annotations, (), np.arange(5), (0, 2, 1))
+    ).arrays
     first, later = tokenizer.encode("the the").tolist()
     assert arrays["document"].tolist() == [90, first, later, 92, later, 91, later, later]
     assert arrays["start"].tolist() == [0, 0, 1, 2, 2, 3, 3, 4]
     assert arrays["end"].tolist() == [0, 1, 2, 2, 3, 3, 4, 5]
     assert arrays["paragraph"].reshape(-1, 5)[:, :3].tolist() == [[0, 2, 0], [3, 5, 1], [5, 8, 4]]
     assert arrays["annotation"].reshape(-1, 4).tolist() == [[1, 2, 6, 8], [1, 1, 4, 5]]
-
-
-def test_a_token_over_two_passages_belongs_to_the_first(gpt2_folder):
-    """Two bytes that are one token, cut by passages that touch."""
-    tokenizer = GPT2Tokenizer.from_files(gpt2_folder)
+    # two bytes that are one token, cut by passages that touch: it belongs to the first
     ids, starts, _ = tokenizer.encode_with_offsets("the the")
     assert starts.tolist() == [0, 4]
     paragraphs = (Candidate(0, 0, 5), Candidate(1, 5, 7))

@@ -1,5 +1,3 @@
-"""Questions in SQuAD's format, to a data folder of the task triviaqa."""
-
 import json
 
 import numpy as np
@@ -40,17 +38,10 @@ def test_answers_are_their_tokens(tmp_path, capsys):
         for number, (name, _) in enumerate(ids):
             spans = arrays.answers(number)
             document = np.asarray(arrays.document[number])
-            found = [tokenizer.decode(document[first:end].tolist()).strip() for first, end in spans.tolist()]
-            assert found == ([] if name.endswith("b") else ["the théory", "attention"])
+            texts = [tokenizer.decode(document[first:end].tolist()).strip() for first, end in spans.tolist()]
+            assert texts == ([] if name.endswith("b") else ["the théory", "attention"])
     assert titles["train"] | titles["valid"] == {f"T{number}" for number in range(20)}
     assert not titles["train"] & titles["valid"], "an article in both splits"
-
-
-def test_answers_of_test_are_not_read(tmp_path):
-    row = {"id": "x", "context": CONTEXT, "question": "what"}
-    (tmp_path / "test.jsonl").write_text(json.dumps(row) + "\n")
-    assert convert(squad, tmp_path / "data", "--test", tmp_path / "test.jsonl") == 0
-    assert len(TriviaqaSplit.open(tmp_path / "data", "test")) == 1
 
 
 def parsed(**changes):
@@ -58,9 +49,13 @@ def parsed(**changes):
     return squad.parse(Record("f", 1, json.dumps(fields).encode()), annotated=True)
 
 
-def test_an_answer_beside_its_place_is_found():
+def test_an_answer_beside_its_place_is_found_and_those_of_test_are_not_read(tmp_path):
     moved = parsed(answers=[{"text": "attention", "answer_start": 10}])
     assert (moved.answers, moved.notes) == (((14, 23),), (squad.MOVED,))
+    row = {"id": "x", "context": CONTEXT, "question": "what"}
+    (tmp_path / "test.jsonl").write_text(json.dumps(row) + "\n")
+    assert convert(squad, tmp_path / "data", "--test", tmp_path / "test.jsonl") == 0
+    assert len(TriviaqaSplit.open(tmp_path / "data", "test")) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
-"""TriviaQA's released files to a data folder: examples, answers, and everything that can be wrong with the input."""
-
 import gzip
+import itertools
 import json
 import os
 import re
@@ -46,12 +45,27 @@ def test_questions_and_documents_come_back(tmp_path, capsys):
     assert "without the answer" not in capsys.readouterr().out
 
 
-def test_the_web_sets_keys_name_the_document(tmp_path):
+def test_the_domain_is_the_files_and_the_web_sets_keys_name_the_document(tmp_path, capsys):
     source = write_triviaqa(tmp_path, "Web")
     compressed = source.with_suffix(".json.gz")
     compressed.write_bytes(gzip.compress(source.read_bytes()))
-    assert convert(tmp_path / "data", tmp_path / "evidence", "--train", compressed) == 0
-    assert ids(tmp_path / "data")[0] == ["tc_1--France.txt", "web/France.txt"]
+    assert convert(tmp_path / "web", tmp_path / "evidence", "--train", compressed) == 0
+    assert ids(tmp_path / "web")[0] == ["tc_1--France.txt", "web/France.txt"]
+    source = write_triviaqa(tmp_path)
+    data = json.loads(source.read_text(encoding="utf-8"))
+    data["Data"][0]["Domain"] = "Web"
+    source.write_text(json.dumps({"Data": data["Data"], "Domain": data["Domain"]}), encoding="utf-8")
+    capsys.readouterr()
+    assert convert(tmp_path / "data", tmp_path / "evidence", "--train", source) == 0
+    assert ids(tmp_path / "data")[0] == ["tc_1", "wikipedia/France.txt"]
+    # the report says what training cuts and what prediction cannot give
+    out = capsys.readouterr().out
+    split = TriviaqaSplit.open(tmp_path / "data", "train")
+    longest = max(split.question.sizes)
+    assert f"train: questions have up to {longest} tokens; 0 have more than 64, to which --max-question-length" in out
+    shortest = [int(np.diff(split.answers(number)).min()) for number in range(len(split))]
+    more = sum(size > 30 for size in shortest)
+    assert f"(median), up to {max(shortest)}; {more} have more than 30, which prediction" in out
 
 
 def question(name, pages, answer=("Paris",), **fields):
@@ -142,11 +156,9 @@ def test_answers_inside_tokens_are_widened_and_counted(answer, tokens, notes):
     encoded = triviaqa.encode(Words(), example)
     assert encoded.arrays["answer"].tolist() == tokens
     assert encoded.texts["notes"] == notes
-
-
-@pytest.mark.parametrize("texts", [("", "Paris"), ("Which city?", "")])
-def test_texts_without_tokens_are_refused(texts):
-    assert triviaqa.encode(Words(), triviaqa.TriviaqaExample("name", texts, ())).reason.startswith("nothing to encode")
+    for texts in (("", "Paris"), ("Which city?", "")):
+        example = triviaqa.TriviaqaExample("name", texts, ())
+        assert triviaqa.encode(Words(), example).reason.startswith("nothing to encode")
 
 
 @pytest.mark.parametrize(
@@ -163,48 +175,24 @@ def test_files_that_are_not_the_release_stop_the_command(tmp_path, capsys, text,
     write_triviaqa(tmp_path)
     path = tmp_path / "wrong.json"
     path.write_text(text, encoding="utf-8")
-    assert convert(tmp_path / "data", tmp_path / "evidence", "--train", path) == 1
-    error = capsys.readouterr().err
+    flags = ("--evidence-folder", tmp_path / "evidence", "--train", path)
+    error = conftest.refused(capsys, triviaqa, tmp_path / "data", *flags)
     assert message in error
     assert str(path) in error
 
 
-def test_the_domain_is_the_files_and_no_questions(tmp_path, capsys):
-    source = write_triviaqa(tmp_path)
-    data = json.loads(source.read_text(encoding="utf-8"))
-    data["Data"][0]["Domain"] = "Web"
-    source.write_text(json.dumps({"Data": data["Data"], "Domain": data["Domain"]}), encoding="utf-8")
-    assert convert(tmp_path / "data", tmp_path / "evidence", "--train", source) == 0
-    assert ids(tmp_path / "data")[0] == ["tc_1", "wikipedia/France.txt"]
-    # the report says what training cuts and what prediction cannot give
-    out = capsys.readouterr().out
-    split = TriviaqaSplit.open(tmp_path / "data", "train")
-    longest = max(split.question.sizes)
-    assert f"train: questions have up to {longest} tokens; 0 have more than 64, to which --max-question-length" in out
-    shortest = [int(np.diff(split.answers(number)).min()) for number in range(len(split))]
-    wanted = (
-        f"(median), up to {max(shortest)}; {sum(size > 30 for size in shortest)} have more than 30, which prediction"
-    )
-    assert wanted in out
-
-
 def test_real_files(tmp_path, shared_data):
     """Every stored answer is a piece that the official script counts as right; a missing document is a reject."""
-    for sample in ("sample_allennlp", "sample_hf"):
-        root = shared_data / "triviaqa" / sample
-        for name in ("wikipedia", "web"):
-            splits = {split: root / "qa" / f"{name}-{split}.json" for split in ("train", "dev")}
-            output = tmp_path / sample / name
-            flags = ("--train", splits["train"], "--valid", splits["dev"], "--max-reject-fraction", 1)
-            flags += ("--evidence-folder", root / "evidence")
-            assert conftest.convert(triviaqa, output, *flags, tokenizer=["--gpt2-bpe", shared_data / "gpt2_bpe"]) == 0
-            tokenizer, split = load_tokenizer(output), TriviaqaSplit.open(output, "train")
-            right = {
-                question["QuestionId"]: question["Answer"]["NormalizedAliases"]
-                for question in json.loads(splits["train"].read_text(encoding="utf-8"))["Data"]
-            }
-            for number, (key, _) in enumerate(ids(output)):
-                aliases = {tuple(triviaqa_words(alias)) for alias in right[key.partition("--")[0]]}
-                texts = [tokenizer.decode(split.document[number][a:b]) for a, b in split.answers(number)]
-                assert {tuple(triviaqa_words(text)) for text in texts} <= aliases
-            assert np.count_nonzero(split.answer.sizes) > 0
+    for sample, name in itertools.product(("sample_allennlp", "sample_hf"), ("wikipedia", "web")):
+        root, output = shared_data / "triviaqa" / sample, tmp_path / sample / name
+        train, valid = (root / "qa" / f"{name}-{split}.json" for split in ("train", "dev"))
+        flags = ("--train", train, "--valid", valid, "--max-reject-fraction", 1, "--evidence-folder", root / "evidence")
+        assert conftest.convert(triviaqa, output, *flags, tokenizer=["--gpt2-bpe", shared_data / "gpt2_bpe"]) == 0
+        tokenizer, split = load_tokenizer(output), TriviaqaSplit.open(output, "train")
+        questions = json.loads(train.read_text(encoding="utf-8"))["Data"]
+        right = {question["QuestionId"]: question["Answer"]["NormalizedAliases"] for question in questions}
+        for number, (key, _) in enumerate(ids(output)):
+            aliases = {tuple(triviaqa_words(alias)) for alias in right[key.partition("--")[0]]}
+            texts = [tokenizer.decode(split.document[number][a:b]) for a, b in split.answers(number)]
+            assert {tuple(triviaqa_words(text)) for text in texts} <= aliases
+        assert np.count_nonzero(split.answer.sizes) > 0

@@ -1,5 +1,3 @@
-"""WikiHop: the released format, and every way in which an element can be bad."""
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Data folders of the downstream tasks with random tokens, written sequence by sequence."""
 
-from __future__ import annotations
-
 import json
 from itertools import chain
 from pathlib import Path

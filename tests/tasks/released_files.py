@@ -1,7 +1,5 @@
 """Data folders of downstream tasks made by the real commands from tiny input in the released formats."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,23 +1,19 @@
-"""The downstream tasks: marks and heads in every encoder, segments, orders, checkpoints, and what is refused."""
-
 import logging
 
 import pytest
 import torch
-from fairseq import options, tasks
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 from fairseq_poolingformer.cli import predict
 from fairseq_poolingformer.text.dictionary import MARKS
 from fairseq_poolingformer.weights.files import write_checkpoint
-from tests.models.tiny_bart import USER_DIR
+from tests import lab
 from tests.models.tiny_roberta import SIZES, build, write_dictionary
 from tests.tasks.folders import random_wikihop, write, write_wikihop
 
 SMALL = ("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-attention-heads", "4")
-CHUNKED_ROBERTA = (
-    *("poolingformer_roberta_tiny", "--pooled-layers", "none", "--window-size", "40", "--max-positions", "40"),
-)
+SHORT = ("--window-size", "40", "--max-positions", "40")
+CHUNKED_ROBERTA = ("poolingformer_roberta_tiny", "--pooled-layers", "none", *SHORT)
 ENCODERS = [
     ("longformer_roberta_tiny", "--max-positions", "80", "--window-size", "8"),
     ("poolingformer_roberta_tiny", "--max-positions", "80", "--window-size", "8", "--pooled-window-size", "16"),
@@ -26,17 +22,9 @@ ENCODERS = [
 ]
 
 
-def parse(folder, task, arch, *flags):
-    arguments = [
-        *(str(folder), "--user-dir", USER_DIR, "--task", task, "--arch", arch, "--cpu"),
-        *("--criterion", "document_task", "--dropout", "0", "--attention-dropout", "0", *SMALL, *flags),
-    ]
-    return options.parse_args_and_arch(options.get_training_parser(), arguments)
-
-
-def make(folder, task, arch, *flags):
-    args = parse(folder, task, arch, *flags)
-    task = tasks.setup_task(args)
+def make(folder, name, arch, *flags):
+    """``(args, task, model)``."""
+    args, task = lab.task(folder, name, arch, "--dropout", 0, "--attention-dropout", 0, *SMALL, *flags)
     torch.manual_seed(0)
     return args, task, task.build_model(args)
 
@@ -90,10 +78,8 @@ def test_prediction_reads_whole_examples_of_the_training_split_too(wikihop):
 
 def test_a_checkpoint_keeps_its_labels(tmp_path):
     """A folder with the same number of labels, of which two are exchanged, would be predicted wrong in silence."""
-    same, other = (
-        labelled(tmp_path / "same", "valid", ["a", "b c"]),
-        labelled(tmp_path / "other", "valid", ["b c", "a"]),
-    )
+    same = labelled(tmp_path / "same", "valid", ["a", "b c"])
+    other = labelled(tmp_path / "other", "valid", ["b c", "a"])
     args, task, model = make(same, "document_classification", *ENCODERS[0])
     write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
     checkpoint = torch.load(tmp_path / "model.pt", weights_only=False)
@@ -110,20 +96,20 @@ def test_a_roberta_gets_new_rows_for_the_marks_alone(wikihop, tmp_path, caplog):
     _, roberta = build(write_dictionary(tmp_path, 40), *SIZES, "--max-positions", "40", "--pooled-layers", "none")
     flags = ("longformer_roberta_tiny", *SIZES, "--max-positions", "40", "--window-size", "8")
     _, task, model = make(folder, "wikihop", *flags)
-    state, own = roberta.state_dict(), {name: value.clone() for name, value in model.state_dict().items()}
+    state, initial = roberta.state_dict(), {name: value.clone() for name, value in model.state_dict().items()}
     with caplog.at_level(logging.INFO):
         model.load_state_dict(dict(state))
     rows = len(task.dictionary) - len(MARKS)
     assert f"newly initialized: the embeddings of {', '.join(MARKS)}" in caplog.text
     for name in ("sentence_encoder.embed_tokens.weight", "lm_head.weight", "lm_head.bias"):
-        found = model.state_dict()[f"encoder.{name}"]
-        assert torch.equal(found[:rows], state[f"encoder.{name}"])
-        assert torch.equal(found[rows:], own[f"encoder.{name}"][rows:])
+        weight = model.state_dict()[f"encoder.{name}"]
+        assert torch.equal(weight[:rows], state[f"encoder.{name}"])
+        assert torch.equal(weight[rows:], initial[f"encoder.{name}"][rows:])
     assert [task.dictionary[rows + number] for number in range(len(MARKS))] == list(MARKS)
     # the other way names say what to leave out; without them, and with any other number of rows, nothing is guessed
-    del own["mark_names"]
+    del initial["mark_names"]
     with pytest.raises(ValueError, match="dictionary must be the checkpoint's own"):
-        roberta.load_state_dict(own)
+        roberta.load_state_dict(initial)
     roberta.load_state_dict(model.state_dict(), strict=True)
     assert torch.equal(roberta.state_dict()["encoder.lm_head.bias"], state["encoder.lm_head.bias"])
     short = {name: value[:-1] if len(value) == rows else value for name, value in state.items()}
@@ -131,24 +117,19 @@ def test_a_roberta_gets_new_rows_for_the_marks_alone(wikihop, tmp_path, caplog):
         model.load_state_dict(short)
 
 
-def test_longformers_weights_load_without_its_global_projections(wikihop, caplog):
-    folder, _ = wikihop
-    _, _, longformer = make(folder, "wikihop", *ENCODERS[0])
-    flags = ("poolingformer_roberta_tiny", *ENCODERS[0][1:], "--pooled-layers", "none")
-    _, _, model = make(folder, "wikihop", *flags)
-    model.load_state_dict(longformer.state_dict(), strict=True)
+def test_a_longformers_weights_load_without_its_head_and_its_global_projections(wikihop, tmp_path, caplog):
+    _, _, trained = make(wikihop[0], "wikihop", *ENCODERS[0])
+    other = labelled(tmp_path, "train", ["a", "b"])
+    pooling = ("poolingformer_roberta_tiny", *ENCODERS[0][1:], "--pooled-layers", "none")
+    for folder, name, encoder, weight in (
+        (wikihop[0], "wikihop", pooling, "layers.0.self_attn.q_proj.weight"),
+        (other, "document_classification", ENCODERS[0], "embed_tokens.weight"),
+    ):
+        _, _, model = make(folder, name, *encoder)
+        model.load_state_dict(trained.state_dict(), strict=True)
+        weight = f"encoder.sentence_encoder.{weight}"
+        assert torch.equal(model.state_dict()[weight], trained.state_dict()[weight])
     assert "left out, since the model has no separate global projections" in caplog.text
-    name = "encoder.sentence_encoder.layers.0.self_attn.q_proj.weight"
-    assert torch.equal(model.state_dict()[name], longformer.state_dict()[name])
-
-
-def test_a_head_makes_way_for_the_next_tasks(wikihop, tmp_path):
-    folder, _ = wikihop
-    _, _, trained = make(folder, "wikihop", *ENCODERS[0])
-    _, _, model = make(labelled(tmp_path, "train", ["a", "b"]), "document_classification", *ENCODERS[0])
-    model.load_state_dict(trained.state_dict(), strict=True)
-    name = "encoder.sentence_encoder.embed_tokens.weight"
-    assert torch.equal(model.state_dict()[name], trained.state_dict()[name])
     with pytest.raises(ValueError, match=r"must be letters, digits and _, for a model without a head; got wikihop"):
         model.register_head("wikihop", torch.nn.Linear(1, 1))
 
@@ -190,7 +171,7 @@ def test_wikihops_order_is_that_of_the_epoch_whatever_was_read_before(wikihop):
 
     rows = [sorted(row for _, tokens, _ in epoch for row in tokens) for epoch in (first, second)]
     assert rows[0] != rows[1]
-    answers = {k: answer for ids, _, found in first for k, answer in zip(ids, found, strict=True)}
+    answers = {k: answer for ids, _, numbers in first for k, answer in zip(ids, numbers, strict=True)}
     assert answers == {k: example["answer"][0] for k, example in enumerate(examples)}  # candidates keep their numbers
     kept = read_epochs(folder, [1, 2], 0, "--keep-order")
     rows = [sorted(row for _, tokens, _ in epoch for row in tokens) for epoch in kept]

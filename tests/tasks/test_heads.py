@@ -1,5 +1,4 @@
-"""The heads of the downstream tasks in float64, against loops over examples, segments and tokens."""
-
+import copy
 import math
 
 import pytest
@@ -27,79 +26,67 @@ def wikihop_places():
     return candidate
 
 
-@pytest.mark.parametrize("join", ["sum", "mean"])
-def test_wikihop_is_the_joined_logit_and_cross_entropy_by_hand(join):
-    torch.manual_seed(0)
-    head = WikihopHead(5, join=join).double()
-    torch.nn.init.normal_(head.score.weight)
-    features, answers = features_of(), [2, 0, -1]
-    num_candidates = torch.tensor(COUNTS)
-    output = head(features, EXAMPLE, 3, wikihop_places(), num_candidates)
-    loss, sums = WikihopTask.loss(output, {"answer": torch.tensor(answers)})
-    (gradient,) = torch.autograd.grad(loss, features)
+def naive_wikihop(head, features, example):
+    """The candidates' logits, joined over the example's segments."""
+    rows = [row for row in range(6) if EXAMPLE[row] == example]
+    places = range(example + 1, example + 1 + COUNTS[example])
+    logits = [sum(head.score.weight[0] @ features[row, k] + head.score.bias[0] for row in rows) for k in places]
+    return torch.stack(logits) / (len(rows) if head.join == "mean" else 1)
 
+
+def naive_classification(head, features, example):
+    """The logits of the mean of the first tokens."""
+    rows = [features[row, 0] for row in range(6) if EXAMPLE[row] == example]
+    hidden = torch.tanh(head.dense.weight @ (sum(rows) / len(rows)) + head.dense.bias)
+    return head.out_proj.weight @ hidden + head.out_proj.bias
+
+
+@pytest.mark.parametrize(
+    ("head", "task", "naive", "target"),
+    [
+        *((WikihopHead(5, join=join), WikihopTask, naive_wikihop, {"answer": [2, 0, -1]}) for join in ("sum", "mean")),
+        (ClassificationHead(5, 3), DocumentClassificationTask, naive_classification, {"label": [2, -1, 1]}),
+    ],
+)
+def test_logits_loss_and_gradients_are_those_of_loops_over_examples(head, task, naive, target):
+    head = copy.deepcopy(head).double()
+    for parameter in head.parameters():
+        torch.nn.init.normal_(parameter)
+    inputs = (EXAMPLE, 3, *((wikihop_places(), torch.tensor(COUNTS)) if task is WikihopTask else ()))
+    features, (((name, wanted),)) = features_of(), target.items()
+    output = head(features, *inputs)
+    loss, sums = task.loss(output, {name: torch.tensor(wanted)})
+    (gradient,) = torch.autograd.grad(loss, features)
     again = features.detach().requires_grad_()
     total, right = 0.0, 0
-    for example, (count, answer) in enumerate(zip(COUNTS, answers, strict=True)):
-        logits = []
-        for number in range(count):
-            rows = [row for row in range(6) if EXAMPLE[row] == example]
-            found = [head.score.weight[0] @ again[row, example + 1 + number] + head.score.bias[0] for row in rows]
-            logits.append(sum(found) / (len(found) if join == "mean" else 1))
-        assert torch.allclose(output[example, :count], torch.stack(logits))
-        assert output[example, count:].eq(-math.inf).all()
-        if answer >= 0:
-            total = total - logits[answer] + sum(logit.exp() for logit in logits).log()
-            right += max(range(count), key=lambda k: logits[k].item()) == answer
+    for example, number in enumerate(wanted):
+        logits = naive(head, again, example)
+        assert torch.allclose(output[example, : len(logits)], logits)
+        assert output[example, len(logits) :].eq(-math.inf).all()
+        if number >= 0:
+            total = total - logits[number] + logits.logsumexp(0)
+            right += int(logits.argmax()) == number
     assert torch.allclose(loss, total)
     assert torch.allclose(gradient, torch.autograd.grad(total, again)[0])
     assert {name: int(value) for name, value in sums.items()} == {"_accuracy_correct": right, "_accuracy_total": 2}
-
-
-def test_classification_reads_the_mean_of_the_first_tokens():
-    torch.manual_seed(0)
-    head = ClassificationHead(5, 3).double()
-    for parameter in head.parameters():
-        torch.nn.init.normal_(parameter)
-    features, labels = features_of(), [2, -1, 1]
-    output = head(features, EXAMPLE, 3)
-    loss, sums = DocumentClassificationTask.loss(output, {"label": torch.tensor(labels)})
-    total, right = 0.0, 0
-    for example, label in enumerate(labels):
-        rows = [features[row, 0] for row in range(6) if EXAMPLE[row] == example]
-        mean = sum(rows) / len(rows)
-        hidden = torch.tanh(head.dense.weight @ mean + head.dense.bias)
-        logits = head.out_proj.weight @ hidden + head.out_proj.bias
-        assert torch.allclose(output[example], logits)
-        if label >= 0:
-            total = total - logits[label] + logits.exp().sum().log()
-            right += int(logits.argmax()) == label
-    assert torch.allclose(loss, total)
-    assert {name: int(value) for name, value in sums.items()} == {"_accuracy_correct": right, "_accuracy_total": 2}
-
-
-def test_half_precision_sums_in_float32():
-    head = WikihopHead(5).to(torch.bfloat16)
-    places, counts = wikihop_places(), torch.tensor(COUNTS)
-    assert head(features_of().to(torch.bfloat16), EXAMPLE, 3, places, counts).dtype == torch.float32
-    classifier = ClassificationHead(5, 2).to(torch.bfloat16)
-    assert classifier(features_of().to(torch.bfloat16), EXAMPLE, 3).dtype == torch.float32
+    half = head.to(torch.bfloat16)(features.detach().to(torch.bfloat16), *inputs)
+    assert half.dtype == torch.float32, "half precision sums in float32"
 
 
 @pytest.mark.parametrize("layer", ["dense", "out_proj"])
 @torch.no_grad()
 def test_classification_drops_what_each_layer_reads(layer):
-    head, features, seen = ClassificationHead(16, 3, dropout=0.25), torch.randn(40, 2, 16), []
-    getattr(head, layer).register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    head, features, read = ClassificationHead(16, 3, dropout=0.25), torch.randn(40, 2, 16), []
+    getattr(head, layer).register_forward_pre_hook(lambda module, inputs: read.append(inputs[0]))
     if layer == "out_proj":  # what it reads depends on nothing that was dropped before
         torch.nn.init.normal_(head.dense.bias)
         torch.nn.init.zeros_(head.dense.weight)
 
-    def read():
+    def draw():
         head(features, torch.arange(40), 40)
-        return seen.pop()
+        return read.pop()
 
     head.eval()
-    whole = read()
+    whole = draw()
     head.train()
-    assert_dropped(read, whole, 0.25)
+    assert_dropped(draw, whole, 0.25)

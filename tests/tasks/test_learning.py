@@ -3,8 +3,6 @@
 One table of tasks, among which the kinds of encoders are spread.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -156,19 +154,17 @@ def learn(case: Case, data: Path, path: Path) -> dict[str, float]:
 
 def figures(task: str, data: Path, checkpoint: Path, gold: Path) -> dict[str, float]:
     """The figures of the two commands for the validation split, which is the training split."""
-    found, scores = (checkpoint.with_name(f"{checkpoint.stem}.{name}.json") for name in ("predictions", "scores"))
-    flags = ["--path", str(checkpoint), "--output", str(found), "--device", "cpu", "--num-workers", "0"]
+    output, scores = (checkpoint.with_name(f"{checkpoint.stem}.{name}.json") for name in ("predictions", "scores"))
+    flags = ["--path", str(checkpoint), "--output", str(output), "--device", "cpu", "--num-workers", "0"]
     assert predict.main([str(data), *flags]) == 0
-    assert score.main(["--task", task, "--gold", str(gold), "--predictions", str(found), "--json", str(scores)]) == 0
+    assert score.main(["--task", task, "--gold", str(gold), "--predictions", str(output), "--json", str(scores)]) == 0
     return json.loads(scores.read_text(encoding="utf-8"))
 
 
 MORE = ("wikihop", "one label", "amounts")  # of tasks that the quick run has another case of
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.full] if name in MORE else []) for name in CASES]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.full][name not in MORE :]) for name in CASES])
 def test_a_task_is_learned_by_heart_predicted_and_scored(name, tmp_path):
     case = CASES[name]
     data, gold = case.make_folder(tmp_path)
@@ -187,9 +183,9 @@ def test_hotpotqas_second_stage_reads_the_paragraphs_that_the_first_chose(tmp_pa
     data, gold = case.make_folder(tmp_path)
     learn(case, data, path)
     figures("hotpotqa", data, path, gold)
-    options = ("--sentencepiece-model", str(data / "tokenizer" / "sentencepiece.model"), "--max-paragraphs", "2")
-    scores = tmp_path / "first.predictions.json"
-    second = hotpotqa_folder(tmp_path / "second", *options, "--paragraph-scores", str(scores))
+    model = data / "tokenizer" / "sentencepiece.model"
+    scores = ("--paragraph-scores", str(tmp_path / "first.predictions.json"), "--max-paragraphs", "2")
+    second = hotpotqa_folder(tmp_path / "second", "--sentencepiece-model", str(model), *scores)
     titles = [json.loads(line) for line in (second / "valid.titles.txt").read_text(encoding="utf-8").splitlines()]
     relevant = [{title for title, _ in question["supporting_facts"]} for question in HOTPOTQA_QUESTIONS]
     assert list(map(set, titles)) == relevant

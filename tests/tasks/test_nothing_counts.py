@@ -1,14 +1,11 @@
-"""Validation splits without anything that counts: no example, no label, no answer."""
-
 import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fairseq import options, tasks
 from fairseq.trainer import Trainer
 
-from tests.models.tiny_bart import USER_DIR
+from tests import lab
 from tests.tasks.folders import random_wikihop, words, write, write_wikihop
 from tests.tasks.question_answering import folders as questions
 
@@ -40,9 +37,7 @@ def hotpotqa(folder, answer_type):
 
 
 def load(folder, kind):
-    arguments = [str(folder), "--user-dir", USER_DIR, "--task", kind, "--arch", "poolingformer_roberta_tiny"]
-    args = options.parse_args_and_arch(options.get_training_parser(), [*arguments, "--criterion", "document_task"])
-    task = tasks.setup_task(args)
+    _, task = lab.task(folder, kind, "poolingformer_roberta_tiny")
     task.load_dataset("valid")
     return task
 

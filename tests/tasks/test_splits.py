@@ -1,5 +1,3 @@
-"""Arrays of a split that contradict each other are named, with the example, in every task."""
-
 import pytest
 
 from fairseq_poolingformer.tasks.coreference.data import CoreferenceSplit

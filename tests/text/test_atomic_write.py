@@ -1,5 +1,3 @@
-"""Files that appear whole under their names; locks of folders: one process at a time."""
-
 import contextlib
 import errno
 import os
@@ -22,16 +20,17 @@ from fairseq_poolingformer.text.atomic_write import (
 
 @pytest.mark.parametrize("flush", [True, False])
 def test_a_block_that_fails_leaves_the_former_file_alone(tmp_path, flush):
-    path = tmp_path / "x"
-    write_lines(path, ["one"])
-    with contextlib.suppress(RuntimeError), atomic_write(path, flush) as unfinished:
-        unfinished.write_text("half")
-        raise RuntimeError
-    assert (path.read_text(), os.listdir(tmp_path)) == ("one\n", ["x"])
+    for name in ("x" * 255, "ü" * 127):  # as long as the disk allows
+        path = tmp_path / name
+        write_lines(path, ["one"])
+        with contextlib.suppress(RuntimeError), atomic_write(path, flush) as unfinished:
+            unfinished.write_text("half")
+            raise RuntimeError
+        assert (path.read_text(), os.listdir(tmp_path)) == ("one\n", [name])
+        path.unlink()
 
 
 def test_what_a_killed_process_left_is_removed_and_not_written_into(tmp_path):
-    """It may be a link to a checkpoint."""
     (tmp_path / "other").write_text("good\n")
     if not (child := os.fork()):
         os.link(tmp_path / "other", unfinished_name(tmp_path / "x"))
@@ -55,14 +54,7 @@ def test_two_processes_write_one_name_and_each_file_is_whole(tmp_path):
     assert (tmp_path / "x").read_text() == "mine"
 
 
-def test_a_name_may_be_as_long_as_the_disk_allows(tmp_path):
-    for name in ("x" * 255, "ü" * 127):
-        write_lines(tmp_path / name, ["long"])
-        assert (tmp_path / name).read_text() == "long\n"
-
-
 def test_a_full_disk_is_an_error_with_the_name_of_the_file(tmp_path):
-    """A limit of a file's size stands for it."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
@@ -97,31 +89,21 @@ def test_what_cannot_be_written_is_told_before_the_work(name, message, tmp_path,
     assert sorted(os.listdir(tmp_path)) == ["closed", "folder"]
 
 
-@contextlib.contextmanager
-def locked_elsewhere(folder):
-    """Within the block, another process holds the lock of a folder; then it is killed."""
-    folder.mkdir(parents=True, exist_ok=True)
+def test_one_process_at_a_time(tmp_path):
+    """Another process holds the lock of the folder; then it is killed."""
     ready, tell = os.pipe()
     if not (child := os.fork()):
-        lock_folder(folder)
+        lock_folder(tmp_path)
         os.write(tell, b"x")
         signal.pause()
     try:
         assert os.read(ready, 1) == b"x"
-        yield
+        with pytest.raises(BlockingIOError):
+            lock_folder(tmp_path)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        os.close(ready)
-        os.close(tell)
-
-
-def test_one_process_at_a_time(tmp_path):
-    with locked_elsewhere(tmp_path), pytest.raises(BlockingIOError):
-        lock_folder(tmp_path)
     os.close(lock_folder(tmp_path))
-    with locked_elsewhere(tmp_path):
-        pass
 
 
 @pytest.mark.parametrize(("number", "goes_on"), [(errno.ENOLCK, True), (errno.ENOTSUP, True), (errno.EIO, False)])
@@ -130,9 +112,6 @@ def test_a_file_system_without_locks_is_warned_of(number, goes_on, tmp_path, mon
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(atomic_write_module.fcntl, "lockf", lockf)
-    if goes_on:
+    with contextlib.nullcontext() if goes_on else pytest.raises(OSError, match=os.strerror(number)):
         assert lock_folder(tmp_path) is None
-        assert "cannot be locked on its file system" in caplog.text
-    else:
-        with pytest.raises(OSError, match=os.strerror(number)):
-            lock_folder(tmp_path)
+    assert ("cannot be locked on its file system" in caplog.text) == goes_on

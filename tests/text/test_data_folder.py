@@ -1,5 +1,3 @@
-"""The names of a data folder's files, and one message for each that is missing."""
-
 import json
 import os
 
@@ -20,20 +18,16 @@ def write_array(folder, split, array=""):
         writer.append(np.array([5, 6, 2]))
 
 
-def test_fairseqs_names(tmp_path):
-    pairs, documents = DataFolder(tmp_path, PAIRS), DataFolder(tmp_path, DOCUMENTS)
+def test_fairseqs_names_and_sequences_that_come_back(tmp_path):
+    pairs, documents, questions = (DataFolder(tmp_path, layout) for layout in (PAIRS, DOCUMENTS, QUESTIONS))
     names = [pairs.array_path("train", array).name for array in PAIRS.ids]
     assert names == ["train.source-target.source", "train.source-target.target"]
     assert [path.name for path in pairs.dictionary_paths()] == ["dict.source.txt", "dict.target.txt"]
     assert documents.array_path("valid").name == "valid"
     assert documents.dictionary_paths() == [tmp_path / "dict.txt"]
-
-
-def test_sequences_come_back(tmp_path):
-    folder = DataFolder(tmp_path, QUESTIONS)
-    write_array(folder, "train", "question")
-    assert folder.sequences("train", "question")[0].tolist() == [5, 6, 2]
-    assert folder.splits("question") == ["train"]
+    write_array(questions, "train", "question")
+    assert questions.sequences("train", "question")[0].tolist() == [5, 6, 2]
+    assert questions.splits("question") == ["train"]
 
 
 @pytest.mark.parametrize(
@@ -69,15 +63,14 @@ def test_a_damaged_corpus_json_is_named(content, tmp_path):
     assert DataFolder(tmp_path, PAIRS).corpus() == {"corpus": "facts"}
 
 
-def test_pipes_devices_and_folders_are_not_waited_for(tmp_path):
+def test_pipes_devices_and_folders_are_not_waited_for_and_links_are_followed(tmp_path):
     folder = DataFolder(tmp_path, DOCUMENTS_WITH_TEXT)
     (tmp_path / "tokenizer").mkdir()
     (tmp_path / "tokenizer" / "config.json").write_text("{}")
-    os.mkfifo(tmp_path / "dict.txt")
+    for name in ("dict.txt", "train.text.txt", "tokenizer/vocab.bpe"):
+        os.mkfifo(tmp_path / name)
     os.symlink("/dev/zero", tmp_path / "corpus.json")
     (tmp_path / "train.idx").mkdir()
-    os.mkfifo(tmp_path / "train.text.txt")
-    os.mkfifo(tmp_path / "tokenizer" / "vocab.bpe")
     for name, read in {
         "dict.txt": folder.dictionary,
         "corpus.json": folder.corpus,
@@ -87,13 +80,10 @@ def test_pipes_devices_and_folders_are_not_waited_for(tmp_path):
     }.items():
         with pytest.raises(FileNotFoundError, match=rf"{name}: not a file; "):
             read()
-
-
-def test_links_to_files_are_followed(tmp_path):
-    """Large files often lie on another disk."""
-    (tmp_path / "elsewhere").write_text("a 1\n")
+    (tmp_path / "elsewhere").write_text("a 1\n")  # large files often lie on another disk
+    (tmp_path / "dict.txt").unlink()
     os.symlink(tmp_path / "elsewhere", tmp_path / "dict.txt")
-    assert DataFolder(tmp_path, DOCUMENTS).dictionary().read_text() == "a 1\n"
+    assert folder.dictionary().read_text() == "a 1\n"
 
 
 def test_tokens_that_the_dictionary_lacks_are_named_where_no_digest_vouches_for_them(tmp_path):

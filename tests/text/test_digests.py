@@ -1,5 +1,3 @@
-"""Files that changed after they were written."""
-
 import random
 
 import pytest

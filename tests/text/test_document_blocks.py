@@ -1,4 +1,4 @@
-"""Blocks by hand, and against a loop that cuts one document after the other."""
+import itertools
 
 import numpy as np
 import pytest
@@ -30,34 +30,40 @@ def test_blocks_by_hand():
     assert (blocks.num_cut, blocks.num_empty, blocks.num_evened, len(blocks)) == (3, 1, 2, 10)
 
 
-def test_a_last_block_has_an_eighth_of_the_tokens_at_least_by_default():
-    for last, evened in ((5, 1), (6, 0)):  # 7 and 8 of 64 tokens, with <s> and </s>
-        assert cut_into_blocks(bounds(62 + last), max_tokens=64).num_evened == evened
-
-
 def test_packed_blocks_by_hand():
-    blocks = cut_into_blocks(bounds(5, 8, 0, 3), max_tokens=10, min_tokens=0, pack=True)
-    assert ranges(blocks) == [(0, 8), (8, 16), (16, 19)]  # the last </s>, at 19, is the block's own
-    assert (blocks.num_cut, blocks.num_empty, blocks.num_evened) == (0, 1, 0)
-    evened = cut_into_blocks(bounds(5, 8, 0, 3), max_tokens=10, min_tokens=5, pack=True)
-    assert ranges(evened) == [(0, 8), (8, 16), (16, 19)]
-    assert ranges(cut_into_blocks(bounds(9), max_tokens=10, min_tokens=5, pack=True)) == [(0, 5), (5, 9)]
+    for lengths, least, expected in (
+        ((5, 8, 0, 3), 0, [(0, 8), (8, 16), (16, 19)]),  # the last </s>, at 19, is the block's own
+        ((5, 8, 0, 3), 5, [(0, 8), (8, 16), (16, 19)]),
+        ((9,), 5, [(0, 5), (5, 9)]),
+    ):
+        blocks = cut_into_blocks(bounds(*lengths), max_tokens=10, min_tokens=least, pack=True)
+        assert ranges(blocks) == expected
+        assert (blocks.num_cut, blocks.num_empty, blocks.num_evened) == (0, int(0 in lengths), int(lengths == (9,)))
+
+
+def test_defaults_no_documents_and_numbers_that_cannot_be():
+    for last, evened in ((5, 1), (6, 0)):  # 7 and 8 of 64 tokens, with <s> and </s>: an eighth at least
+        assert cut_into_blocks(bounds(62 + last), max_tokens=64).num_evened == evened
+    for empty, pack in itertools.product((np.zeros(1, np.int64), bounds(0)), (False, True)):
+        assert len(cut_into_blocks(empty, max_tokens=10, min_tokens=5, pack=pack)) == 0
+    for numbers, message in (
+        ((2, 0), "max_tokens must be at least 3"),
+        ((10, 6), "min_tokens must be between 0 and half of max_tokens 10, got 6"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            cut_into_blocks(bounds(5), max_tokens=numbers[0], min_tokens=numbers[1])
 
 
 def naive_blocks(lengths, room, min_tokens):
     """Tokens of each block, document by document."""
-    found = []
+    documents = []
     for length in lengths:
-        left = length
-        mine = []
-        while left:
-            mine.append(min(room, left))
-            left -= mine[-1]
-        if len(mine) > 1 and mine[-1] + 2 < min_tokens:
-            both = mine.pop() + mine.pop()
-            mine += [both - both // 2, both // 2]
-        found.append(mine)
-    return found
+        sizes = [room] * (length // room) + [length % room] * (length % room > 0)
+        if len(sizes) > 1 and sizes[-1] + 2 < min_tokens:
+            both = sizes.pop() + sizes.pop()
+            sizes += [both - both // 2, both // 2]
+        documents.append(sizes)
+    return documents
 
 
 @pytest.mark.parametrize("pack", [False, True])
@@ -75,18 +81,3 @@ def test_blocks_equal_a_loop_and_hold_every_token_once(pack):
         ends = {int(end) - 1 for end in at[1:]}
         everything = range(int(at[-1]) - 1) if pack else [t for t in range(int(at[-1])) if t not in ends]
         assert tokens == list(everything)
-
-
-@pytest.mark.parametrize("pack", [False, True])
-def test_no_documents_no_blocks(pack):
-    for empty in (np.zeros(1, np.int64), bounds(0)):
-        assert len(cut_into_blocks(empty, max_tokens=10, min_tokens=5, pack=pack)) == 0
-
-
-@pytest.mark.parametrize(
-    ("max_tokens", "min_tokens", "message"),
-    [(2, 0, "max_tokens must be at least 3"), (10, 6, "min_tokens must be between 0 and half of max_tokens 10, got 6")],
-)
-def test_numbers_that_cannot_be(max_tokens, min_tokens, message):
-    with pytest.raises(ValueError, match=message):
-        cut_into_blocks(bounds(5), max_tokens=max_tokens, min_tokens=min_tokens)

@@ -1,5 +1,3 @@
-"""JSON files that are read whole."""
-
 import gzip
 
 import pytest

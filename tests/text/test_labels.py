@@ -1,5 +1,3 @@
-"""The labels of a data folder."""
-
 import json
 
 import pytest

@@ -42,17 +42,7 @@ def folder(tmp_path_factory):
 def huggingface(folder):
     """Text to the model's own piece numbers; Hugging Face's are one higher, and its unknown piece has the number 3."""
     tokenizer = XLMRobertaTokenizer.from_pretrained(folder)
-
-    def encode(text):
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        return [0 if index == 3 else index - 1 for index in ids]
-
-    return encode
-
-
-def words(seed):
-    rng = random.Random(seed)
-    return ["".join(rng.choices("abcdef01", k=rng.randint(4, 14))) for _ in range(300)]
+    return lambda text: [0 if n == 3 else n - 1 for n in tokenizer(text, add_special_tokens=False)["input_ids"]]
 
 
 @pytest.fixture(scope="module")
@@ -68,32 +58,31 @@ def close(tmp_path_factory):
 
 def test_60000_equal_words_have_equal_pieces(close):
     """sentencepiece itself gives other pieces from the 3,215th word on."""
-    tokenizer = SentencePieceTokenizer(close / "sentencepiece.bpe.model")
-    document = "xyx " * 60_000
-    one = tokenizer.encode("xyx").tolist()
-    assert tokenizer.encode(document).tolist() == one * 60_000
-    assert tokenizer.encode_with_offsets(document)[0].tolist() == one * 60_000
-    encode = huggingface(close)
+    tokenizer, encode = SentencePieceTokenizer(close / "sentencepiece.bpe.model"), huggingface(close)
+    document, pieces = "xyx " * 60_000, tokenizer.encode("xyx").tolist()
+    assert tokenizer.encode(document).tolist() == pieces * 60_000
+    assert tokenizer.encode_with_offsets(document)[0].tolist() == pieces * 60_000
     assert encode(document) == encode("xyx") * 60_000
 
 
 def test_long_documents_have_huggingfaces_pieces(folder):
-    tokenizer = SentencePieceTokenizer(folder / "sentencepiece.bpe.model")
-    document = " ".join(words(1) * 20)
-    assert (tokenizer.encode(document) - 3).tolist() == [n - 2 for n in huggingface(folder)(document)]
+    rng = random.Random(1)
+    document = " ".join(["".join(rng.choices("abcdef01", k=rng.randint(4, 14))) for _ in range(300)] * 20)
+    pieces = SentencePieceTokenizer(folder / "sentencepiece.bpe.model").encode(document)
+    assert (pieces - 3).tolist() == [n - 2 for n in huggingface(folder)(document)]
 
 
 @given(text=st.lists(st.text(st.sampled_from(ALPHABET), max_size=12), max_size=8).map(" ".join))
 @settings(deadline=None, max_examples=100, derandomize=True)
 @pytest.mark.parametrize("kind", ["xlmr", "bytes", "symbols", "identity", "bpe", "across", "suffix"])
 def test_cuts_change_neither_pieces_nor_offsets(models, kind, text):
-    """A cut after every other word."""
-    tokenizer = models[kind]
+    def read():
+        return [models[kind].encode(text).tolist(), *(x.tolist() for x in models[kind].encode_with_offsets(text))]
+
+    expected = read()
     with pytest.MonkeyPatch.context() as patch:
-        expected = tokenizer.encode(text).tolist(), [one.tolist() for one in tokenizer.encode_with_offsets(text)]
-        patch.setattr(tokenizers, "STRETCH", 1)
-        found = tokenizer.encode(text).tolist(), [one.tolist() for one in tokenizer.encode_with_offsets(text)]
-    assert found == expected
+        patch.setattr(tokenizers, "STRETCH", 1)  # a cut after every other word
+        assert read() == expected
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +97,9 @@ def models(tmp_path_factory):
         "across": {"split_by_whitespace": False, "remove_extra_whitespaces": False},
         "suffix": {"treat_whitespace_as_suffix": True},
     }
-    found = {kind: SentencePieceTokenizer(train(folder / kind, **options)) for kind, options in kinds.items()}
-    assert [kind for kind, tokenizer in found.items() if tokenizer._cut is None] == ["across", "suffix"]
-    return found
+    built = {kind: SentencePieceTokenizer(train(folder / kind, **options)) for kind, options in kinds.items()}
+    assert [kind for kind, tokenizer in built.items() if tokenizer._cut is None] == ["across", "suffix"]
+    return built
 
 
 @pytest.mark.parametrize(
@@ -131,7 +120,6 @@ def test_models_that_transformers_would_read_otherwise_are_not_converted(tmp_pat
 
 @pytest.mark.parametrize("rule", ["identity", "nfkc"])
 def test_normalizations_are_kept(tmp_path, rule):
-    """Which XLM-R's class of transformers replaces by its own."""
     model = train(tmp_path / "it", normalization_rule_name=rule)
     ours = SentencePieceTokenizer(model)
     write_huggingface(tmp_path, model, len(ours) + 1, 512)

@@ -27,6 +27,11 @@ def test_a_symbol_table_by_hand():
     assert np.flatnonzero(table.begins_word).tolist() == [THE, LONG, LINE, PART]
     assert np.flatnonzero(table.ends_line).tolist() == [LINE]
     assert table.num_characters.tolist() == [0, 0, 0, 0, 4, 5, 2, 1, 4, 2, 0, 0, 0]
+    # words begin at spaces, after line ends and beside special symbols
+    symbols = SymbolTable.of([b"", b"a", b"b\n", b" c"])
+    assert symbols.words(np.array([0, 1, 1, 2, 1, 3, 1, 0, 0, 1])).tolist() == [0, 1, 1, 1, 2, 3, 3, 4, 5, 6]
+    assert symbols.words(np.array([1, 3])).tolist() == [0, 1]
+    assert symbols.words(np.array([], dtype=int)).tolist() == []
 
 
 def test_whole_words_by_hand():
@@ -36,8 +41,8 @@ def test_whole_words_by_hand():
     words = [[1, 2], [3], [4, 5], [6], [7, 8], [9, 10], [12]]
     drawn = []
     for seed in range(200):
-        seen, is_target = masking.apply(tokens, np.random.default_rng(seed))
-        assert (seen == np.where(is_target, MASK, tokens)).all()
+        masked, is_target = masking.apply(tokens, np.random.default_rng(seed))
+        assert (masked == np.where(is_target, MASK, tokens)).all()
         whole = [word for word in words if is_target[word].all()]
         assert sorted(k for word in whole for k in word) == np.flatnonzero(is_target).tolist()
         drawn.append(len(whole))
@@ -45,51 +50,39 @@ def test_whole_words_by_hand():
     assert 0.4 < np.mean(drawn) - 3 < 0.6
 
 
-def rates(tokens, seen, target):
+def rates(tokens, read, target):
     """Shares of: tokens predicted; of these masked, left, replaced; over all blocks."""
-    tokens, seen, target = (np.concatenate(rows) for rows in (tokens, seen, target))
+    tokens, read, target = (np.concatenate(rows) for rows in (tokens, read, target))
     chosen = target != 1
     assert (target[chosen] == tokens[chosen]).all()
-    assert (seen[~chosen] == tokens[~chosen]).all()
-    masked, same = seen[chosen] == tokens.max() + 1, seen[chosen] == tokens[chosen]
-    return np.array([chosen.mean(), masked.mean(), same.mean(), (~masked & ~same).mean()]), seen[chosen][
-        ~masked & ~same
-    ]
+    assert (read[~chosen] == tokens[~chosen]).all()
+    masked, same = read[chosen] == tokens.max() + 1, read[chosen] == tokens[chosen]
+    return [chosen.mean(), masked.mean(), same.mean(), (~masked & ~same).mean()], read[chosen][~masked & ~same]
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_shares_are_fairseqs(whole_words):
     """fairseq's own masking, on text without special symbols, which it would mask as well."""
-    rng = np.random.default_rng(0)
-    dictionary = Dictionary()
+    rng, dictionary = np.random.default_rng(0), Dictionary()
     for number in range(100):
         dictionary.add_symbol(f"w{number}")
     mask = dictionary.add_symbol("<mask>")
-    texts = [b""] * 4 + [b" a" if n % 3 else b"b" for n in range(100)] + [b""]
-    table = SymbolTable.of(texts)
+    table = SymbolTable.of([b""] * 4 + [b" a" if n % 3 else b"b" for n in range(100)] + [b""])
     blocks = [rng.integers(4, 104, 400) for _ in range(150)]
     for block in blocks:
         block[:2] = 5, 103  # a word's beginning; the largest index, for rates()
+    texts = ListDataset([torch.from_numpy(block) for block in blocks], [400] * len(blocks))
     begins = torch.tensor(table.begins_word.astype(np.uint8)) if whole_words else None
-    theirs = [
-        MaskTokensDataset(
-            ListDataset([torch.from_numpy(block) for block in blocks], [400] * len(blocks)),
-            dictionary,
-            pad_idx=1,
-            mask_idx=mask,
-            return_masked_tokens=is_target,
-            mask_whole_words=begins,
-        )
-        for is_target in (False, True)
-    ]
+    settings = {"pad_idx": 1, "mask_idx": mask, "mask_whole_words": begins}
+    theirs = [MaskTokensDataset(texts, dictionary, return_masked_tokens=x, **settings) for x in (False, True)]
     expected, _ = rates(blocks, *([dataset[n].numpy() for n in range(len(blocks))] for dataset in theirs))
     masking = Masking(table, mask, whole_words=whole_words)
     ours = [masking.apply(block, np.random.default_rng([n])) for n, block in enumerate(blocks)]
     targets = [np.where(is_target, block, 1) for block, (_, is_target) in zip(blocks, ours, strict=True)]
-    found, replaced = rates(blocks, [seen for seen, _ in ours], targets)
+    shares, replaced = rates(blocks, [masked for masked, _ in ours], targets)
     # 9,000 tokens are predicted: three standard deviations of the difference of two such shares
-    assert found == pytest.approx(expected, abs=3 * (2 * 0.25 / 9000) ** 0.5 * (2 if whole_words else 1))
-    assert found == pytest.approx([0.15, 0.8, 0.1, 0.1], abs=0.02)
+    assert shares == pytest.approx(expected, abs=3 * (2 * 0.25 / 9000) ** 0.5 * (2 if whole_words else 1))
+    assert shares == pytest.approx([0.15, 0.8, 0.1, 0.1], abs=0.02)
     assert set(replaced) <= set(range(4, 104))
     assert len(set(replaced)) > 90
 
@@ -103,21 +96,18 @@ def test_each_block_has_its_share_rounded_by_chance():
         assert np.mean(counts) == pytest.approx(0.15 * length, abs=0.1)
 
 
-def test_a_block_without_text_has_no_targets():
-    masking = Masking(SymbolTable.of(WORDS), MASK, 0.9)
-    seen, is_target = masking.apply(np.array([BOS, 3, EOS]), np.random.default_rng(0))
-    assert seen.tolist() == [BOS, 3, EOS]
-    assert not is_target.any()
-
-
-def test_shares_that_are_none():
+def test_a_block_without_text_has_no_targets_and_shares_that_are_none_are_refused():
     table = SymbolTable.of(WORDS)
-    with pytest.raises(ValueError, match="mask_prob"):
-        Masking(table, MASK, 0.0)
-    with pytest.raises(ValueError, match=r"at most 1 together, got 0\.6 and 0\.6"):
-        Masking(table, MASK, 0.15, 0.6, 0.6)
-    with pytest.raises(ValueError, match=r"at most 1 together, got 0\.1 and nan"):
-        Masking(table, MASK, 0.15, 0.1, float("nan"))
+    masked, is_target = Masking(table, MASK, 0.9).apply(np.array([BOS, 3, EOS]), np.random.default_rng(0))
+    assert masked.tolist() == [BOS, 3, EOS]
+    assert not is_target.any()
+    for shares, message in (
+        ((0.0,), "mask_prob"),
+        ((0.15, 0.6, 0.6), r"at most 1 together, got 0\.6 and 0\.6"),
+        ((0.15, 0.1, float("nan")), r"at most 1 together, got 0\.1 and nan"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Masking(table, MASK, *shares)
 
 
 def test_gpt2_symbols_have_their_texts_and_characters(gpt2_folder):
@@ -147,13 +137,6 @@ def test_sentencepiece_symbols_have_their_texts_and_characters(tmp_path, byte_fa
     assert b"".join(texts[index] for index in ids).decode() == " " + sentence  # sentencepiece puts a space before all
     assert table.num_characters[ids].sum() == len(sentence) + 1
     assert table.begins_word[ids].sum() == len(sentence.split())
-
-
-def test_words_begin_at_spaces_after_line_ends_and_beside_special_symbols():
-    symbols = SymbolTable.of([b"", b"a", b"b\n", b" c"])
-    assert symbols.words(np.array([0, 1, 1, 2, 1, 3, 1, 0, 0, 1])).tolist() == [0, 1, 1, 1, 2, 3, 3, 4, 5, 6]
-    assert symbols.words(np.array([1, 3])).tolist() == [0, 1]
-    assert symbols.words(np.array([], dtype=int)).tolist() == []
 
 
 TEXTS = [b"", b" the", b"the", b" cat", b"s", b"\n", b" ", b"\xc3", b" (", b" cat.", b"cat"]
@@ -187,13 +170,13 @@ def test_as_all_pairs(seed):
     words -= words[0]
     visible = rng.random(60) < 0.7
     expected = []
-    for own in words:
-        name = b"".join(TEXTS[token] for token in tokens[words == own]).strip(b" \n().")
-        place = np.flatnonzero(words == own)[0]
+    for word in words:
+        name = b"".join(TEXTS[token] for token in tokens[words == word]).strip(b" \n().")
+        place = np.flatnonzero(words == word)[0]
         distances = [
             abs(int(np.flatnonzero(words == other)[0]) - int(place))
             for other in set(words.tolist())
-            if other != own
+            if other != word
             and visible[words == other].all()
             and b"".join(TEXTS[token] for token in tokens[words == other]).strip(b" \n().") == name != b""
         ]

@@ -1,5 +1,3 @@
-"""Memory-mapped sequences, written and read."""
-
 import itertools
 import struct
 

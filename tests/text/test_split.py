@@ -1,5 +1,3 @@
-"""A split of a data folder: its arrays belong together, and a wrong example is named."""
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -32,10 +30,6 @@ def write(folder: Path, **arrays: list[list[int]]) -> None:
                 writer.append(np.array(sequence, np.int32))
 
 
-def test_sums_are_those_between_bounds():
-    assert sums(np.array([1, 2, 4, 8], np.int8), np.array([0, 2, 2, 4])).tolist() == [3, 0, 12]
-
-
 def test_arrays_are_mapped_under_their_names(tmp_path):
     write(tmp_path, question=[[5, 6], [7]], answer=[[1], []])
     split = Pairs.open(tmp_path, "valid")
@@ -43,6 +37,7 @@ def test_arrays_are_mapped_under_their_names(tmp_path):
     assert [split.question[0].tolist(), split.answer[0].tolist()] == [[5, 6], [1]]
     with pytest.raises(FileNotFoundError):
         Pairs.open(tmp_path, "train")
+    assert sums(np.array([1, 2, 4, 8], np.int8), np.array([0, 2, 2, 4])).tolist() == [3, 0, 12]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-"""Which bytes of a text each token stands for: against what the tokens themselves say."""
-
 import itertools
 
 import numpy as np

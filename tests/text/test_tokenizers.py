@@ -1,5 +1,3 @@
-"""Sentencepiece models, and rebuilding a tokenizer from a data folder."""
-
 import numpy as np
 import pytest
 import sentencepiece
@@ -45,19 +43,16 @@ def test_round_trip_without_unknown_tokens(model, text):
     assert decoded.split() == text.replace("\ud800", " ").replace("\x01", "").split()
 
 
-def test_saved_folder_rebuilds_it(model, tmp_path):
+def test_saved_folder_rebuilds_it_and_faults_are_named(model, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"config.json: not found"):
+        load_tokenizer(tmp_path)
     tokenizer = SentencePieceTokenizer(model)
     tokenizer.save(tmp_path)
     again = load_tokenizer(tmp_path)
     assert [again.encode(line).tolist() for line in LINES] == [ids.tolist() for ids in tokenizer.encode_batch(LINES)]
-    first = fingerprint(tmp_path)
+    before = fingerprint(tmp_path)
     (tmp_path / "tokenizer" / "sentencepiece.model").write_bytes(b"other")
-    assert fingerprint(tmp_path) != first
-
-
-def test_faults_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"config.json: not found"):
-        load_tokenizer(tmp_path)
+    assert fingerprint(tmp_path) != before
     (tmp_path / "bad.model").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match=r"bad.model: not a sentencepiece model"):
         SentencePieceTokenizer(tmp_path / "bad.model")

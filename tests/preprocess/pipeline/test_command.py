@@ -1,5 +1,3 @@
-"""Bad lines, killed runs, dead workers, and other people's folders."""
-
 import errno
 import json
 import os
@@ -16,7 +14,7 @@ from fairseq_poolingformer.text.data_folder import check_folder
 from preprocess import arxiv_pubmed
 from preprocess.pipeline import data_folder, parts
 from tests.lab import ROOT
-from tests.preprocess.conftest import contents, rejects
+from tests.preprocess.conftest import contents, refused, rejects
 
 # As the command line, but in many parts and slowly.
 SLOW = """
@@ -94,9 +92,7 @@ def test_a_killed_run_leaves_nothing_half_and_goes_on(command, release, tmp_path
     assert contents(out) == contents(tmp_path / "whole")
 
 
-def test_a_second_preprocessing_in_one_folder_is_refused_while_the_first_runs(
-    command, release, tmp_path, gpt2_folder, capfd
-):
+def test_a_second_preprocessing_is_refused_while_the_first_runs(command, release, tmp_path, gpt2_folder, capfd):
     out = tmp_path / "out"
     first = start_slow(out, release, gpt2_folder)
     for other in (["--article-separator", " ", "--overwrite"], []):  # another corpus, and the same
@@ -109,21 +105,22 @@ def test_a_second_preprocessing_in_one_folder_is_refused_while_the_first_runs(
     assert check_folder(out) == (24, [])
 
 
-def test_a_full_disk_is_named(command, release, tmp_path, monkeypatch, capsys):
-    """Arrays of parts are written without a name of their own in the error."""
-
-    def write(path, data):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", write)
-    assert command(tmp_path / "out", "--input-folder", release) == 1
-    assert f"arxiv_pubmed: {tmp_path / 'out'}: No space left on device" in capsys.readouterr().err
+def fill_disk(path, data):
+    """Write an array of a part, whose error has no name of its own."""
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_finished_folder_may_be_read_only(command, release, tmp_path, monkeypatch):
-    assert command(tmp_path, "--input-folder", release) == 0
-    monkeypatch.setattr(data_folder, "lock_folder", None)
-    assert command(tmp_path, "--input-folder", release) == 0
+@pytest.mark.parametrize(
+    ("owner", "name", "fault", "message"),
+    [
+        (Path, "write_bytes", fill_disk, "arxiv_pubmed: {}: No space left on device"),
+        (arxiv_pubmed, "parse", die, "a worker process died"),
+    ],
+)
+def test_faults_of_the_machine_are_named(release, tmp_path, monkeypatch, capsys, owner, name, fault, message):
+    monkeypatch.setattr(owner, name, fault)
+    errors = refused(capsys, arxiv_pubmed, tmp_path, "--input-folder", release, "--workers", "2")
+    assert message.format(tmp_path) in errors
 
 
 def start_slow(out, release, gpt2_folder):
@@ -131,15 +128,11 @@ def start_slow(out, release, gpt2_folder):
     argv = ["--gpt2-bpe", gpt2_folder, "--output-folder", out, "--input-folder", release, "--workers", "2"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-c", SLOW, *map(str, argv)], env=environment, cwd=ROOT)
-    wait_for(lambda: (out / ".parts" / "train-000000-000000.json").exists())
-    return process
-
-
-def wait_for(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
+    end = time.monotonic() + 60
+    while not (out / ".parts" / "train-000000-000000.json").exists():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
+    return process
 
 
 def test_work_of_other_settings_is_not_used(command, release, tmp_path, write_lines, capsys):
@@ -152,23 +145,18 @@ def test_work_of_other_settings_is_not_used(command, release, tmp_path, write_li
     assert "parts were finished already" not in log
 
 
-def test_a_worker_that_dies_is_an_error_and_no_hang(command, release, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(arxiv_pubmed, "parse", die)
-    assert command(tmp_path, "--input-folder", release, "--workers", "2") == 1
-    assert "a worker process died" in capsys.readouterr().err
-
-
-def test_a_finished_folder_is_kept_unless_told_otherwise(command, release, tmp_path, capsys):
+def test_a_finished_folder_is_kept_unless_told_otherwise(command, release, tmp_path, monkeypatch, capsys):
     assert command(tmp_path, "--input-folder", release) == 0
     before, table = contents(tmp_path), capsys.readouterr().out
-    assert command(tmp_path, "--input-folder", release, "--max-source-length", "10") == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(data_folder, "lock_folder", None)  # it may be read-only
+        assert command(tmp_path, "--input-folder", release, "--max-source-length", "10") == 0
     assert "up to date" in (output := capsys.readouterr()).err
     assert "input > 10" in output.out
     assert [line.split()[-1] for line in output.out.splitlines()] == [line.split()[-1] for line in table.splitlines()]
     assert output.out.splitlines()[1].split()[:3] == table.splitlines()[1].split()[:3]
     other = ["--train", release / "val.txt", "--valid", release / "test.txt"]
-    assert command(tmp_path, *other) == 1
-    assert "differs in: inputs" in capsys.readouterr().err
+    assert "differs in: inputs" in refused(capsys, arxiv_pubmed, tmp_path, *other)
     assert contents(tmp_path) == before
     (tmp_path / "train.text.txt").write_text("a text that the former corpus had, and the new one has not")
     assert command(tmp_path, *other, "--overwrite") == 0
@@ -178,41 +166,43 @@ def test_a_finished_folder_is_kept_unless_told_otherwise(command, release, tmp_p
     assert (tmp_path / "train.rejects.jsonl").is_file()
 
 
+ALL = ["--input-folder", "RELEASE"]
+NUMBERS = {
+    ("--max-reject-fraction", "nan"): "a number from 0 to 1",
+    ("--max-line-bytes", "-1"): "a whole number, 1 or more",
+    ("--workers", "0"): "a whole number, 1 or more",
+    ("--valid-share", "nan"): "a finite number",
+}
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (["--train", "nowhere.txt"], "nowhere.txt: no such file"),
         (["--valid", "RELEASE/val.txt"], "no training data: give --train"),
         (["--input-folder", "EMPTY"], "no name in it says train, valid or test; name its files with --train"),
-        (["--input-folder", "RELEASE", "--train", "RELEASE/train.txt"], "exclude each other"),
+        ([*ALL, "--train", "RELEASE/train.txt"], "exclude each other"),
         (["--train", "EMPTY/empty.txt"], "train: no good example. There are no records in its files"),
         (["--train", "EMPTY/cut.txt.gz"], "damaged gzip file"),
+        *(
+            ([*ALL, *words], f"argument {words[0]}: must be {bound}, got {words[1]!r}")
+            for words, bound in NUMBERS.items()
+        ),
+        ([*ALL, "--gpt2-bpe", "EMPTY"], "lacks encoder.json"),
+        ([*ALL, "--sentencepiece-model", "EMPTY/no.model"], "no.model: no such file"),
+        ([*ALL, "--sentencepiece-model", "RELEASE/val.txt"], "not a sentencepiece model"),
+        ([*ALL, "--sentencepiece-train", "50"], "Try another size"),
     ],
 )
-def test_wrong_arguments_are_explained(command, release, tmp_path, capsys, args, message):
+def test_wrong_arguments_are_explained(release, tmp_path, capsys, args, message):
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / "empty.txt").write_text("\n")
     (empty / "cut.txt.gz").write_bytes(b"\x1f\x8b\x08\x00" + b"\0" * 30)
     args = [arg.replace("RELEASE", str(release)).replace("EMPTY", str(empty)) for arg in args]
-    assert command(tmp_path / "out", *args) == 1
-    assert message in capsys.readouterr().err
+    tokenizer = [] if {"--gpt2-bpe", "--sentencepiece-model", "--sentencepiece-train"} & set(args) else None
+    assert message in refused(capsys, arxiv_pubmed, tmp_path / "out", *args, tokenizer=tokenizer)
     assert not (tmp_path / "out" / "corpus.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "bound"),
-    [
-        ("--max-reject-fraction", "nan", "a number from 0 to 1"),
-        ("--max-line-bytes", "-1", "a whole number, 1 or more"),
-        ("--workers", "0", "a whole number, 1 or more"),
-        ("--valid-share", "nan", "a finite number"),
-    ],
-)
-def test_numbers_out_of_bounds_are_refused(command, release, tmp_path, capsys, option, value, bound):
-    with pytest.raises(SystemExit):
-        command(tmp_path / "out", "--input-folder", release, option, value)
-    assert f"argument {option}: must be {bound}, got {value!r}" in capsys.readouterr().err
 
 
 def test_foreign_keys_are_named_where_a_tokenizer_is_trained(command, tmp_path, write_lines, capsys):
@@ -227,14 +217,3 @@ def test_foreign_keys_are_named_where_a_tokenizer_is_trained(command, tmp_path, 
     keys = ["--article-key", "text", "body", "--summary-key", "tldr"]
     assert command(tmp_path / "out", *args, *keys) == 0
     assert (tmp_path / "out" / "valid.summary.txt").read_text() == "short\n"
-
-
-def test_wrong_tokenizers_are_explained(command, release, tmp_path, capsys):
-    for tokenizer, message in (
-        (["--gpt2-bpe", tmp_path], "lacks encoder.json"),
-        (["--sentencepiece-model", tmp_path / "no.model"], "no.model: no such file"),
-        (["--sentencepiece-model", release / "val.txt"], "not a sentencepiece model"),
-        (["--sentencepiece-train", "50"], "Try another size"),
-    ):
-        assert command(tmp_path / "out", "--input-folder", release, tokenizer=tokenizer) == 1
-        assert message in capsys.readouterr().err

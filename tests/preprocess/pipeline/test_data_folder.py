@@ -1,5 +1,3 @@
-"""Unfinished work that is torn."""
-
 import pytest
 
 from preprocess.pipeline import data_folder

@@ -1,5 +1,3 @@
-"""Examples as arrays and texts."""
-
 from types import SimpleNamespace
 
 import numpy as np

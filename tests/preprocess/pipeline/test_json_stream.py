@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import itertools
 import json
 import random
 import string
@@ -29,21 +30,19 @@ def random_value(rng, depth=3):
 def test_the_elements_are_those_of_the_json_module(tmp_path, monkeypatch, block, indent):
     """Whatever is in their strings, however the file is laid out, wherever a block ends."""
     monkeypatch.setattr(json_stream, "_BLOCK", block)
-    rng = random.Random(block)
-    for count in (0, 1, 30):
+    rng, path = random.Random(block), tmp_path / "values.json"
+    for count, key in itertools.product((0, 1, 30), (None, "Data")):
         values = [random_value(rng) for _ in range(count)]
         inside = {"Version": [1, {"Data": [2]}], "Data": values, "Domain": ["Data", []]}
-        for key, whole in ((None, values), ("Data", inside)):
-            path = tmp_path / "values.json"
-            text = json.dumps(whole, indent=indent, ensure_ascii=False)
-            path.write_text(text, encoding="utf-8")
-            records = list(read_elements([path], key))
-            assert [json.loads(record.data) for record in records] == values
-            lines = text.split("\n")
-            for number, record in enumerate(records, 1):
-                assert record.file == f"{path}, element {number}"
-                assert record.data.decode().split("\n")[0] in lines[record.line - 1]
-            assert sum(record.progress for record in records) <= path.stat().st_size
+        text = json.dumps(inside if key else values, indent=indent, ensure_ascii=False)
+        path.write_text(text, encoding="utf-8")
+        records = list(read_elements([path], key))
+        assert [json.loads(record.data) for record in records] == values
+        lines = text.split("\n")
+        for number, record in enumerate(records, 1):
+            assert record.file == f"{path}, element {number}"
+            assert record.data.decode().split("\n")[0] in lines[record.line - 1]
+        assert sum(record.progress for record in records) <= path.stat().st_size
 
 
 @pytest.mark.parametrize("block", [1, 7, 2**20])
@@ -97,7 +96,7 @@ def test_a_bad_element_spoils_no_other(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["x" * 10_000, ["x"] * 2_000, '"\\' * 5_000])
-def test_a_long_element_is_not_read_in_many_small_blocks(monkeypatch, value):
+def test_a_long_element_is_not_read_in_many_small_blocks_and_a_string_without_an_end_is_named(monkeypatch, value):
     monkeypatch.setattr(json_stream, "_BLOCK", 10)
     sizes = []
 
@@ -110,10 +109,13 @@ def test_a_long_element_is_not_read_in_many_small_blocks(monkeypatch, value):
     assert [json.loads(data) for _, data in json_stream.elements(Counting(text), "name", None, 2**20)] == [value, 1]
     assert len(sizes) < 20
     assert max(sizes) <= len(text)
+    monkeypatch.setattr(json_stream, "MAX_LINE_BYTES", 2**12)
+    with pytest.raises(ValueError, match="a string of more than 4,096 bytes"):
+        read_texts('{"x": "' + "a" * 2**14)
 
 
-def read_texts(text, key="Domain"):
-    return list(text_members(io.BytesIO(text.encode()), key))
+def read_texts(text):
+    return list(text_members(io.BytesIO(text.encode()), "Domain"))
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 2**20])
@@ -153,10 +155,3 @@ def test_random_objects(monkeypatch, seed):
     assert read_texts(json.dumps(whole, indent=rng.choice([None, 1]), ensure_ascii=rng.random() < 0.5)) == expected
     del whole["Domain"]
     assert read_texts(json.dumps(whole)) == []
-
-
-def test_a_string_without_an_end_is_named(monkeypatch):
-    monkeypatch.setattr(json_stream, "MAX_LINE_BYTES", 2**12)
-    monkeypatch.setattr(json_stream, "_BLOCK", 2**10)
-    with pytest.raises(ValueError, match="a string of more than 4,096 bytes"):
-        read_texts('{"x": "' + "a" * 2**14)

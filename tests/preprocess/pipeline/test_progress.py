@@ -1,5 +1,3 @@
-"""How far a pass is: lines of a log, or a bar on a terminal, by a clock that the test moves."""
-
 import logging
 import sys
 import threading
@@ -42,8 +40,3 @@ def test_a_bar_on_a_terminal(wait, monkeypatch, capsys, caplog):
         advance(50)
     assert not caplog.messages
     assert "train:" in capsys.readouterr().err
-
-
-def test_the_command_writes_them(command, release, tmp_path, capsys):
-    assert command(tmp_path, "--input-folder", release) == 0
-    assert "INFO: train: " in capsys.readouterr().err

@@ -1,5 +1,3 @@
-"""Data folders: readable by fairseq, and the same however they were made."""
-
 import gzip
 import json
 
@@ -36,19 +34,18 @@ def test_fairseq_reads_it_and_the_text_comes_back(command, release, tmp_path, ca
         assert ids == [example.id for example in examples]
         assert (tmp_path / f"{split}.rejects.jsonl").read_text() == ""
     assert not list(tmp_path.glob(".parts")) + list(tmp_path.glob("*unfinished"))
-    table = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    table = printed.out.splitlines()
+    assert "INFO: train: " in printed.err
     assert [line.split()[:2] for line in table[1:]] == [["train", "5"], ["valid", "2"], ["test", "1"], ["all", "8"]]
     assert json.loads((tmp_path / "corpus.json").read_text())["table"] == table
 
 
 def test_the_same_bytes_whatever_the_number_of_workers(command, release, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "PART_BYTES", 500)
-    assert command(tmp_path / "one", "--input-folder", release) == 0
-    assert command(tmp_path / "three", "--input-folder", release, "--workers", "3") == 0
-    assert contents(tmp_path / "one") == contents(tmp_path / "three")
-    monkeypatch.setattr(parts, "PART_BYTES", 10**6)
-    assert command(tmp_path / "large", "--input-folder", release) == 0
-    assert contents(tmp_path / "one") == contents(tmp_path / "large")
+    for name, workers, size in (("one", 1, 500), ("three", 3, 500), ("large", 1, 10**6)):
+        monkeypatch.setattr(parts, "PART_BYTES", size)
+        assert command(tmp_path / name, "--input-folder", release, "--workers", workers) == 0
+        assert contents(tmp_path / "one") == contents(tmp_path / name)
 
 
 def test_gzip_globs_and_several_files(command, release, tmp_path):
@@ -65,19 +62,17 @@ def test_gzip_globs_and_several_files(command, release, tmp_path):
 
 def test_sentencepiece_trained_and_given(command, release, tmp_path):
     train = ["--sentencepiece-train", "340"]
-    for name in ("first", "second"):
+    for name in ("trained", "again"):
         assert command(tmp_path / name, "--input-folder", release, tokenizer=train) == 0
-    assert contents(tmp_path / "first") == contents(tmp_path / "second"), "training is not deterministic"
-    assert len(Dictionary.load(str(tmp_path / "first" / "dict.source.txt"))) == 340
+    assert contents(tmp_path / "trained") == contents(tmp_path / "again"), "training is not deterministic"
+    assert len(Dictionary.load(str(tmp_path / "trained" / "dict.source.txt"))) == 340
     for side in ("source", "target"):
-        for ids in read_side(tmp_path / "first", "valid", side):
-            assert 3 not in ids.tolist()
-    model = tmp_path / "first" / "tokenizer" / "sentencepiece.model"
-    given = ["--sentencepiece-model", model]
-    assert command(tmp_path / "given", "--input-folder", release, tokenizer=given) == 0
-    first, again = contents(tmp_path / "first"), contents(tmp_path / "given")
-    first.pop("corpus.json"), again.pop("corpus.json")
-    assert first == again
+        assert not any(3 in ids.tolist() for ids in read_side(tmp_path / "trained", "valid", side))
+    model = ["--sentencepiece-model", tmp_path / "trained" / "tokenizer" / "sentencepiece.model"]
+    assert command(tmp_path / "model", "--input-folder", release, tokenizer=model) == 0
+    trained, read = contents(tmp_path / "trained"), contents(tmp_path / "model")
+    trained.pop("corpus.json"), read.pop("corpus.json")
+    assert trained == read
 
 
 def test_limit_takes_the_first_good_examples_of_train(command, release, tmp_path, monkeypatch, write_lines):

@@ -1,5 +1,3 @@
-"""A record of a split counts the bytes since the one before; a hash or a file divides records."""
-
 import argparse
 import itertools
 
@@ -22,7 +20,7 @@ def test_splits_by_shares_are_apart_and_all_there_is():
     records = [Record("file", number, str(number).encode(), 1) for number in range(300)]
     args = argparse.Namespace(valid_share=0.2, test_share=0.3, split_seed=0)
     splits, _ = by_shares(args, SplitRecords.of_records(records))
-    found = {split: [record.line for record in one.records()] for split, one in splits.items()}
-    assert sorted(itertools.chain(*found.values())) == list(range(300))
+    lines = {split: [record.line for record in part.records()] for split, part in splits.items()}
+    assert sorted(itertools.chain(*lines.values())) == list(range(300))
     for split, share in (("train", 0.5), ("valid", 0.2), ("test", 0.3)):
-        assert abs(len(found[split]) / 300 - share) < 0.1
+        assert abs(len(lines[split]) / 300 - share) < 0.1

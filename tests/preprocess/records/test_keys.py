@@ -1,5 +1,3 @@
-"""Key paths that join two values of each object."""
-
 import pytest
 
 from preprocess.records import keys

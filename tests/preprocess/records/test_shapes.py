@@ -1,5 +1,3 @@
-"""The shapes in which people have summaries, labels and questions: each gives the same records."""
-
 import bz2
 import csv
 import gzip
@@ -113,9 +111,7 @@ SHAPES = {
     "a list under another key": shape({"x.json": json.dumps({"rows": ROWS})}, "--records-key", "rows"),
     "an object of objects by id": shape({"x.json": json.dumps(BY_ID)}),
     "objects over several lines": shape({"x.json": "\n".join(json.dumps(row, indent=2) for row in ROWS)}),
-    "a folder of one object a file": shape(
-        {f"d/{row['id']}.json": json.dumps(row, indent=1) for row in ROWS}, "--train", "/d/*.json"
-    ),
+    "an object a file": shape({f"d/{r['id']}.json": json.dumps(r, indent=1) for r in ROWS}, "--train", "/d/*.json"),
     "CSV": shape({"train.csv": table()}),
     "CSV with semicolons": shape({"train.csv": table(";")}),
     "CSV that tells Excel its separator": shape({"train.csv": "\ufeffsep=|\r\n" + table("|")}),
@@ -178,15 +174,15 @@ SHAPES = {
 }
 
 
-def found(command, arguments, split="train"):
-    """The examples of a split, and the other splits."""
-    corpus = made(command, arguments)
-    return examples_of(corpus, split), corpus.splits.keys() - {split}
-
-
 def made(command, arguments):
     words = ["--gpt2-bpe", "unused", "--output-folder", "unused", *map(str, arguments)]
     return command.make_corpus(command.make_parser().parse_args(words))
+
+
+def read(command, arguments, split="train"):
+    """The examples of a split, and the other splits."""
+    corpus = made(command, arguments)
+    return examples_of(corpus, split), corpus.splits.keys() - {split}
 
 
 def examples_of(corpus, split="train"):
@@ -202,7 +198,7 @@ class Letters:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_summaries(name, tmp_path):
-    examples, others = found(arxiv_pubmed, SHAPES[name](tmp_path))
+    examples, others = read(arxiv_pubmed, SHAPES[name](tmp_path))
     assert [example.texts for example in examples] == EXPECTED, examples
     if not any(word in name for word in ("pairs", "other column")):
         assert [example.id.rpartition("/")[2] for example in examples] == ["a", "b", "c"]
@@ -245,7 +241,7 @@ def test_the_data_folder_is_that_of_json_lines(name, tmp_path):
 )
 def test_nested_records(tmp_path, rows, flags, texts):
     (tmp_path / "x.jsonl").write_text(lines(rows))
-    examples, _ = found(arxiv_pubmed, ["--train", tmp_path / "x.jsonl", *flags])
+    examples, _ = read(arxiv_pubmed, ["--train", tmp_path / "x.jsonl", *flags])
     assert [example.texts for example in examples] == texts
     assert len({example.id for example in examples}) == len(texts)
 
@@ -254,7 +250,7 @@ def test_queries_about_one_meeting_are_in_one_split(tmp_path):
     rows = [{"id": f"m{n}", "text": "x", "queries": [{"answer": "a"}, {"answer": "b"}]} for n in range(40)]
     (tmp_path / "x.jsonl").write_text(lines(rows))
     options = ["--train", tmp_path / "x.jsonl", "--each", "queries", "--summary-key", "answer", "--valid-share", 0.3]
-    splits = {split: found(arxiv_pubmed, options, split)[0] for split in ("train", "valid")}
+    splits = {split: read(arxiv_pubmed, options, split)[0] for split in ("train", "valid")}
     meetings = {split: {example.id.partition("-")[0] for example in examples} for split, examples in splits.items()}
     assert not meetings["train"] & meetings["valid"]
     assert sum(map(len, splits.values())) == 80
@@ -264,9 +260,7 @@ def test_queries_about_one_meeting_are_in_one_split(tmp_path):
 LABELLED = [{"text": "one, two", "label": "x"}, {"text": "three", "label": "y"}]
 LABEL_SHAPES = {
     "JSON lines": shape({"x.jsonl": lines(LABELLED)}),
-    "whole numbers": shape(
-        {"x.json": json.dumps([{**row, "label": number} for number, row in enumerate(LABELLED)])}, "--labels", "0", "1"
-    ),
+    "whole numbers": shape({"x.json": json.dumps([{**LABELLED[n], "label": n} for n in (0, 1)])}, "--labels", "0", "1"),
     "CSV with other names": shape(
         {"x.csv": table(rows=[{"body": row["text"], "class": row["label"]} for row in LABELLED])},
         *("--text-key", "body", "--label-key", "class"),
@@ -282,7 +276,7 @@ LABEL_SHAPES = {
 
 @pytest.mark.parametrize("name", LABEL_SHAPES)
 def test_labels(name, tmp_path):
-    examples, _ = found(labelled_text, LABEL_SHAPES[name](tmp_path))
+    examples, _ = read(labelled_text, LABEL_SHAPES[name](tmp_path))
     assert [example.texts for example in examples] == [("one, two",), ("three",)], examples
     assert [example.label for example in examples] == (["0", "1"] if name == "whole numbers" else ["x", "y"])
 
@@ -321,11 +315,8 @@ def test_labels_of_which_nothing_says_what_they_are(labels, message, tmp_path):
     (tmp_path / "x.tsv").write_text(table(rows=[{"text": "a", "label": label} for label in labels], delimiter="\t"))
     with pytest.raises(ValueError, match=message):
         made(labelled_text, ["--train", tmp_path / "x.tsv"])
-
-
-def test_text_without_labels_is_predicted_only(tmp_path):
-    (tmp_path / "x.csv").write_text(table(rows=[{"text": "a", "other": 1}]))
-    examples, _ = found(labelled_text, ["--test", tmp_path / "x.csv", "--labels", "x", "y"], "test")
+    (tmp_path / "x.csv").write_text(table(rows=[{"text": "a", "other": 1}]))  # without labels: predicted only
+    examples, _ = read(labelled_text, ["--test", tmp_path / "x.csv", "--labels", "x", "y"], "test")
     assert [(example.texts, example.label) for example in examples] == [(("a",), None)]
 
 
@@ -346,7 +337,7 @@ HUB_ROWS = [
 @pytest.mark.parametrize("content", [json.dumps(ARTICLES), json.dumps(ARTICLES, indent=1), lines(HUB_ROWS)])
 def test_questions_about_contexts(content, tmp_path):
     (tmp_path / "x.json").write_text(content)
-    examples, _ = found(squad, ["--train", tmp_path / "x.json"])
+    examples, _ = read(squad, ["--train", tmp_path / "x.json"])
     assert [(json.loads(example.id), example.texts, example.answers, example.notes) for example in examples] == [
         (["q1", "T"], ("Who?", "Ann saw Ann."), ((0, 3), (8, 11)), ()),
         (["q2", "T"], ("When?", "Ann saw Ann."), (), (squad.NO_ANSWER,)),
@@ -354,8 +345,6 @@ def test_questions_about_contexts(content, tmp_path):
 
 
 def test_names_on_the_hub(tmp_path, monkeypatch):
-    """By ``datasets`` itself; no network here."""
-
     class Missing(Exception):
         pass
 
@@ -367,31 +356,31 @@ def test_names_on_the_hub(tmp_path, monkeypatch):
     module = types.SimpleNamespace(load_dataset=load_dataset, exceptions=types.SimpleNamespace(DatasetsError=Missing))
     monkeypatch.setitem(sys.modules, "datasets", module)
     monkeypatch.chdir(tmp_path)
-    examples, others = found(arxiv_pubmed, ["--data", "someone/papers:long"])
+    examples, others = read(arxiv_pubmed, ["--data", "someone/papers:long"])
     assert [example.texts for example in examples] == EXPECTED
     assert others == {"valid", "test"}
-    assert len(found(arxiv_pubmed, ["--data", "someone/papers"])[0]) == 1
+    assert len(read(arxiv_pubmed, ["--data", "someone/papers"])[0]) == 1
     with pytest.raises(ValueError, match=r"no/such: no such file, and datasets cannot load it.*doesn't exist"):
-        found(arxiv_pubmed, ["--data", "no/such"])
+        read(arxiv_pubmed, ["--data", "no/such"])
     (tmp_path / "someone").mkdir()  # a folder of that name: the second part is mistyped
     with pytest.raises(ValueError, match=r"^someone/papers: no such file$"):
-        found(arxiv_pubmed, ["--data", "someone/papers"])
+        read(arxiv_pubmed, ["--data", "someone/papers"])
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ValueError, match=r"papers: no such file or folder. If it is a data set .*: pip install"):
-        found(arxiv_pubmed, ["--data", "papers"])
+        read(arxiv_pubmed, ["--data", "papers"])
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "data", "message"),
+    ("module", "name", "data", "kind"),
     [
-        ("pyarrow", "x.parquet", b"PAR1", "x.parquet: is a Parquet file, which needs the package pyarrow: pip"),
-        ("pyarrow", "x.arrow", b"ARROW1", "x.arrow: is an Arrow file, which needs the package pyarrow: pip install"),
-        ("zstandard", "x.zst", b"\x28\xb5\x2f\xfd", "is a zstd file, which needs the package zstandard: pip install"),
+        ("pyarrow", "x.parquet", b"PAR1", "a Parquet file"),
+        ("pyarrow", "x.arrow", b"ARROW1", "an Arrow file"),
+        ("zstandard", "x.zst", b"\x28\xb5\x2f\xfd", "a zstd file"),
     ],
 )
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="has zstd of its own")
-def test_a_missing_package_is_named(module, name, data, message, tmp_path, monkeypatch):
+def test_a_missing_package_is_named(module, name, data, kind, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(ValueError, match=message):
-        found(arxiv_pubmed, ["--train", tmp_path / name])
+    with pytest.raises(ValueError, match=f"{name}: is {kind}, which needs the package {module}: pip install"):
+        read(arxiv_pubmed, ["--train", tmp_path / name])

@@ -1,5 +1,3 @@
-"""Data sources and their splits."""
-
 import pytest
 
 from preprocess.pipeline.records import InputError
@@ -12,43 +10,40 @@ def write(folder, *names):
         (folder / name).write_text("{}")
 
 
-def found(folder, **options):
+def splits_in(folder, **options):
     splits = splits_of(str(folder), **options)
-    return {split: [str(one.path.relative_to(folder)) for one in sources] for split, sources in splits.items()}
+    return {split: [str(x.path.relative_to(folder)) for x in sources] for split, sources in splits.items()}
 
 
 @pytest.mark.parametrize(
-    ("name", "split"),
+    ("split", "names"),
     [
-        ("train.jsonl", "train"),
-        ("data/val-00000-of-00002.parquet", "valid"),
-        ("my_dev.csv", "valid"),
-        ("x/test/a.json", "test"),
-        ("validation", "valid"),
-        ("train_test.json", None),
-        ("attestation.json", None),
-        ("rows.csv", None),
+        ("train", ["train.jsonl"]),
+        ("valid", ["data/val-00000-of-00002.parquet", "my_dev.csv", "validation"]),
+        ("test", ["x/test/a.json"]),
+        (None, ["train_test.json", "attestation.json", "rows.csv"]),
     ],
 )
-def test_names_tell_splits(name, split):
-    assert split_named(name) == split
+def test_names_tell_splits(split, names):
+    assert {split_named(name) for name in names} == {split}
 
 
-def test_shards_of_a_split_are_read_together(tmp_path):
-    names = ["data/train-00000-of-2.jsonl", "data/train-00001-of-2.jsonl", "data/test-00000-of-1.jsonl"]
-    write(tmp_path, *names, ".git/x", "README.md")
-    assert found(tmp_path) == {"test": names[2:], "train": names[:2]}
+SHARDS, GZIPPED = ["d/train-0-of-2", "d/train-1-of-2"], ["train/a/1.gz", "train/b/1.gz"]
 
 
-def test_a_file_of_the_very_name_comes_before_others(tmp_path):
-    write(tmp_path, "train.txt", "training-notes.txt", "val.txt", "vocabulary")
-    assert found(tmp_path) == {"train": ["train.txt"], "valid": ["val.txt"]}
-
-
-def test_folders_and_files_of_splits(tmp_path):
-    write(tmp_path, "train/a/1.gz", "train/b/1.gz", "test.txt", "notes.txt")
-    (tmp_path / "train/a/1.gz").write_bytes(b"")
-    assert found(tmp_path) == {"train": ["train/a/1.gz", "train/b/1.gz"], "test": ["test.txt"]}
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        ("d/train-0-of-2 d/train-1-of-2 d/test-0-of-1 .git/x README.md", {"train": SHARDS, "test": ["d/test-0-of-1"]}),
+        ("train.txt training-notes.txt val.txt vocabulary", {"train": ["train.txt"], "valid": ["val.txt"]}),
+        ("train/a/1.gz train/b/1.gz test.txt notes.txt", {"train": GZIPPED, "test": ["test.txt"]}),
+    ],
+)
+def test_folders_and_files_of_splits(tmp_path, names, splits):
+    write(tmp_path, *names.split())
+    for empty in tmp_path.glob("train/a/1.gz"):
+        empty.write_bytes(b"")
+    assert splits_in(tmp_path) == splits
 
 
 @pytest.mark.parametrize(
@@ -62,8 +57,8 @@ def test_two_forms_of_a_split_are_refused(names, tmp_path):
 
 def test_names_that_tell_nothing(tmp_path):
     write(tmp_path, "d/x.jsonl", "d/y.jsonl")
-    assert found(tmp_path / "d") == {"train": ["x.jsonl", "y.jsonl"]}
-    assert found(tmp_path / "d", unnamed=False) == {}
+    assert splits_in(tmp_path / "d") == {"train": ["x.jsonl", "y.jsonl"]}
+    assert splits_in(tmp_path / "d", unnamed=False) == {}
     assert list(splits_of(str(tmp_path / "d" / "x.jsonl"), unnamed=False)) == ["train"]
     with pytest.raises(InputError, match=r"nowhere\.jsonl: no such file"):
         splits_of(str(tmp_path / "nowhere.jsonl"))

@@ -1,5 +1,3 @@
-"""Pages cleaned within bounds of time and memory."""
-
 import pickle
 import sys
 

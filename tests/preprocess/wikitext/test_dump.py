@@ -1,5 +1,3 @@
-"""Dumps cut into pages, and the fields of a page."""
-
 import bz2
 import gzip
 import re
@@ -22,9 +20,9 @@ def test_compressed_dumps(tmp_path, form):
     data = b"".join(map(gzip.compress if form == "gz" else bz2.compress, streams))
     dump = tmp_path / f"small.xml.{form}"
     dump.write_bytes(data)
-    plain, found = list(read_pages([SMALL])), list(read_pages([dump]))
-    assert [(record.data, record.line) for record in found] == [(record.data, record.line) for record in plain]
-    assert sum(record.progress for record in found) <= len(data)
+    plain, records = list(read_pages([SMALL])), list(read_pages([dump]))
+    assert [(record.data, record.line) for record in records] == [(record.data, record.line) for record in plain]
+    assert sum(record.progress for record in records) <= len(data)
     assert read_site(dump) == read_site(SMALL)
 
 
@@ -34,9 +32,9 @@ def test_pages_are_found_wherever_blocks_of_the_file_end(tmp_path, monkeypatch):
     lines = [raw.count("\n", 0, match.start()) + 1 for match in re.finditer("<page>", raw)]
     for size in (1, 5, 7, 64, 1000):
         monkeypatch.setattr("preprocess.wikitext.dump._BLOCK_BYTES", size)
-        found = list(read_pages([SMALL]))
-        assert [record.data for record in found] == wanted
-        assert [record.line for record in found] == lines
+        records = list(read_pages([SMALL]))
+        assert [record.data for record in records] == wanted
+        assert [record.line for record in records] == lines
 
 
 @pytest.mark.parametrize("block", [3, 2**17])
@@ -50,19 +48,21 @@ def test_of_a_long_page_only_the_beginning_is_kept(tmp_path, monkeypatch, block)
         assert (short.data, short.line) == (b"<page>y</page>", 2)
 
 
-def test_old_dumps_tell_namespaces_and_redirects_by_title_and_text(tmp_path):
+@pytest.mark.parametrize(
+    ("title", "text", "namespace", "is_redirect"),
+    [
+        ("A", "text", 0, False),
+        ("Talk:A", "text", 1, False),
+        ("Talks: A", "#1 [[a", 0, False),
+        ("AAA", "#REDIRECT [[A]]", 0, True),
+        ("B", " # redirect: [[A]]", 0, True),
+        ("C", "#ПЕРЕНАПРАВЛЕНИЕ [[A]]", 0, True),
+    ],
+)
+def test_old_dumps_tell_namespaces_and_redirects_by_title_and_text(title, text, namespace, is_redirect):
     site = Site({0: "", 1: "Talk", 6: "Image", 14: "Category"})
-    cases = {
-        "A": ("text", 0, False),
-        "Talk:A": ("text", 1, False),
-        "Talks: A": ("#1 [[a", 0, False),
-        "AAA": ("#REDIRECT [[A]]", 0, True),
-        "B": (" # redirect: [[A]]", 0, True),
-        "C": ("#ПЕРЕНАПРАВЛЕНИЕ [[A]]", 0, True),
-    }
-    for title, (text, namespace, is_redirect) in cases.items():
-        found = parse_page(Record("f", 1, page(title, text, ns="").strip().encode()), site)
-        assert (found.namespace, found.is_redirect) == (namespace, is_redirect), title
+    parsed = parse_page(Record("f", 1, page(title, text, ns="").strip().encode()), site)
+    assert (parsed.namespace, parsed.is_redirect) == (namespace, is_redirect)
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,9 @@ def test_old_dumps_tell_namespaces_and_redirects_by_title_and_text(tmp_path):
         (b"<page><title>a</title><ns>x</ns><revision><text/></revision></page>", "page without namespace: .*'x'"),
     ],
 )
-def test_broken_pages(data, message):
+def test_broken_pages_and_a_dump_that_says_nothing_about_its_wiki(data, message, tmp_path):
     with pytest.raises(BrokenPage, match=message):
         parse_page(Record("f", 7, data), Site({}))
-
-
-def test_a_dump_that_says_nothing_about_its_wiki(tmp_path):
-    path = tmp_path / "a.xml"
-    path.write_text("<mediawiki><siteinfo><namespaces><namespace key='x'/></namespaces></siteinfo>")
+    (tmp_path / "a.xml").write_text("<mediawiki><siteinfo><namespaces><namespace key='x'/></namespaces></siteinfo>")
     with pytest.raises(InputError, match="broken <siteinfo>"):
-        read_site(path)
+        read_site(tmp_path / "a.xml")

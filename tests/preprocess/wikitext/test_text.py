@@ -1,5 +1,3 @@
-"""Wikitext to text: by hand, and beside a twin that goes over mwparserfromhell's own tree."""
-
 import re
 
 import mwparserfromhell
@@ -73,27 +71,25 @@ def test_by_hand(case):
     assert plain_text(wikitext) == text
 
 
-def test_templates_kept_as_text():
-    wikitext = "a {{aa|5|km|{{b|mile|s=1}}|abbr=on}} {{c|x=1}} {{bb|1=fr|2=texte}}, {{d}}. {{lang|fr|le}}"
-    assert plain_text(wikitext, keep_templates=True) == "a 5 km mile fr texte,. le"
+SECTIONS = "a\n== See ''also'' ==\nb\n=== c ===\nd\n== e ==\nf\n=== References ===\ng\n=== h ===\ni"
+FORMULAS = "a <math>\\frac{{b}}{c}</math> is <chem>H2O</chem>, <gallery>d</gallery> {{math|''e''}}<math/>."
+TEMPLATES = "a {{aa|5|km|{{b|mile|s=1}}|abbr=on}} {{c|x=1}} {{bb|1=fr|2=texte}}, {{d}}. {{lang|fr|le}}"
+PREFIXES = "[[Datei:a.stl2|b]] [[Thể_loại :c]] d"
 
 
-def test_formulas_replaced():
-    wikitext = "a <math>\\frac{{b}}{c}</math> is <chem>H2O</chem>, <gallery>d</gallery> {{math|''e''}}<math/>."
-    assert plain_text(wikitext, formula="[[F]]") == "a [[F]] is [[F]], e[[F]]."
-    assert plain_text(wikitext) == "a is, e."
-
-
-def test_sections_left_out():
-    wikitext = "a\n== See ''also'' ==\nb\n=== c ===\nd\n== e ==\nf\n=== References ===\ng\n=== h ===\ni"
-    left_out = frozenset({"see also", "references"})
-    assert plain_text(wikitext, left_out_sections=left_out) == "a\ne\nf\nh\ni"
-
-
-def test_prefixes_of_the_wiki():
-    wikitext = "[[Datei:a.stl2|b]] [[Thể_loại :c]] d"
-    assert plain_text(wikitext, FILES_AND_CATEGORIES | {"datei", "thể loại"}) == "d"
-    assert plain_text(wikitext) == "b Thể loại :c d"
+@pytest.mark.parametrize(
+    ("wikitext", "options", "text"),
+    [
+        (TEMPLATES, {"keep_templates": True}, "a 5 km mile fr texte,. le"),
+        (FORMULAS, {"formula": "[[F]]"}, "a [[F]] is [[F]], e[[F]]."),
+        (FORMULAS, {}, "a is, e."),
+        (SECTIONS, {"left_out_sections": frozenset({"see also", "references"})}, "a\ne\nf\nh\ni"),
+        (PREFIXES, {"hidden_prefixes": FILES_AND_CATEGORIES | {"datei", "thể loại"}}, "d"),
+        (PREFIXES, {}, "b Thể loại :c d"),
+    ],
+)
+def test_options(wikitext, options, text):
+    assert plain_text(wikitext, **options) == text
 
 
 def tree_text(wikicode):

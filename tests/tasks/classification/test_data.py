@@ -1,5 +1,3 @@
-"""Segments of labelled documents, and the file of predictions."""
-
 import numpy as np
 import pytest
 

@@ -52,15 +52,15 @@ def kept_spans(head, tokens, document):
 
 def coarse_scores(head, kept):
     """For each span, {antecedent: coarse score} of those that are kept."""
-    found = []
+    best_scores = []
     for i, (_, g, s) in enumerate(kept):
         scores = {}
         for j in range(i):
             prior = linear(head.distance_prior_score, head.distance_prior.weight[bucket(i - j)])[0]
             scores[j] = s + kept[j][2] + linear(head.coarse, g) @ kept[j][1] + prior
         best = sorted(scores, key=lambda j: -scores[j].item())[: head.max_antecedents]
-        found.append({j: scores[j] for j in best})
-    return found
+        best_scores.append({j: scores[j] for j in best})
+    return best_scores
 
 
 def fine_scores(head, tokens, document):

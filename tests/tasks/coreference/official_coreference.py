@@ -4,8 +4,6 @@
 scorer.pl of github.com/conll/reference-coreference-scorers, version 8.01; it needs Perl.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -74,7 +72,7 @@ def official_counts(scorer: Path, folder: Path, cases: Sequence[Case]) -> list[d
     key, response = folder / "key.conll", folder / "response.conll"
     write(key, [case[0] for case in cases])
     write(response, [case[1] for case in cases])
-    found: list[dict[str, list[float]]] = [{} for _ in cases]
+    results: list[dict[str, list[float]]] = [{} for _ in cases]
     for metric, name in METRICS.items():
         command = ["perl", str(scorer), metric, str(key), str(response)]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -83,21 +81,21 @@ def official_counts(scorer: Path, folder: Path, cases: Sequence[Case]) -> list[d
             if begins := re.match(r"\(case/(\d+)\); part 000:$", line):
                 number = int(begins[1])
             elif number is not None and (counts := LINE.match(line)):
-                found[number][name] = [float(value) for value in counts.groups()]
+                results[number][name] = [float(value) for value in counts.groups()]
                 number = None
-    return found
+    return results
 
 
 def main(scorer: Path) -> None:
     """Write random entities with the official counts of each document, every third one with repeated mentions."""
     rng = random.Random(8)
     cases = [random_case(rng, repeated=number % 3 == 0) for number in range(60)]
-    found = []
+    documents = []
     with tempfile.TemporaryDirectory() as scratch:
         for key, response in cases:  # one by one: of all together, the scorer takes ten repeated mentions at most
             (counts,) = official_counts(scorer, Path(scratch), [(key, response)])
-            found.append({"key": key, "response": response, "counts": counts})
-    content = {"made_by": "tests/tasks/coreference/official_coreference.py, with version 8.01", "documents": found}
+            documents.append({"key": key, "response": response, "counts": counts})
+    content = {"made_by": "tests/tasks/coreference/official_coreference.py, with version 8.01", "documents": documents}
     FIXTURE.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
 
 

@@ -1,7 +1,3 @@
-"""The column format of CoNLL-2012: what is read, what is refused with its place, and what is written."""
-
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -62,12 +58,12 @@ def test_bad_documents_leave_their_neighbours_whole():
     lines = ["# a comment", "", "stray line", "#begin document (a); part 000", "a 0 0 one -"]
     lines += ["#begin document (b); part 000", "b 0 0 two -", "", "#end document", " \t"]
     lines += ["#begin document (c); part 000", "c 0 0 three -"]
-    found = list(split_documents(lines))
-    assert [(document.first_line, len(document.lines)) for document in found] == [(3, 1), (4, 2), (6, 4), (11, 2)]
-    assert parse_document(found[2], SCORED_COLUMNS).words == ("two",)
+    documents = list(split_documents(lines))
+    assert [(document.first_line, len(document.lines)) for document in documents] == [(3, 1), (4, 2), (6, 4), (11, 2)]
+    assert parse_document(documents[2], SCORED_COLUMNS).words == ("two",)
     for bad in (0, 1, 3):
         with pytest.raises(BadLine):
-            parse_document(found[bad], SCORED_COLUMNS)
+            parse_document(documents[bad], SCORED_COLUMNS)
 
 
 def test_writes_what_it_reads():
@@ -78,15 +74,17 @@ def test_writes_what_it_reads():
         words, speakers = [f"w{n}" for n in range(24)], ["Ann" if n % 3 else "Bob" for n in range(24)]
         lines = list(write_document(f"(x/{number}); part 003", words, [10, 1, 13], clusters, speakers))
         (document,) = split_documents(lines)
-        found = parse_document(document)
-        assert sorted(map(sorted, found.clusters)) == sorted(map(sorted, clusters))
-        assert (found.name, found.sentences) == (f"(x/{number}); part 003", (10, 1, 13))
-        assert (found.words, found.speakers) == (tuple(words), tuple(speakers))
+        parsed = parse_document(document)
+        assert sorted(map(sorted, parsed.clusters)) == sorted(map(sorted, clusters))
+        assert (parsed.name, parsed.sentences) == (f"(x/{number}); part 003", (10, 1, 13))
+        assert (parsed.words, parsed.speakers) == (tuple(words), tuple(speakers))
 
 
-def test_one_word_is_a_bracket_of_its_own_between_beginnings_and_ends():
+def test_one_word_is_a_bracket_of_its_own_and_genres_come_from_names():
     lines = list(write_document("(a); part 000", ["w"] * 3, [3], [[(0, 1), (1, 3)], [(0, 3), (2, 3)]]))
     assert [line.split("\t")[-1] for line in lines[1:4]] == ["(1|(0)", "(0", "(1)|0)|1)"]
+    names = ("(bc/a/00/a_0001); part 000", "(wb/b); part 001", "(xx/b); part 000", "(bcd/b)")
+    assert [genre_of(name) for name in names] == [1, 7, 0, 0]
 
 
 def random_document(rng):
@@ -94,30 +92,20 @@ def random_document(rng):
     sentences = rng.integers(1, 6, size=rng.integers(1, 7))
     words = rng.integers(1, 5, size=sentences.sum())
     mentions = [(start, start + 1 + int(rng.integers(2)), int(rng.integers(1, 4))) for start in range(len(words) - 1)]
-    return {
-        "document": np.arange(words.sum()) + 100,
-        "word": words,
-        "sentence": sentences,
-        "speaker": rng.integers(0, 3, size=len(words)),
-        "mention": np.array(mentions).reshape(-1),
-    }
+    arrays = {"document": np.arange(words.sum()) + 100, "word": words, "sentence": sentences}
+    return arrays | {"speaker": rng.integers(0, 3, size=len(words)), "mention": np.array(mentions).reshape(-1)}
 
 
-def write_documents(folder, documents):
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    documents = [random_document(rng) for _ in range(40)]
     arrays = {name: [document[name] for document in documents] for name in documents[0]}
     names = [f"(wb/{number}); part 000" for number in range(len(documents))]
     words = [" ".join(f"w{n}" for n in range(len(document["word"]))) for document in documents]
     write(folder, "coreference", "valid", arrays, {"id": names, "words": words})
     with open(folder / "dict.txt", "a") as dictionary:
         dictionary.writelines(f"piece{number} 1\n" for number in range(240))
-    return folder, names
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    rng = np.random.default_rng(0)
-    documents = [random_document(rng) for _ in range(40)]
-    folder, names = write_documents(tmp_path_factory.mktemp("data"), documents)
     return documents, CoreferenceSplit.open(folder, "valid"), names
 
 
@@ -161,8 +149,8 @@ def test_segments_words_and_mentions_belong_together(data, max_positions, max_se
             word_of = np.repeat(np.arange(len(document["word"])), document["word"])[pieces]
             sentence_of = np.repeat(np.arange(len(document["sentence"])), document["sentence"])
             words = np.unique(word_of)
-            found = list(zip(inputs["word_starts"], inputs["word_ends"], strict=True))
-            assert [set(word_of[start:end]) for start, end in found] == [{word} for word in words]
+            places = list(zip(inputs["word_starts"], inputs["word_ends"], strict=True))
+            assert [set(word_of[start:end]) for start, end in places] == [{word} for word in words]
             assert inputs["word_ends"][-1] == len(pieces)
             assert inputs["sentences"].tolist() == sentence_of[words].tolist()
             assert inputs["speakers"].tolist() == document["speaker"][words].tolist()
@@ -170,8 +158,3 @@ def test_segments_words_and_mentions_belong_together(data, max_positions, max_se
             expected = {(start, end) for start, end, _ in document["mention"].reshape(-1, 3).tolist()}
             assert mentions == {(start, end) for start, end in expected if start >= words[0] and end <= words[-1] + 1}
     assert (len(first_pieces) > len(documents)) == bool(max_segments)  # each epoch draws its own stretches
-
-
-def test_genres_come_from_names():
-    names = ("(bc/a/00/a_0001); part 000", "(wb/b); part 001", "(xx/b); part 000", "(bcd/b)")
-    assert [genre_of(name) for name in names] == [1, 7, 0, 0]

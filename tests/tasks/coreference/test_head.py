@@ -1,7 +1,3 @@
-"""Spans and entities against definitions written with loops."""
-
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -98,8 +94,8 @@ def test_equals_loops_over_spans_and_antecedents(depth, monkeypatch):
     mentions = [random_mentions(rng, document) for document in output]
 
     expected = 0.0
-    for document, own, (spans, numbers, scores, *_), rows in zip(documents, tokens, output, mentions, strict=True):
-        naive_spans, naive = naive_coreference.fine_scores(head, own, document)
+    for document, pieces, (spans, numbers, scores, *_), rows in zip(documents, tokens, output, mentions, strict=True):
+        naive_spans, naive = naive_coreference.fine_scores(head, pieces, document)
         assert list(map(tuple, spans.tolist())) == naive_spans
         assert len(spans) == int(0.4 * len(document["sentences"]))
         for i, of_span in enumerate(naive):
@@ -108,19 +104,15 @@ def test_equals_loops_over_spans_and_antecedents(depth, monkeypatch):
             torch.testing.assert_close(list(row.values()), [of_span[j] for j in row], rtol=1e-10, atol=1e-10)
             assert scores[i, 0] == 0
         expected = expected + naive_coreference.loss(naive_spans, naive, rows)
-    found = marginal_loss(output, mentions)
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    loss = marginal_loss(output, mentions)
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
+    buckets = coreference_head._bucket(torch.arange(200)).tolist()  # of distances that tiny documents do not have, too
+    assert buckets == [naive_coreference.bucket(distance) for distance in range(200)]
     names, parameters = zip(*head.named_parameters(), strict=True)
-    ours = torch.autograd.grad(found, parameters, allow_unused=True)
+    ours = torch.autograd.grad(loss, parameters, allow_unused=True)
     theirs = torch.autograd.grad(expected, parameters, allow_unused=True)
     for name, one, other in zip(names, ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}")
-
-
-def test_buckets_of_distances():
-    """Of distances that tiny documents do not have, too."""
-    found = coreference_head._bucket(torch.arange(200)).tolist()
-    assert found == [naive_coreference.bucket(distance) for distance in range(200)]
 
 
 def test_a_document_of_one_word_and_one_without_mentions_have_a_loss():

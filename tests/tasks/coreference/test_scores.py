@@ -1,5 +1,3 @@
-"""MUC, B³ and CEAF-φ₄ against the official scorer's counts, and against the papers by hand."""
-
 import json
 from dataclasses import astuple
 from pathlib import Path
@@ -23,10 +21,10 @@ def test_counts_equal_the_official_scorers(tmp_path):
         write(tmp_path / "response", [as_tuples(case["response"])])
         (key,) = read_files([tmp_path / "key"]).values()
         (response,) = read_files([tmp_path / "response"]).values()
-        found = score_document(key.clusters, response.clusters)
-        repeated += found.repeated
+        counts = score_document(key.clusters, response.clusters)
+        repeated += counts.repeated
         for name in METRICS.values():
-            assert astuple(getattr(found, name)) == pytest.approx(case["counts"][name], abs=1e-9), (name, case)
+            assert astuple(getattr(counts, name)) == pytest.approx(case["counts"][name], abs=1e-9), (name, case)
     assert repeated >= 5
 
 
@@ -35,16 +33,16 @@ def test_figures_of_several_files_are_quotients_of_sums(tmp_path):
     keys = [as_tuples(case["key"]) for case in cases]
     write(tmp_path / "key", keys)
     write(tmp_path / "response", [as_tuples(case["response"]) for case in cases])
-    found = score([tmp_path / "key"], tmp_path / "response")
+    figures = score([tmp_path / "key"], tmp_path / "response")
     f1 = []
     for name in METRICS.values():
         sums = [sum(column) for column in zip(*(case["counts"][name] for case in cases), strict=True)]
         recall, precision = sums[0] / sums[1], sums[2] / sums[3]
         f1.append(200 * recall * precision / (recall + precision))
-        assert found[f"{name}_recall"] == pytest.approx(100 * recall)
-        assert found[f"{name}_precision"] == pytest.approx(100 * precision)
-        assert found[f"{name}_f1"] == pytest.approx(f1[-1])
-    assert found["conll_f1"] == pytest.approx(sum(f1) / 3)
+        assert figures[f"{name}_recall"] == pytest.approx(100 * recall)
+        assert figures[f"{name}_precision"] == pytest.approx(100 * precision)
+        assert figures[f"{name}_f1"] == pytest.approx(f1[-1])
+    assert figures["conll_f1"] == pytest.approx(sum(f1) / 3)
 
 
 def test_files_are_read_as_preprocessing_reads_them(tmp_path):
@@ -71,11 +69,7 @@ OTHER = "#begin document (other); part 000\nx\t-\n#end document\n"
     [
         ({"chains": [[MENTIONS]], "words": 26}, 1, r"response: \(case/0\); part 000 has 26 words, but 24"),
         ({"chains": [[MENTIONS], [MENTIONS]]}, 2, r"key, line 1: \(case/0\); part 000 occurs a second time"),
-        (
-            "#begin document (case/0); part 000\nx\t(3\n#end document\n",
-            1,
-            r"response: unbalanced bracket: \(3 of line 2",
-        ),
+        ("#begin document (case/0); part 000\nx\t(3\n#end document\n", 1, r"unbalanced bracket: \(3 of line 2"),
         (OTHER, 1, "no document of the gold files"),
         ({"chains": [[MENTIONS, MENTIONS]]}, 1, "response: 12 mentions occur twice"),
     ],

@@ -1,5 +1,3 @@
-"""``--task coreference`` from raw files to the official figures; every encoder; resuming; validation."""
-
 import math
 
 import pytest
@@ -20,7 +18,6 @@ from tests.patches.helpers import assert_same_parameters, parse
 from tests.preprocess.test_ontonotes import TRAIN
 from tests.text.tiny_gpt2 import write_vocabulary
 
-UPDATES = 8
 SMALL = [
     *("--max-positions", "64", "--dropout", "0"),
     *("--head-hidden", "32", "--max-span-width", "9", "--head-dropout", "0"),
@@ -47,16 +44,15 @@ def arguments(folder, *extra, arch="longformer_roberta_tiny"):
     ]
 
 
-def train(folder, save_dir, updates, *extra):
-    length = ("--warmup-updates", "2", "--total-num-update", updates, "--save-dir", save_dir)
-    everything = arguments(folder, *length, "--validate-interval", "1000", *extra)
+def train(folder, save_dir, *flags):
+    words = ("--warmup-updates", "2", "--total-num-update", "8", "--save-dir", save_dir, "--validate-interval", "1000")
+    everything = arguments(folder, *words, *flags)
     distributed_utils.call_main(parse(options.get_training_parser(), everything), train_main)
     return load(save_dir / "checkpoint_last.pt")
 
 
 def test_the_file_of_predictions_has_the_figures_of_validation(folder, tmp_path):
-    """Documents of one segment, two and three."""
-    checkpoint = train(folder, tmp_path, UPDATES, "--max-update", UPDATES, "--no-epoch-checkpoints")
+    checkpoint = train(folder, tmp_path, "--max-update", "8", "--no-epoch-checkpoints")
     path, predictions = tmp_path / "checkpoint_last.pt", tmp_path / "predictions.conll"
     assert predict.main(list(map(str, [folder, "--path", path, "--output", predictions, "--device", "cpu"]))) == 0
     assert command.main(["--task", "coreference", "--gold", str(TRAIN), "--predictions", str(predictions)]) == 0
@@ -65,9 +61,9 @@ def test_the_file_of_predictions_has_the_figures_of_validation(folder, tmp_path)
 
 
 def test_a_resumed_training_keeps_both_learning_rates(folder, tmp_path):
-    whole = train(folder, tmp_path / "whole", 8, "--max-update", "8", "--max-segments", "1")
-    train(folder, tmp_path / "halves", 8, "--max-update", "4", "--max-segments", "1")
-    resumed = train(folder, tmp_path / "halves", 8, "--max-update", "8", "--max-segments", "1")
+    whole = train(folder, tmp_path / "whole", "--max-update", "8", "--max-segments", "1")
+    train(folder, tmp_path / "halves", "--max-update", "4", "--max-segments", "1")
+    resumed = train(folder, tmp_path / "halves", "--max-update", "8", "--max-segments", "1")
     assert [group["lr_scale"] for group in whole["last_optimizer_state"]["param_groups"][1:]] == [2.0]
     assert_same_parameters(resumed, whole, rtol=0, atol=0)
 
@@ -91,40 +87,26 @@ def test_documents_of_a_batch_do_not_change_each_other(folder):
         torch.testing.assert_close(alone.scores, together[number].scores)
 
 
-def without_folder(cfg):
-    """A task that has its settings alone."""
+def loss_of(cfg, spans, antecedents, mentions, mention_scores):
+    """The loss, and sums for metrics, of antecedents that are chosen for sure."""
     task = object.__new__(CoreferenceTask)
     task.cfg = cfg
-    return task
-
-
-def output(spans, antecedents):
-    """Antecedents that are chosen for sure."""
     scores = torch.full((len(spans), len(spans) + 1), -torch.inf)
     scores[:, 0] = 0
     for number, antecedent in enumerate(antecedents):
         if antecedent >= 0:
             scores[number, antecedent + 1] = 1
-    numbers = torch.arange(len(spans)).expand(len(spans), -1)
-    spans = torch.tensor(spans)
-    return Antecedents(spans, numbers, scores, spans, torch.zeros(len(spans)))
+    numbers, spans = torch.arange(len(spans)).expand(len(spans), -1), torch.tensor(spans)
+    output = Antecedents(spans, numbers, scores, spans, mention_scores)
+    return task.loss([output], {"mentions": [torch.tensor(mentions, dtype=torch.long).reshape(-1, 3)]})
 
 
-def test_training_does_not_count(folder):
-    task = without_folder(CoreferenceConfig())
-    _, sums = task.loss([output([[0, 1]], [-1])], {"mentions": [torch.zeros(0, 3, dtype=torch.long)]})
-    assert sums == {}
-
-
-def test_the_loss_of_mention_scores_is_added_with_its_weight():
-    found = output([[0, 1], [2, 3], [4, 5]], [-1, 0, -1])._replace(mention_scores=torch.tensor([2.0, -1.0, 3.0]))
-    target = {"mentions": [torch.tensor([[0, 1, 1], [2, 3, 1]])]}
-    plain, _ = without_folder(CoreferenceConfig()).loss([found], target)
-    weighted, _ = without_folder(CoreferenceConfig(mention_loss_weight=0.5)).loss([found], target)
+def test_the_loss_of_mention_scores_is_added_with_its_weight_and_training_does_not_count(folder):
+    case = ([[0, 1], [2, 3], [4, 5]], [-1, 0, -1], [[0, 1, 1], [2, 3, 1]], torch.tensor([2.0, -1.0, 3.0]))
+    plain, _ = loss_of(CoreferenceConfig(), *case)
+    weighted, _ = loss_of(CoreferenceConfig(mention_loss_weight=0.5), *case)
     expected = sum(math.log1p(math.exp(wrong)) for wrong in (-2.0, 1.0, 3.0))
     torch.testing.assert_close(weighted - plain, torch.tensor(0.5 * expected))
-
-
-def test_a_head_that_cannot_work_is_refused(folder):
+    assert loss_of(CoreferenceConfig(), [[0, 1]], [-1], [], torch.zeros(1))[1] == {}
     with pytest.raises(ValueError, match="depth must be 1 or more, got 0"):
         build(folder, "--coreference-depth", "0")

@@ -1,5 +1,3 @@
-"""HotpotQA's examples: marks and targets of segments, the choice of supporting facts, predictions."""
-
 import itertools
 import json
 
@@ -52,10 +50,13 @@ def test_a_segment_is_that_of_the_paper(folder, split):
     assert segment.inputs["sentence"][sentences].tolist() == list(range(1, 9))
     assert segment.targets["relevant"][titles].tolist() == [0, 1, 1, 0]
     assert segment.targets["supporting"][sentences].tolist() == [0, 0, 1, 0, 1, 0, 0, 0]
-    for name in ("paragraph", "relevant"):
-        assert not {**segment.inputs, **segment.targets}[name][~titles].any()
-    for name in ("sentence", "supporting"):
-        assert not {**segment.inputs, **segment.targets}[name][~sentences].any()
+    for column, places in (
+        ("paragraph", titles),
+        ("relevant", titles),
+        ("sentence", sentences),
+        ("supporting", sentences),
+    ):
+        assert not {**segment.inputs, **segment.targets}[column][~places].any()
     text = np.array([name == "" for name in names]) & (np.arange(len(names)) > end)
     assert ((segment.inputs["piece"] > 0) == text).all()
     assert len(set(segment.inputs["piece"][text])) == 4 + 8
@@ -81,14 +82,15 @@ def test_segments_share_out_the_paragraphs(split, max_positions, max_segments):
             assert np.count_nonzero(segment.targets["first"]) == np.count_nonzero(segment.targets["last"])
 
 
+def nonempty_subsets(count):
+    return [subset for size in range(1, count + 1) for subset in itertools.combinations(range(count), size)]
+
+
 def every_choice(paragraph, sentences):
     """All sets of sentences from exactly two paragraphs, with their sums of log-odds."""
     for pair in itertools.combinations(range(len(paragraph)), 2):
         counts = [len(sentences[p]) for p in pair]
-        subsets = [
-            [subset for size in range(1, n + 1) for subset in itertools.combinations(range(n), size)] for n in counts
-        ]
-        for chosen in itertools.product(*subsets):
+        for chosen in itertools.product(*map(nonempty_subsets, counts)):
             places = [(p, k) for p, subset in zip(pair, chosen, strict=True) for k in subset]
             yield sum(paragraph[p] for p in pair) + sum(sentences[p][k] for p, k in places), places
 
@@ -100,14 +102,12 @@ def test_supporting_facts_are_the_most_probable_ones_of_exactly_two_paragraphs()
         paragraph = rng.normal(size=len(sizes)) * 2
         sentences = [rng.normal(size=size) * 2 - 1 for size in sizes]
         choices = list(every_choice(paragraph, sentences))
-        found = supporting_sentences(paragraph, sentences)
+        facts = supporting_sentences(paragraph, sentences)
         if choices:
-            assert found == max(choices)[1]
+            assert facts == max(choices)[1]
         else:
-            assert len({place for place, _ in found}) == min(1, np.count_nonzero(sizes))
-
-
-def test_supporting_facts_are_of_sentences_that_were_read():
+            assert len({place for place, _ in facts}) == min(1, np.count_nonzero(sizes))
+    # of sentences that were read
     odds = [np.array([3.0, -np.inf]), np.array([-np.inf, -np.inf]), np.zeros(0), np.array([-np.inf, -2.0])]
     assert supporting_sentences(np.array([0.0, 9.0, 9.0, -5.0]), odds) == [(0, 0), (3, 1)]
     assert supporting_sentences(np.zeros(1), [np.full(2, -np.inf)]) == []
@@ -129,12 +129,8 @@ def right_logits(examples, numbers, answer_types):
         logit = column("targets", target)[row, place] * 8.0 - 4.0
         return MarkLogits(logit, row, place, example[row], column("inputs", number_name)[row, place] - 1)
 
-    span = SpanLogits(
-        *((column("targets", name) > 0).float() * 5 for name in ("first", "last")),
-        column("inputs", "piece"),
-        example,
-        len(numbers),
-    )
+    ends = ((column("targets", name) > 0).float() * 5 for name in ("first", "last"))
+    span = SpanLogits(*ends, column("inputs", "piece"), example, len(numbers))
     kinds = torch.nn.functional.one_hot(torch.tensor(answer_types), 3).float()
     logits = HotpotqaLogits(span, kinds, marks("paragraph", "relevant"), marks("sentence", "supporting"))
     return logits, {"net_input": {"src_tokens": column("tokens", "")}}
@@ -152,10 +148,10 @@ def test_an_answer_ends_with_its_last_token_and_what_was_not_read_has_no_score(f
     logits.span.piece.zero_()  # as if no token were left
     predictor.add([0], logits, batch)
     predictor.write(tmp_path / "p.json")
-    found = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
+    content = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
     ids = [question["_id"] for question in HOTPOTQA_QUESTIONS]
     token = examples.segments(1)[0].tokens[first : first + 1]
-    assert found["answer"] == {ids[0]: "", ids[1]: words(folder, token)}
-    scores = [score for _, score in found["paragraph_scores"][ids[0]]]
+    assert content["answer"] == {ids[0]: "", ids[1]: words(folder, token)}
+    scores = [score for _, score in content["paragraph_scores"][ids[0]]]
     assert None in scores
     assert scores[0] is not None

@@ -1,7 +1,5 @@
 """A data folder of documents in the format that preprocessing writes, with GPT-2's kind of tokenizer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,20 +1,15 @@
-"""The task: blocks and masks of an epoch are the same for all workers and when resumed; the loss by hand."""
-
-from __future__ import annotations
-
 import logging
 import math
 
 import numpy as np
 import pytest
 import torch
-from fairseq import options, tasks
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.logging import metrics
 
 from fairseq_poolingformer.tasks.masked_lm.task import LongMaskedLMCriterion
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from tests.models.tiny_bart import USER_DIR
+from tests import lab
 from tests.tasks.masked_lm.mlm_folder import random_texts, write_folder
 
 LENGTH = 40
@@ -28,13 +23,8 @@ def folder(tmp_path_factory):
 
 
 def build(folder, *flags, arch="poolingformer_roberta_tiny"):
-    """``(args, task)`` from fairseq's own options."""
-    arguments = [
-        *(str(folder), "--user-dir", USER_DIR, "--task", "long_masked_lm", "--arch", arch, "--cpu"),
-        *("--criterion", "long_masked_lm", "--max-positions", str(LENGTH), "--seed", "3", *flags),
-    ]
-    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
-    return args, tasks.setup_task(args)
+    sizes = ("--max-positions", LENGTH, "--seed", 3)
+    return lab.task(folder, "long_masked_lm", arch, *sizes, *flags, criterion="long_masked_lm")
 
 
 def iterator(folder, epoch, *flags, shard=0, shards=1, num_workers=0):
@@ -46,20 +36,20 @@ def iterator(folder, epoch, *flags, shard=0, shards=1, num_workers=0):
 
 
 def rows(batches):
-    """The tokens that the model sees and those that it predicts, by the number of the block."""
-    found = {}
+    """The tokens that the model reads and those that it predicts, by the number of the block."""
+    blocks = {}
     for batch in filter(None, batches):  # a process with fewer batches than another gets empty ones
         columns = batch["id"].tolist(), batch["net_input"]["src_tokens"], batch["target"]
-        for number, seen, target in zip(*columns, strict=True):
-            real = seen != 1
-            assert number not in found
-            found[number] = (seen[real].tolist(), target[real].tolist())
-    return found
+        for number, tokens, target in zip(*columns, strict=True):
+            real = tokens != 1
+            assert number not in blocks
+            blocks[number] = (tokens[real].tolist(), target[real].tolist())
+    return blocks
 
 
-def restored(seen, target):
+def restored(tokens, target):
     """A block without its masks."""
-    return [s if t == 1 else t for s, t in zip(seen, target, strict=True)]
+    return [token if wanted == 1 else wanted for token, wanted in zip(tokens, target, strict=True)]
 
 
 def test_an_epochs_blocks_are_its_documents(folder):
@@ -68,8 +58,8 @@ def test_an_epochs_blocks_are_its_documents(folder):
     task.load_dataset("train")
     documents, blocks = task.dataset("train").documents, task.dataset("train").blocks
     assert sorted(batches) == list(range(len(blocks)))
-    assert {(seen[0], seen[-1]) for seen, _ in batches.values()} == {(0, 2)}
-    assert max(len(seen) for seen, _ in batches.values()) == LENGTH
+    assert {(tokens[0], tokens[-1]) for tokens, _ in batches.values()} == {(0, 2)}
+    assert max(len(tokens) for tokens, _ in batches.values()) == LENGTH
     document_of = np.searchsorted(documents.bounds, blocks.first_token, side="right") - 1
     for number, document in enumerate(documents):
         contents = [restored(*batches[n])[1:-1] for n in np.flatnonzero(document_of == number)]
@@ -95,10 +85,10 @@ def test_blocks_may_be_shorter_than_the_models_longest_input(folder, caplog):
             with caplog.at_level(logging.INFO):
                 task.load_dataset(split)
             short.load_dataset(split)
-            found, expected = task.dataset(split), short.dataset(split)
-            assert found.sizes.max() == 20
-            assert found.sizes.tolist() == expected.sizes.tolist()
-            assert found[0]["tokens"].tolist() == expected[0]["tokens"].tolist()
+            blocks, expected = task.dataset(split), short.dataset(split)
+            assert blocks.sizes.max() == 20
+            assert blocks.sizes.tolist() == expected.sizes.tolist()
+            assert blocks[0]["tokens"].tolist() == expected[0]["tokens"].tolist()
     assert "blocks of the full 20;" in caplog.text
     assert task.build_model(args).max_positions() == LENGTH
     args.max_positions = 20  # of the model alone
@@ -124,17 +114,16 @@ def test_masks_differ_between_epochs_and_are_the_same_for_workers_and_processes(
 
 
 def test_validation_masks_are_always_the_same(folder):
-    found = []
+    masks = []
     for seed in ("3", "4"):
         _, task = build(folder, "--seed", seed)
         task.load_dataset("valid")
         dataset = task.dataset("valid")
         for epoch in (1, 5):
             dataset.set_epoch(epoch)
-            found.append([(dataset[n]["tokens"].tolist(), dataset[n]["target"].tolist()) for n in range(len(dataset))])
-    assert all(other == found[0] for other in found)
-    order = dataset.ordered_indices()
-    assert (np.diff(dataset.sizes[order]) >= 0).all()
+            masks.append([(dataset[n]["tokens"].tolist(), dataset[n]["target"].tolist()) for n in range(len(dataset))])
+    assert all(other == masks[0] for other in masks)
+    assert (np.diff(dataset.sizes[dataset.ordered_indices()]) >= 0).all()
 
 
 def test_whole_words_are_the_tokenizers(folder):
@@ -187,7 +176,6 @@ def model_and_batches(folder, request):
 
 
 def test_loss_and_gradients_are_fairseqs(model_and_batches):
-    """fairseq's ``masked_lm`` reads the same batches."""
     task, model, batches = model_and_batches
     theirs = MaskedLmLoss.build_criterion(build(task.data_folder, "--criterion", "masked_lm")[0], task)
     results = []
@@ -229,10 +217,10 @@ def test_bits_by_hand_and_reduced_over_workers(model_and_batches):
                 at += len(character.encode("utf-8", "surrogateescape"))
     with metrics.aggregate() as meters:
         LongMaskedLMCriterion.reduce_metrics(logs)
-    found = meters.get_smoothed_values()
-    assert found["loss"] == pytest.approx(bits / tokens, abs=1e-3)
-    assert found["bits_per_character"] == pytest.approx(bits / characters, abs=1e-3)
-    assert found["ppl"] == pytest.approx(2 ** (bits / tokens), rel=1e-2)
+    logged = meters.get_smoothed_values()
+    assert logged["loss"] == pytest.approx(bits / tokens, abs=1e-3)
+    assert logged["bits_per_character"] == pytest.approx(bits / characters, abs=1e-3)
+    assert logged["ppl"] == pytest.approx(2 ** (bits / tokens), rel=1e-2)
 
 
 def test_a_batch_without_targets_reduces(model_and_batches):

@@ -1,17 +1,14 @@
 """Data folders of questions and documents, written with fairseq's own builder; the task that reads them."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
-from fairseq import options, tasks
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
-from tests.models.tiny_bart import USER_DIR
+from tests import lab
 from tests.tasks.folders import write
 
 
@@ -38,20 +35,18 @@ def write_folder(folder: Path, splits: dict[str, list[Example]], kind: str = "na
         columns = {name: [] for name in ("question", "document", "start", "end", "paragraph", "annotation")}
         for example in examples:
             starts = [10 * k for k in range(len(example.document))]
-            columns["question"].append(example.question)
-            columns["document"].append(example.document)
-            columns["start"].append(starts)
-            columns["end"].append([start + 7 * (k not in example.without_text) for k, start in enumerate(starts)])
+            ends = [start + 7 * (k not in example.without_text) for k, start in enumerate(starts)]
             rows = [(a, b, 3 * p + 1, 10 * a, 10 * (b - 1) + 7) for p, (a, b) in enumerate(example.paragraphs)]
-            columns["paragraph"].append([number for row in rows for number in row])
-            columns["annotation"].append([number for row in example.annotations for number in row])
+            paragraphs, annotations = (list(itertools.chain(*lists)) for lists in (rows, example.annotations))
+            values = (example.question, example.document, starts, ends, paragraphs, annotations)
+            for column, value in zip(columns.values(), values, strict=True):
+                column.append(value)
         for name, sequences in columns.items():
-            prefix = str(folder / f"{split}.{name}")
             dtype = np.uint16 if name in ("question", "document") else np.int32
-            builder = MMapIndexedDatasetBuilder(prefix + ".bin", dtype=dtype)
+            builder = MMapIndexedDatasetBuilder(str(folder / f"{split}.{name}.bin"), dtype=dtype)
             for sequence in sequences:
                 builder.add_item(torch.tensor(sequence, dtype=torch.int64))
-            builder.finalize(prefix + ".idx")
+            builder.finalize(str(folder / f"{split}.{name}.idx"))
     return folder
 
 
@@ -82,11 +77,5 @@ def _random_annotation(rng: np.random.Generator, paragraphs: list[tuple[int, int
 
 
 def build_task(folder, *flags, arch="poolingformer_roberta_tiny"):
-    """Return ``(args, task)``."""
-    arguments = [
-        *(str(folder), "--user-dir", USER_DIR, "--task", "question_answering", "--arch", arch, "--cpu"),
-        *("--criterion", "question_answering", "--max-positions", "24", "--doc-stride", "8"),
-        *("--max-question-length", "6", "--seed", "3", *flags),
-    ]
-    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
-    return args, tasks.setup_task(args)
+    sizes = ("--max-positions", 24, "--doc-stride", 8, "--max-question-length", 6, "--seed", 3)
+    return lab.task(folder, "question_answering", arch, *sizes, *flags, criterion="question_answering")

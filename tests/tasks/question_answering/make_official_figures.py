@@ -9,11 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.tasks.question_answering import random_answers
 from tests.tasks.question_answering.official_scripts import official_figures
-from tests.tasks.triviaqa import random_triviaqa
+from tests.tasks.question_answering.test_scoring import FIXTURE, KINDS
 
-FIXTURE = Path(__file__).parent / "fixtures" / "official_figures.json"
 SEEDS, EXAMPLES = (4, 6, 15), 12
 
 
@@ -26,22 +24,14 @@ def main(folder: Path) -> None:
         "(google-research-datasets/tydiqa), triviaqa_evaluation.py (mandarjoshi90/triviaqa) and hotpot_evaluate_v1.py "
         "(hotpotqa/hotpot)"
     )
-    for sets_of in (random_answers, random_triviaqa):
-        for kind, make in sets_of.MAKERS.items():
-            if (folder / sets_of.CLONES[kind]).is_dir():
-                content[kind] = _figures(kind, folder / sets_of.CLONES[kind], make, sets_of.write_set)
+    for kind, (_, make, write, clone) in KINDS.items():
+        if (folder / clone).is_dir():
+            sets = [dict(zip(("gold", "predictions"), make(seed, EXAMPLES), strict=True)) for seed in SEEDS]
+            with tempfile.TemporaryDirectory() as scratch:
+                files = [write(Path(scratch) / str(number), **case) for number, case in enumerate(sets)]
+                figures = official_figures(kind, folder / clone, files)
+            content[kind] = [{**case, "figures": official} for case, official in zip(sets, figures, strict=True)]
     FIXTURE.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
-
-
-def _figures(kind: str, clone: Path, make, write_set) -> list[dict]:
-    sets = [make(seed, EXAMPLES) for seed in SEEDS]
-    with tempfile.TemporaryDirectory() as scratch:
-        files = [write_set(Path(scratch) / str(number), *one) for number, one in enumerate(sets)]
-        figures = official_figures(kind, clone, files)
-    return [
-        {"gold": gold, "predictions": predictions, "figures": official}
-        for (gold, predictions), official in zip(sets, figures, strict=True)
-    ]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """Both evaluations once more, from their published rules, on raw JSON, a threshold at a time: slow and plain."""
 
-from __future__ import annotations
-
 
 def best_point(outcomes: list[tuple[bool, bool, float, float]]) -> tuple[float, float, float, float]:
     """F1, precision, recall, threshold of the best F1: of (gold?, predicted?, credit, score) rows."""
@@ -40,10 +38,10 @@ def natural_questions(gold: list[dict], predictions: dict) -> dict[str, list[tup
             ("short", _short(prediction), prediction["short_answers_score"]),
         ):
             answers = [(_long if kind == "long" else _short)(annotation) for annotation in example["annotations"]]
-            answers = [one for one in answers if one]
+            answers = [other for other in answers if other]
             if len(answers) < 2:
                 answers = []
-            right = bool(answer) and any(_same(answer, one) for one in answers)
+            right = bool(answer) and any(_same(answer, other) for other in answers)
             outcomes[kind].append((bool(answers), bool(answer), float(right), score))
     return outcomes
 
@@ -80,10 +78,10 @@ def tydiqa(gold: list[dict], predictions: list[dict]) -> dict[str, list[tuple[bo
     outcomes = {"passage": [], "minimal": []}
     for example in gold:
         annotations = example["annotations"]
-        passages = [one["passage_answer"]["candidate_index"] for one in annotations]
+        passages = [other["passage_answer"]["candidate_index"] for other in annotations]
         passages = [index for index in passages if index >= 0]
         passages = passages if len(passages) >= 2 else []
-        minimals = [_bytes_or_word(one, "plaintext_start_byte", "plaintext_end_byte") for one in annotations]
+        minimals = [_bytes_or_word(other, "plaintext_start_byte", "plaintext_end_byte") for other in annotations]
         minimals = [answer for answer in minimals if answer]
         minimals = minimals if len(minimals) >= 2 else []
         prediction = by_id.get(example["example_id"])
@@ -94,7 +92,7 @@ def tydiqa(gold: list[dict], predictions: list[dict]) -> dict[str, list[tuple[bo
         index, answer = prediction["passage_answer_index"], _bytes_or_word(prediction, *_OFFSETS)
         right = float(index in passages)
         outcomes["passage"].append((bool(passages), index >= 0, right, prediction["passage_answer_score"]))
-        credit = max((_overlap(answer, one) for one in minimals), default=0.0) if answer else 0.0
+        credit = max((_overlap(answer, other) for other in minimals), default=0.0) if answer else 0.0
         outcomes["minimal"].append((bool(minimals), bool(answer), credit, prediction["minimal_answer_score"]))
     return outcomes
 

@@ -6,8 +6,6 @@ line. FOLDER is a clone of github.com/google-research-datasets/natural-questions
 hotpotqa/hotpot. The first two need absl-py and six. HotpotQA's reads JSON with ujson; Python's own does here.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import importlib

@@ -1,7 +1,5 @@
 """Random gold data and predictions in the official formats: many ties, near misses, nulls, yes and no."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
@@ -20,9 +18,7 @@ def natural_questions_set(seed: int, examples: int) -> tuple[list[dict], dict]:
     for example_id in _ids(rng, examples):
         share = rng.random()
         answered = [rng.random() < share for _ in range(5)]
-        annotations = [
-            _natural_questions_answers(rng, rng.choice(_KINDS[:-1] if yes else ("null",))) for yes in answered
-        ]
+        annotations = [_natural_questions_answers(rng, rng.choice(_KINDS[:-1] if a else ("null",))) for a in answered]
         gold.append({"example_id": example_id, "annotations": annotations})
         copied = rng.random() < how_often_right
         answers = dict(rng.choice(annotations) if copied else _natural_questions_answers(rng, rng.choice(_KINDS)))
@@ -88,13 +84,9 @@ def _any_case(rng: random.Random, word: str) -> str:
 def _span(rng: random.Random) -> dict[str, int]:
     """One of a few spans, so that two are often equal, sometimes only in bytes or only in tokens."""
     start = rng.randrange(3)
-    token_start = start if rng.random() < 0.8 else rng.randrange(3)
-    return {
-        "start_byte": 10 * start,
-        "end_byte": 10 * start + 9,
-        "start_token": token_start,
-        "end_token": token_start + 1 + (rng.random() < 0.1),
-    }
+    first = start if rng.random() < 0.8 else rng.randrange(3)
+    tokens = {"start_token": first, "end_token": first + 1 + (rng.random() < 0.1)}
+    return {"start_byte": 10 * start, "end_byte": 10 * start + 9, **tokens}
 
 
 def _natural_questions_answers(rng: random.Random, kind: str) -> dict:
@@ -113,15 +105,14 @@ def _with_units_left_out(rng: random.Random, answers: dict) -> dict:
     def hide(span: dict[str, int]) -> dict[str, int]:
         return {key: -1 if key in hidden else value for key, value in span.items()}
 
-    shown = {
-        "long_answer": hide(answers["long_answer"]),
-        "short_answers": [hide(span) for span in answers["short_answers"]],
-        "yes_no_answer": answers["yes_no_answer"],
-    }
-    if answers["long_answer"] == NULL_SPAN and rng.random() < 0.5:
-        del shown["long_answer"]
-    if not answers["short_answers"] and rng.random() < 0.5:
-        del shown["short_answers"]
+    shown = {**answers, "long_answer": hide(answers["long_answer"])}
+    shown["short_answers"] = [hide(span) for span in answers["short_answers"]]
+    for name, is_null in (
+        ("long_answer", answers["long_answer"] == NULL_SPAN),
+        ("short_answers", not answers["short_answers"]),
+    ):
+        if is_null and rng.random() < 0.5:
+            del shown[name]
     return shown
 
 

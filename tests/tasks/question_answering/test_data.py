@@ -1,7 +1,3 @@
-"""Segments, their labels, and what the model gets: by hand and against loops over tokens, segments and annotations."""
-
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 
@@ -9,30 +5,9 @@ import numpy as np
 import pytest
 from fairseq.data import Dictionary
 
-from fairseq_poolingformer.tasks.question_answering.data import (
-    Label,
-    LabelCounts,
-    QuestionAnsweringSplit,
-    SegmentLimits,
-    Segments,
-    count_longer,
-    cut_into_segments,
-    keep_negatives,
-    label_segments,
-    paragraph_ids,
-    read_answers,
-    visible_paragraphs,
-)
+from fairseq_poolingformer.tasks.question_answering import data
 from fairseq_poolingformer.tasks.question_answering.task import QuestionAnsweringDataset
 from tests.tasks.question_answering.folders import Example, random_examples, write_folder
-
-
-def spans(question_sizes, document_sizes, limits):
-    """For each example its segments' (first, end), and for each segment its size."""
-    segments = cut_into_segments(np.array(question_sizes), np.array(document_sizes), limits)
-    pairs = list(zip(segments.first_token.tolist(), segments.end_token.tolist(), strict=True))
-    by_example = [pairs[a:b] for a, b in zip(segments.bounds, segments.bounds[1:], strict=False)]
-    return by_example, segments
 
 
 @pytest.mark.parametrize(
@@ -48,19 +23,19 @@ def spans(question_sizes, document_sizes, limits):
     ],
 )
 def test_the_last_segment_is_the_first_that_reaches_the_end(document, expected):
-    found, segments = spans([2], [document], SegmentLimits(16, doc_stride=4, max_question_length=6))
-    assert found == [expected]
+    limits = data.SegmentLimits(16, doc_stride=4, max_question_length=6)
+    segments = data.cut_into_segments(np.array([2]), np.array([document]), limits)
+    assert list(zip(segments.first_token.tolist(), segments.end_token.tolist(), strict=True)) == expected
+    assert segments.bounds.tolist() == [0, len(expected)]
     assert segments.size.tolist() == [end - first + 2 + 4 for first, end in expected]
     assert segments.number.tolist() == list(range(len(expected)))
-
-
-@pytest.mark.parametrize(
-    ("numbers", "message"),
-    [((16, 7, 6), "doc_stride 7 would skip"), ((16, 0, 6), "doc_stride must"), ((64, 1, 64), "doc_stride 1 would")],
-)
-def test_limits_that_lose_tokens_are_refused(numbers, message):
-    with pytest.raises(ValueError, match=message):
-        SegmentLimits(*numbers)
+    for numbers, message in (
+        ((16, 7, 6), "doc_stride 7 would skip"),
+        ((16, 0, 6), "doc_stride must"),
+        ((64, 1, 64), "doc_stride 1 would"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            data.SegmentLimits(*numbers)
 
 
 def test_paragraphs_of_a_segment_equal_a_loop_over_tokens():
@@ -70,68 +45,62 @@ def test_paragraphs_of_a_segment_equal_a_loop_over_tokens():
         rows = [[a, b, 0, 0, 0] for a, b in itertools.pairwise(cuts) if rng.random() < 0.7]
         rows = np.array(rows, np.int32).reshape(-1, 5)
         first, end = sorted(rng.choice(41, 2, replace=False).tolist())
-        seen = [k for k, (a, b, *_) in enumerate(rows.tolist()) if any(first <= t < end for t in range(a, b))]
-        begin, stop = visible_paragraphs(rows, first, end)
-        assert list(range(begin, stop)) == seen
+        visible = [k for k, (a, b, *_) in enumerate(rows.tolist()) if any(first <= t < end for t in range(a, b))]
+        begin, stop = data.visible_paragraphs(rows, first, end)
+        assert list(range(begin, stop)) == visible
         expected = [
-            next((1 + n for n, k in enumerate(seen) if rows[k, 0] <= token < rows[k, 1]), 0)
+            next((1 + n for n, k in enumerate(visible) if rows[k, 0] <= token < rows[k, 1]), 0)
             for token in range(first, end)
         ]
-        assert paragraph_ids(rows[begin:stop], first, end).tolist() == expected
-
-
-def segments_of(examples: int, each: int) -> Segments:
-    return cut_into_segments(np.full(examples, 1), np.full(examples, 5 + each), SegmentLimits(10, 1, 4))
+        assert data.paragraph_ids(rows[begin:stop], first, end).tolist() == expected
 
 
 def test_negatives_are_drawn_anew_in_each_epoch_and_evenly():
-    segments = segments_of(5000, 4)
+    segments = data.cut_into_segments(np.full(5000, 1), np.full(5000, 9), data.SegmentLimits(10, 1, 4))
     chosen = np.arange(len(segments))
-    draws = [keep_negatives(segments, chosen, 0.5, seed, epoch) for seed in (1, 2) for epoch in (1, 2, 3)]
+    draws = [data.keep_negatives(segments, chosen, 0.5, seed, epoch) for seed in (1, 2) for epoch in (1, 2, 3)]
     for number, draw in enumerate(draws):
         assert abs(draw.mean() - 0.5) < 0.01
         for other in draws[:number]:
             assert abs((draw == other).mean() - 0.5) < 0.02, "draws depend on one another"
     by_number = [draws[0][segments.number == n].mean() for n in range(4)]
     assert max(abs(share - 0.5) for share in by_number) < 0.03
-    assert np.array_equal(keep_negatives(segments, chosen[7::3], 0.5, 1, 1), draws[0][7::3]), "of each segment alone"
-    assert keep_negatives(segments, chosen, 1.0, 1, 1).all()
-    assert not keep_negatives(segments, chosen, 0.0, 1, 1).any()
-    tenth = keep_negatives(segments, chosen, 0.1, 1, 1)
-    assert abs(tenth.mean() - 0.1) < 0.01
+    alone = data.keep_negatives(segments, chosen[7::3], 0.5, 1, 1)
+    assert np.array_equal(alone, draws[0][7::3]), "of each segment alone"
+    for share, tolerance in ((1.0, 0), (0.0, 0), (0.1, 0.01)):
+        assert abs(data.keep_negatives(segments, chosen, share, 1, 1).mean() - share) <= tolerance
 
 
-NEGATIVE, PARTIAL, POSITIVE = Label
-LIMITS = SegmentLimits(16, doc_stride=4, max_question_length=6)  # ten document tokens beside a question of two
+NEGATIVE, PARTIAL, POSITIVE = data.Label
+LIMITS = data.SegmentLimits(16, doc_stride=4, max_question_length=6)  # ten document tokens beside a question of two
 SHORT, YES, NO, LONG = range(1, 5)
 
 
 def labelled(folder, examples, limits=LIMITS):
     """The dataset of a split with those examples, and its segments' labels."""
-    split = QuestionAnsweringSplit.open(write_folder(folder, {"train": examples}), "train")
-    segments = cut_into_segments(split.question.sizes, split.document.sizes, limits)
-    answers = read_answers(split)
-    labels = label_segments(segments, answers)
+    split = data.QuestionAnsweringSplit.open(write_folder(folder, {"train": examples}), "train")
+    segments = data.cut_into_segments(split.question.sizes, split.document.sizes, limits)
+    answers = data.read_answers(split)
+    labels = data.label_segments(segments, answers)
     dataset = QuestionAnsweringDataset(split, segments, Dictionary(), answers=answers, labels=labels)
-    return dataset, LabelCounts.of(segments, answers, labels)
+    return dataset, data.LabelCounts.of(segments, answers, labels)
 
 
 def test_answers_that_are_too_long_to_be_predicted_are_counted(tmp_path):
-    """Of 3, 12 and 1 tokens, and a paragraph of 18."""
     annotations = [(SHORT, 0, 3, 6), (SHORT, 0, 3, 15), (SHORT, 0, 3, 4), (LONG, 0, -1, -1)]
     dataset, _ = labelled(tmp_path, [Example([5], [6] * 30, [(2, 20)], [annotation]) for annotation in annotations])
-    counts = [count_longer(dataset.answers, longest) for longest in (1, 2, 3, 11, 12)]
+    counts = [data.count_longer(dataset.answers, longest) for longest in (1, 2, 3, 11, 12)]
     assert counts == [2, 2, 1, 1, 0]
 
 
 def naive_choice(annotations):
     """The answer to learn from: votes on whether there is one, on the paragraph, on the short answer."""
     enough = min(2, len(annotations))
-    given = [a for a in annotations if a[0] != 0]
-    if not given or len(given) < enough:
+    answers = [a for a in annotations if a[0] != 0]
+    if not answers or len(answers) < enough:
         return 0, -1, -1, -1
-    paragraph = Counter(a[1] for a in given).most_common(1)[0][0]
-    short = [a for a in given if a[0] in (SHORT, YES, NO)]
+    paragraph = Counter(a[1] for a in answers).most_common(1)[0][0]
+    short = [a for a in answers if a[0] in (SHORT, YES, NO)]
     inside = [a for a in short if a[1] == paragraph]
     if len(short) >= enough and inside:
         return Counter(inside).most_common(1)[0][0]
@@ -143,12 +112,10 @@ def naive_label(example, limits):
     kind, row, a, b = naive_choice(example.annotations)
     q, n = min(len(example.question), limits.max_question_length), len(example.document)
     room = limits.max_positions - q - 4
-    cuts, first = [], 0
-    while True:
+    cuts = [(0, min(room, n))]
+    while cuts[-1][1] < n:
+        first = cuts[-1][0] + limits.doc_stride
         cuts.append((first, min(first + room, n)))
-        if first + room >= n:
-            break
-        first += limits.doc_stride
     if kind == 0:
         return [(NEGATIVE, [0, 0, 0, 0]) for _ in cuts]
     p, e = example.paragraphs[row]
@@ -156,19 +123,19 @@ def naive_label(example, limits):
     holders = [k for k, (x, y) in enumerate(cuts) if x <= needed[0] and needed[1] <= y]
     if not holders and kind != SHORT:
         holders = [max(k for k, (x, y) in enumerate(cuts) if x <= p < y)]
-    result = []
+    labels = []
     for k, (x, y) in enumerate(cuts):
         if k in holders:
             number = 1 + sum(1 for c, d in example.paragraphs[:row] if d > x)
             span = [q + 3 + a - x, q + 3 + b - 1 - x] if kind == SHORT else [0, 0]
-            result.append((POSITIVE, [*span, number, kind]))
+            labels.append((POSITIVE, [*span, number, kind]))
         else:
             sees = any(x <= token < y for token in range(p, e))
-            result.append((PARTIAL if sees else NEGATIVE, [0, 0, 0, 0]))
-    return result
+            labels.append((PARTIAL if sees else NEGATIVE, [0, 0, 0, 0]))
+    return labels
 
 
-@pytest.mark.parametrize("limits", [LIMITS, SegmentLimits(24, 14, 6), SegmentLimits(70, 10, 20)])
+@pytest.mark.parametrize("limits", [LIMITS, data.SegmentLimits(24, 14, 6), data.SegmentLimits(70, 10, 20)])
 def test_labels_equal_a_loop_over_segments(tmp_path, limits):
     examples = random_examples(400)
     dataset, counts = labelled(tmp_path, examples, limits)
@@ -193,18 +160,13 @@ def test_annotations_that_contradict_the_document_are_refused(tmp_path, annotati
 
 
 def test_a_segment_is_framed_as_roberta_wants_pairs(tmp_path):
-    dataset, _ = labelled(
-        tmp_path, [Example([5, 6], list(range(10, 22)), [(0, 3), (5, 9)], [(SHORT, 1, 6, 8)], (0, 5))]
-    )
+    dataset, _ = labelled(tmp_path, [Example([5, 6], [*range(10, 22)], [(0, 3), (5, 9)], [(SHORT, 1, 6, 8)], (0, 5))])
     batch = dataset.collater([dataset[0], dataset[1]])
     tokens, places = batch["net_input"]["src_tokens"], batch["net_input"]["head_inputs"]
     assert tokens[0].tolist() == [0, 5, 6, 2, 2, *range(10, 20), 2]
     assert tokens[1].tolist() == [0, 5, 6, 2, 2, *range(14, 22), 2, 1, 1]
     assert batch["net_input"]["global_mask"].tolist() == [[True] * 3 + [False] * 13] * 2
-    assert places["paragraph_ids"].tolist() == [
-        [0] * 5 + [1, 1, 1, 0, 0, 2, 2, 2, 2, 0, 0],
-        [0] * 5 + [0, 1, 1, 1, 1, 0, 0, 0] + [0] * 3,
-    ]
+    assert places["paragraph_ids"].tolist() == [[*map(int, row)] for row in ("0000011100222200", "0000001111000000")]
     assert places["span_mask"].tolist() == [
         [True] + [False] * 4 + [True] * 10 + [False],
         [True] + [False] * 4 + [True] * 8 + [False] * 3,

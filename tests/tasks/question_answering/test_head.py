@@ -1,7 +1,3 @@
-"""The head against loops over tokens, and the choice of answers against loops over all spans."""
-
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -20,9 +16,7 @@ from fairseq_poolingformer.tasks.question_answering.head import (
 WIDTH = 6
 # rows: two paragraphs with a gap; padding; no paragraph; one token
 PARAGRAPHS = torch.tensor([[0, 0, 1, 1, 0, 2, 2, 2], [0, 0, 1, 2, 3, 3, 0, 0], [0] * 8, [0, 0, 1, 0, 0, 0, 0, 0]])
-SPANS = torch.tensor(
-    [[1, 0, 1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 1, 1, 0, 0], [1, 0, 1, 1, 0, 0, 0, 0], [1, 0, 1] + [0] * 5]
-)
+SPANS = torch.tensor([[digit == "1" for digit in row] for row in ("10111111", "10111100", "10110000", "10100000")])
 SPANS = SPANS.bool()
 
 
@@ -40,8 +34,8 @@ def naive(head, features):
     start, end, paragraph, kind = [], [], [], []
     for row, ids, spans in zip(features, PARAGRAPHS.tolist(), SPANS.tolist(), strict=True):
         both = [(head.span.weight @ x + head.span.bias).tolist() for x in row]
-        start.append([s if allowed else -torch.inf for (s, _), allowed in zip(both, spans, strict=True)])
-        end.append([e if allowed else -torch.inf for (_, e), allowed in zip(both, spans, strict=True)])
+        for logits, side in ((start, 0), (end, 1)):
+            logits.append([x[side] if allowed else -torch.inf for x, allowed in zip(both, spans, strict=True)])
         means = []
         for p in range(1, max(ids) + 1):
             tokens = [x for x, number in zip(row, ids, strict=True) if number == p]
@@ -57,13 +51,13 @@ def fields(logits):
     return logits.start, logits.end, logits.paragraph, logits.answer_type
 
 
-@pytest.mark.parametrize("given", [None, 3])
-def test_equals_loops_over_tokens(head, given):
+@pytest.mark.parametrize("num_paragraphs", [None, 3])
+def test_equals_loops_over_tokens(head, num_paragraphs):
     features = torch.randn(4, 8, WIDTH, dtype=torch.float64)
-    actual = head.eval()(features, PARAGRAPHS, SPANS, given)
-    for found, expected in zip(fields(actual), naive(head, features), strict=True):
-        assert found.dtype == torch.float32
-        torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
+    actual = fields(head.eval()(features, PARAGRAPHS, SPANS, num_paragraphs))
+    for logits, expected in zip(actual, naive(head, features), strict=True):
+        assert logits.dtype == torch.float32
+        torch.testing.assert_close(logits.double(), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -75,9 +69,9 @@ def test_half_precision_loses_only_its_own_rounding(head, dtype):
     ids[:, 3:] = 1
     mask = ids.bool()
     mask[:, 0] = True
-    found = head.to(dtype)(features, ids, mask)
+    logits = head.to(dtype)(features, ids, mask)
     expected = head.double()(features.double(), ids, mask)
-    for a, b in zip(fields(found), fields(expected), strict=True):
+    for a, b in zip(fields(logits), fields(expected), strict=True):
         assert torch.isfinite(a[~b.isinf()]).all()
         torch.testing.assert_close(a, b, rtol=0.02, atol=100 * torch.finfo(dtype).eps)
 
@@ -152,13 +146,13 @@ def naive_answer(row, logits, ids, mask, has, longest):
 @pytest.mark.parametrize("seed", range(5))
 def test_best_answers_equal_loops_over_all_spans(seed, longest):
     logits, ids, mask, has = random_segments(seed)
-    found = best_answers(mean_log_probabilities([logits]), ids, mask, mask, has, longest)
+    answers = best_answers(mean_log_probabilities([logits]), ids, mask, mask, has, longest)
     for row in range(len(has)):
         expected = naive_answer(row, logits, ids, mask, has, longest)
         if expected is None:
-            assert found.score[row] == -torch.inf
+            assert answers.score[row] == -torch.inf
             continue
-        actual = {name: getattr(found, name)[row].item() for name in expected}
+        actual = {name: getattr(answers, name)[row].item() for name in expected}
         assert actual == pytest.approx(expected, abs=1e-4)
 
 
@@ -166,15 +160,15 @@ def test_a_span_begins_with_a_token_that_has_text():
     """As a paragraph's marker, or white space alone, has none: an answer of such tokens would be empty."""
     logits, ids, mask, has = random_segments(1)
     has_text = mask & (torch.arange(mask.size(1)) % 3 > 0)
-    found = best_answers(mean_log_probabilities([logits]), ids, mask, has_text, has)
+    answers = best_answers(mean_log_probabilities([logits]), ids, mask, has_text, has)
     without = AnswerLogits(logits.start.masked_fill(~has_text, -1e4), logits.end, logits.paragraph, logits.answer_type)
     without.start[:, 0] = logits.start[:, 0]
     changed = 0
     for row in range(len(has)):
         answer = naive_answer(row, without, ids, mask, has, 30)
         if answer is not None and answer["span_score"] > -1e3:
-            assert has_text[row, found.start[row]]
-            assert (found.start[row].item(), found.end[row].item()) == (answer["start"], answer["end"])
+            assert has_text[row, answers.start[row]]
+            assert (answers.start[row].item(), answers.end[row].item()) == (answer["start"], answer["end"])
             changed += answer["start"] != naive_answer(row, logits, ids, mask, has, 30)["start"]
     assert changed
 
@@ -183,10 +177,10 @@ def test_an_ensemble_averages_probabilities():
     each = [random_segments(0)[0], random_segments(0)[0]]
     torch.manual_seed(9)
     each[1] = AnswerLogits(*(x + torch.randn_like(x) for x in vars(each[1]).values()))
-    found = mean_log_probabilities(each)
+    mean = mean_log_probabilities(each)
     for name in ("start", "end", "paragraph", "answer_type"):
         expected = (getattr(each[0], name).softmax(-1) + getattr(each[1], name).softmax(-1)) / 2
-        torch.testing.assert_close(getattr(found, name).exp(), expected)
+        torch.testing.assert_close(getattr(mean, name).exp(), expected)
 
 
 def segments_to_merge(draw=0):
@@ -195,9 +189,10 @@ def segments_to_merge(draw=0):
     for seed in range(3):
         logits, ids, mask, has = random_segments(seed)
         answers = best_answers(mean_log_probabilities([logits]), ids, mask, mask, has)
+        first = torch.from_numpy(rng.integers(0, 9, 12))
         batch = {
             "document_start": torch.full((12,), DOCUMENT),
-            "first_paragraph": torch.from_numpy(rng.integers(0, 9, 12)),
+            "first_paragraph": first,
             "document_has_paragraphs": has,
         }
         yield answers, rng.integers(0, 6, 12), rng.integers(0, 100, 12), batch
@@ -206,26 +201,20 @@ def segments_to_merge(draw=0):
 @pytest.mark.parametrize("draw", range(4))
 def test_merging_keeps_the_best_segment_of_each_example(draw):
     """Several segments of a batch are of one example, the best of them in any place."""
-    best = BestAnswers(7)
-    expected = {}
+    best, expected = BestAnswers(7), {}
     for answers, example, first_token, batch in segments_to_merge(draw):
         best.add(answers, example, first_token, batch)
         for row, number in enumerate(example.tolist()):
-            score = answers.score[row].item()
-            if score > expected.get(number, (-math.inf,))[0]:
+            value = {name: getattr(answers, name)[row].item() for name in vars(answers)}
+            if value["score"] > expected.get(number, (-math.inf,))[0]:
                 shift = first_token[row] - DOCUMENT
-                paragraph = batch["first_paragraph"][row].item() + answers.paragraph[row].item() - 1
-                if not batch["document_has_paragraphs"][row]:
-                    paragraph = -1
-                span = (answers.start[row].item() + shift, answers.end[row].item() + shift + 1)
-                expected[number] = (score, paragraph, *span, answers.span_score[row].item())
+                paragraph = batch["first_paragraph"][row].item() + value["paragraph"] - 1
+                paragraph = paragraph if batch["document_has_paragraphs"][row] else -1
+                span = (value["start"] + shift, value["end"] + shift + 1)
+                expected[number] = (value["score"], paragraph, *span, value["span_score"])
     names = ["score", "paragraph", "first_token", "end_token", "span_score"]
     for number, record in enumerate(best.records):
         assert tuple(record[names].item()) == expected.get(number, (-math.inf, -1, -1, -1, 0.0))
-
-
-def test_an_answer_that_is_not_a_number_is_refused():
-    answers, example, first_token, batch = next(segments_to_merge())
     answers.score[3] = torch.nan
     with pytest.raises(ValueError, match=f"example {example[3]} is NaN.*bf16"):
-        BestAnswers(7).add(answers, example, first_token, batch)
+        best.add(answers, example, first_token, batch)

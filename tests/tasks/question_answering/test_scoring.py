@@ -1,7 +1,3 @@
-"""Scores against the official scripts' figures, naive twins and values by hand."""
-
-from __future__ import annotations
-
 import json
 import tempfile
 from itertools import product
@@ -12,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from fairseq_poolingformer.tasks.hotpotqa import data as hotpotqa
 from fairseq_poolingformer.tasks.question_answering.official import (
     NO_SPAN,
     GoldExample,
@@ -35,95 +32,111 @@ from fairseq_poolingformer.tasks.question_answering.scoring import (
     score_tydiqa,
     score_tydiqa_languages,
 )
+from fairseq_poolingformer.tasks.triviaqa import data as triviaqa
 from tests.tasks.question_answering import naive_scores
 from tests.tasks.question_answering.official_scripts import official_figures
 from tests.tasks.question_answering.random_answers import CLONES, MAKERS, natural_questions_set, write_set
+from tests.tasks.triviaqa import random_triviaqa
 
 FIXTURE = Path(__file__).parent / "fixtures" / "official_figures.json"
 
 
-def figures(kind: str, gold_path: Path, predictions_path: Path) -> dict:
+def pair_figures(kind: str, gold_path: Path, predictions_path: Path) -> dict:
     """Ours, under the keys of :func:`official_figures`."""
     gold_kind, gold = read_gold([gold_path])
     predicted_kind, predictions = read_predictions(predictions_path)
     assert gold_kind == predicted_kind == kind
     if kind == "natural_questions":
         report = pair_report(score_natural_questions(gold, predictions))
-        found = official_metrics(report, "long", "short")
+        figures = official_metrics(report, "long", "short")
         for name, answers in (("long", report.long), ("short", report.short)):
             point = answers.all_given
             values = {"n": answers.examples, "f1": point.f1, "precision": point.precision, "recall": point.recall}
-            found |= {f"{name}-answer-{key}": value for key, value in values.items()}
-        return found
+            figures |= {f"{name}-answer-{key}": value for key, value in values.items()}
+        return figures
     languages = {name: pair_report(scored) for name, scored in score_tydiqa_languages(gold, predictions).items()}
-    found = {
-        name: official_metrics(languages[name], "passage", "minimal") for name in TYDIQA_LANGUAGES if name in languages
-    }
+    names = [name for name in TYDIQA_LANGUAGES if name in languages]
+    figures = {name: official_metrics(languages[name], "passage", "minimal") for name in names}
     reports = ({name: getattr(languages[name], field) for name in languages} for field in ("long", "short"))
-    found["average"] = official_averages(*map(average_over_languages, reports))
-    return found | {"all": official_metrics(pair_report(score_tydiqa(gold, predictions)), "passage", "minimal")}
+    figures["average"] = official_averages(*map(average_over_languages, reports))
+    return figures | {"all": official_metrics(pair_report(score_tydiqa(gold, predictions)), "passage", "minimal")}
 
 
-@pytest.mark.parametrize("kind", MAKERS)
+def triviaqa_figures(kind: str, gold: Path, predictions: Path) -> dict:
+    right, answers = triviaqa.read_gold(gold), triviaqa.read_predictions(predictions)
+    counts = {"pred_len": len(answers), "gold_len": len(right), "denominator": len(right)}
+    return triviaqa.figures(right, answers) | counts | {"common": len(right.keys() & answers.keys())}
+
+
+def hotpotqa_figures(kind: str, gold: Path, predictions: Path) -> dict:
+    return hotpotqa.figures(hotpotqa.read_gold(gold), hotpotqa.read_predictions(predictions))
+
+
+# our figures, random sets, the writer of their files, and the name of the official scripts' clone
+KINDS = {
+    **{kind: (pair_figures, MAKERS[kind], write_set, CLONES[kind]) for kind in MAKERS},
+    **{
+        kind: (figures, random_triviaqa.MAKERS[kind], random_triviaqa.write_set, random_triviaqa.CLONES[kind])
+        for kind, figures in (("triviaqa", triviaqa_figures), ("hotpotqa", hotpotqa_figures))
+    },
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_figures_that_the_official_scripts_gave(tmp_path, kind):
-    with open(FIXTURE, encoding="utf-8") as file:
-        sets = json.load(file)[kind]
+    figures, _, write, _ = KINDS[kind]
+    sets = json.loads(FIXTURE.read_text(encoding="utf-8"))[kind]
     assert len(sets) == 3
-    for one in sets:
-        found, official = figures(kind, *write_set(tmp_path, one["gold"], one["predictions"])), one["figures"]
-        assert found.keys() == official.keys()
+    for case in sets:
+        ours, official = figures(kind, *write(tmp_path, case["gold"], case["predictions"])), case["figures"]
+        assert ours.keys() == official.keys()
         for key in official:
-            assert found[key] == pytest.approx(official[key], rel=1e-12)  # the order of sums may differ by version
+            assert ours[key] == pytest.approx(official[key], rel=1e-12)  # the order of sums may differ by version
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_equals_the_official_scripts_to_the_last_bit(tmp_path, kind, pytestconfig):
-    folder = pytestconfig.getoption("--official-qa-scripts", default=None)
-    if folder is None:
-        pytest.skip("needs --official-qa-scripts FOLDER")
+    figures, make, write, clone = KINDS[kind]
+    folder = Path(pytestconfig.getoption("--official-qa-scripts", default=None) or "/no/folder") / clone
+    if not folder.is_dir():
+        pytest.skip(f"needs --official-qa-scripts FOLDER with {clone}")
     sizes = (1, 2, 5, 20, 60, 300)
-    files = [write_set(tmp_path / str(seed), *MAKERS[kind](seed, sizes[seed % 6])) for seed in range(100, 220)]
-    official = official_figures(kind, Path(folder) / CLONES[kind], files)
-    assert [figures(kind, *pair) for pair in files] == official
-
-
-NOTHING = NaturalQuestionsAnnotation(NO_SPAN, (), "NONE")
+    files = [write(tmp_path / str(seed), *make(seed, sizes[seed % 6])) for seed in range(100, 220)]
+    assert [figures(kind, *pair) for pair in files] == official_figures(kind, folder, files)
 
 
 def test_natural_questions_refuses_other_examples():
-    gold = {key: GoldExample(key, (NOTHING,) * 5) for key in range(5)}
+    nothing = NaturalQuestionsAnnotation(NO_SPAN, (), "NONE")
+    gold = {key: GoldExample(key, (nothing,) * 5) for key in range(5)}
     predictions = {key: NaturalQuestionsPrediction(key) for key in range(4, 10)}
     message = "not of the same examples: 4 have no prediction, 5 predictions are not of the gold data"
     with pytest.raises(ValueError, match=message):
         score_natural_questions(gold, predictions)
 
 
+def test_nothing_right_nothing_at_all_and_infinite_scores():
+    for curve in (_curve(), _curve((1, 1, 0, 5), (0, 1, 0, 4)), _curve((0, 0, 0, 1))):
+        assert curve.best() == OperatingPoint(0, 0, 0, 0)
+        assert curve.at_precision(0.5) == OperatingPoint(0, 0, 0, None)
+        assert curve.at_threshold(float("-inf")).f1 == 0
+    curve = _curve((1, 1, 1, float("inf")), (1, 1, 0, float("-inf")), (1, 1, 0, float("-inf")))
+    assert curve.threshold.tolist() == [float("inf"), float("-inf")]
+    assert curve.best() == OperatingPoint(0.5, 1, 1 / 3, float("inf"))
+
+
 def test_given_thresholds_equal_the_naive_twin():
     for seed, threshold in product(range(10), (-2.0, -1.0, -0.5, 0.1, 1e9)):
         gold, predictions = natural_questions_set(seed, 20)
         outcomes = naive_scores.natural_questions(gold, predictions)["short"]
-        found = _curve(*outcomes).at_threshold(threshold)
-        assert (found.f1, found.precision, found.recall) == pytest.approx(naive_scores.point_at(outcomes, threshold))
-        assert found.threshold == threshold
+        point = _curve(*outcomes).at_threshold(threshold)
+        assert (point.f1, point.precision, point.recall) == pytest.approx(naive_scores.point_at(outcomes, threshold))
+        assert point.threshold == threshold
 
 
 def _curve(*rows: tuple) -> PrecisionRecallCurve:
     columns = np.array(rows, np.float64).reshape(-1, 4).T
     return PrecisionRecallCurve(Outcomes(columns[0] != 0, columns[1] != 0, columns[2], columns[3]))
-
-
-def test_nothing_right_and_nothing_at_all():
-    for curve in (_curve(), _curve((1, 1, 0, 5), (0, 1, 0, 4)), _curve((0, 0, 0, 1))):
-        assert curve.best() == OperatingPoint(0, 0, 0, 0)
-        assert curve.at_precision(0.5) == OperatingPoint(0, 0, 0, None)
-        assert curve.at_threshold(float("-inf")).f1 == 0
-
-
-def test_infinite_scores():
-    curve = _curve((1, 1, 1, float("inf")), (1, 1, 0, float("-inf")), (1, 1, 0, float("-inf")))
-    assert curve.threshold.tolist() == [float("inf"), float("-inf")]
-    assert curve.best() == OperatingPoint(0.5, 1, 1 / 3, float("inf"))
 
 
 def test_average_over_languages_by_hand():
@@ -146,11 +159,11 @@ def test_average_over_languages_by_hand():
 def test_best_points_are_the_naive_twins(kind, seed, examples):
     gold, predictions = MAKERS[kind](seed, examples)
     with tempfile.TemporaryDirectory() as folder:
-        found = figures(kind, *write_set(Path(folder), gold, predictions))
-    found = found if kind == "natural_questions" else found["all"]
+        figures = pair_figures(kind, *write_set(Path(folder), gold, predictions))
+    figures = figures if kind == "natural_questions" else figures["all"]
     for name, outcomes in getattr(naive_scores, kind)(gold, predictions).items():
         keys = ("-f1", "-precision", "-recall", "")
-        f1, precision, recall, threshold = (found[f"{name}-best-threshold{key}"] for key in keys)
+        f1, precision, recall, threshold = (figures[f"{name}-best-threshold{key}"] for key in keys)
         assert f1 == pytest.approx(naive_scores.best_point(outcomes)[0])
         # thresholds of equal F1 may be told apart by rounding alone
         at_ours = naive_scores.point_at(outcomes, threshold) if f1 else (0.0, 0.0, 0.0)

@@ -1,7 +1,3 @@
-"""The task: the segments of an epoch for all workers and after a resume, the loss and the metrics."""
-
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -38,18 +34,16 @@ def flat(batches):
 
 
 def test_an_epoch_has_all_positives_and_half_of_the_negatives(folder):
-    dataset, first = iterator(folder, 1)
-    _, second = iterator(folder, 2)
-    one, two = ids(first.next_epoch_itr()), ids(second.next_epoch_itr())
+    dataset, _ = iterator(folder, 1)
+    epochs = [ids(iterator(folder, epoch)[1].next_epoch_itr()) for epoch in (1, 2)]
     positive = set(np.flatnonzero(dataset.labels == Label.POSITIVE))
     negative = set(np.flatnonzero(dataset.labels == Label.NEGATIVE))
-    for epoch in (one, two):
-        assert len(flat(epoch)) == len(set(flat(epoch)))
-        assert positive <= set(flat(epoch)) <= positive | negative
-        share = len(set(flat(epoch)) & negative) / len(negative)
-        assert abs(share - 0.5) < 0.1
-    assert flat(one) != flat(two)
-    assert len({frozenset(batch) for batch in one} & {frozenset(batch) for batch in two}) < len(one) / 10
+    for epoch in map(flat, epochs):
+        assert len(epoch) == len(set(epoch))
+        assert positive <= set(epoch) <= positive | negative
+        assert abs(len(set(epoch) & negative) / len(negative) - 0.5) < 0.1
+    assert flat(epochs[0]) != flat(epochs[1])
+    assert len(set(map(frozenset, epochs[0])) & set(map(frozenset, epochs[1]))) < len(epochs[0]) / 10
 
 
 def test_validation_keeps_all_negatives_and_prediction_everything(folder):
@@ -96,10 +90,8 @@ def test_every_parameter_that_is_trained_gets_a_gradient(model_and_batches):
     """One that gets none stops DistributedDataParallel."""
     task, model, batches = model_and_batches
     model.zero_grad()
-    loss, _, _ = QuestionAnsweringCriterion(task)(model, batches[0])
-    loss.backward()
-    missing = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
-    assert missing == []
+    QuestionAnsweringCriterion(task)(model, batches[0])[0].backward()
+    assert [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None] == []
     assert "<mask>" in task.source_dictionary.symbols
 
 
@@ -109,10 +101,10 @@ def segment_loss(model, dataset, index):
     places = batch["net_input"].pop("head_inputs")
     features, _ = model(**batch["net_input"], features_only=True)
     out = model.question_answering_head(features, places["paragraph_ids"], places["span_mask"])
-    found = [x[0].double() for x in (out.start, out.end, out.paragraph, out.answer_type)]
+    logits = [x[0].double() for x in (out.start, out.end, out.paragraph, out.answer_type)]
     target = dataset[index]["target"]
-    nll = [-(x[t] - torch.log(torch.exp(x).sum())).item() for x, t in zip(found, target, strict=True)]
-    right = [int(x.argmax()) == t for x, t in zip(found, target, strict=True)]
+    nll = [-(x[t] - torch.log(torch.exp(x).sum())).item() for x, t in zip(logits, target, strict=True)]
+    right = [int(x.argmax()) == t for x, t in zip(logits, target, strict=True)]
     return [(nll[0] + nll[1]) / 2, nll[2], nll[3]], (right[3], right[2], right[0] and right[1]), target
 
 
@@ -122,43 +114,34 @@ def test_loss_and_metrics_equal_sums_over_segments_and_reduce_over_workers(model
     with torch.no_grad():
         outputs = [QuestionAnsweringCriterion(task)(model, batch) for batch in batches]
         alone = [segment_loss(model, dataset, int(n)) for n in dataset.ordered_indices()]
-    parts = np.array([losses for losses, _, _ in alone])
-    right = np.array([flags for _, flags, _ in alone])
-    targets = np.array([target for _, _, target in alone])
+    parts, right, targets = (np.array(column) for column in zip(*alone, strict=True))
     assert sum(size for _, size, _ in outputs) == len(alone)
     assert sum(float(loss) for loss, _, _ in outputs) == pytest.approx(parts.sum(), rel=1e-5)
     with metrics.aggregate() as meters:
         QuestionAnsweringCriterion.reduce_metrics([log for _, _, log in outputs])
-    found = {name: float(value) for name, value in meters.get_smoothed_values().items()}
-    answered = {"paragraph": targets[:, 2] > 0, "span": targets[:, 0] > 0}
+    logged = {name: float(value) for name, value in meters.get_smoothed_values().items()}
+    answered = {"paragraph": right[targets[:, 2] > 0, 1], "span": right[targets[:, 0] > 0, 2]}
+    losses = [parts.sum(1), *parts.T]
     expected = {
-        "loss": parts.sum(1).mean() / math.log(2),
-        "span_loss": parts[:, 0].mean() / math.log(2),
-        "paragraph_loss": parts[:, 1].mean() / math.log(2),
-        "type_loss": parts[:, 2].mean() / math.log(2),
-        "type_accuracy": right[:, 0].mean(),
-        "paragraph_accuracy": right[:, 1].mean(),
-        "span_accuracy": right[:, 2].mean(),
-        "answered_paragraph_accuracy": right[answered["paragraph"], 1].mean(),
-        "answered_span_accuracy": right[answered["span"], 2].mean(),
+        **{
+            f"{n}loss": x.mean() / math.log(2)
+            for n, x in zip(("", "span_", "paragraph_", "type_"), losses, strict=True)
+        },
+        **{f"{n}_accuracy": x.mean() for n, x in zip(("type", "paragraph", "span"), right.T, strict=True)},
+        **{f"answered_{name}_accuracy": x.mean() for name, x in answered.items()},
     }
-    assert found == pytest.approx(expected, abs=6e-4)
+    assert logged == pytest.approx(expected, abs=6e-4)
 
 
 def test_weights_scale_the_parts_of_the_loss(model_and_batches):
-    """The parts are logged without their weights."""
     task, model, batches = model_and_batches
     with torch.no_grad():
         _, _, log = QuestionAnsweringCriterion(task)(model, batches[0])
         loss, _, weighted = QuestionAnsweringCriterion(task, 2.0, 0.25, 0.0)(model, batches[0])
-    parts = ("span_loss", "paragraph_loss", "type_loss")
     assert float(loss) == pytest.approx(2 * float(log["span_loss"]) + float(log["paragraph_loss"]) / 4, rel=1e-6)
-    assert [float(weighted[name]) for name in parts] == [float(log[name]) for name in parts]
+    for name in ("span_loss", "paragraph_loss", "type_loss"):
+        assert float(weighted[name]) == float(log[name]), "the parts are logged without their weights"
     assert float(weighted["loss"]) == float(loss)
-
-
-def test_the_weights_come_from_flags(model_and_batches):
-    task, *_ = model_and_batches
     flags = ["--span-loss-weight", "2", "--paragraph-loss-weight", "0.5", "--type-loss-weight", "0"]
     args, _ = build_task(task.cfg.data, *flags)
     assert task.build_criterion(args).weights == (2.0, 0.5, 0.0)
@@ -170,10 +153,8 @@ def test_the_weights_come_from_flags(model_and_batches):
 def test_a_batch_without_spans_or_answers_reduces(model_and_batches):
     task, model, _ = model_and_batches
     dataset = task.dataset("valid")
-    negative = np.flatnonzero(dataset.labels == Label.NEGATIVE)[:3]
-    batch = dataset.collater([dataset[int(n)] for n in negative])
+    batch = dataset.collater([dataset[int(n)] for n in np.flatnonzero(dataset.labels == Label.NEGATIVE)[:3]])
     with torch.no_grad(), metrics.aggregate() as meters:
-        _, _, log = QuestionAnsweringCriterion(task)(model, batch)
-        QuestionAnsweringCriterion.reduce_metrics([log])
+        QuestionAnsweringCriterion.reduce_metrics([QuestionAnsweringCriterion(task)(model, batch)[2]])
     assert "answered_span_accuracy" not in meters.get_smoothed_values()
     assert "span_accuracy" in meters.get_smoothed_values()

@@ -1,11 +1,7 @@
-"""Checkpoints load only with the dictionary that they were trained with."""
-
-from __future__ import annotations
-
 import json
+from types import SimpleNamespace
 
 import pytest
-from fairseq import options, tasks
 from fairseq.data import Dictionary
 from fairseq.tasks import TASK_REGISTRY
 
@@ -13,6 +9,7 @@ from fairseq_poolingformer.char_lm.task import byte_dictionary, load_text
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.tasks.shared.base_task import CheckedTask
 from fairseq_poolingformer.text.dictionary import symbols_digest
+from tests import lab
 from tests.models import tiny_bart
 from tests.tasks.folders import random_wikihop, write, write_wikihop
 from tests.tasks.masked_lm import mlm_folder
@@ -25,11 +22,6 @@ def swap(path):
     path.write_text("".join(lines))
 
 
-def options_of(name):
-    criterion, arch = OTHERS.get(name, ("document_task", "poolingformer_roberta_tiny"))
-    return ["--task", name, "--user-dir", tiny_bart.USER_DIR, "--criterion", criterion, "--arch", arch]
-
-
 OTHERS = {
     "char_lm": ("char_lm", "longformer_lm_small"),
     "long_masked_lm": ("long_masked_lm", "poolingformer_roberta_tiny"),
@@ -37,6 +29,11 @@ OTHERS = {
     "question_answering": ("question_answering", "poolingformer_roberta_tiny"),
 }
 OWN_TASKS = sorted(name for name, task in TASK_REGISTRY.items() if task.__module__.startswith("fairseq_poolingformer."))
+
+
+def setup(name, folder):
+    criterion, arch = OTHERS.get(name, ("document_task", "poolingformer_roberta_tiny"))
+    return lab.task(folder, name, arch, criterion=criterion)[1]
 
 
 def write_folder(name, folder):
@@ -62,11 +59,6 @@ def test_every_example_is_in_a_batch(tmp_path):
     batches = task.get_batch_iterator(dataset, max_sentences=8, required_batch_size_multiple=8).next_epoch_itr()
     assert sorted(number for batch in batches for number in batch["id"].tolist()) == list(range(len(dataset)))
     assert len(dataset) % 8
-
-
-def setup(name, folder):
-    args = options.parse_args_and_arch(options.get_training_parser(), [str(folder), *options_of(name)])
-    return tasks.setup_task(args)
 
 
 @pytest.mark.parametrize("name", OWN_TASKS)
@@ -105,17 +97,13 @@ def test_no_task_trains_on_a_second_folder_with_another_dictionary_or_other_labe
         setup(name, both)
 
 
-def test_the_digest_is_that_of_the_file_whatever_the_task_adds(tmp_path):
+def test_the_digest_is_that_of_the_file_whatever_the_task_adds_and_a_loss_must_fit(tmp_path, monkeypatch):
     write_wikihop(tmp_path, {"train": random_wikihop(1)})
     task = setup("wikihop", tmp_path)
     symbols = Dictionary.load(str(tmp_path / "dict.txt")).symbols
     assert len(task.dictionary) > len(symbols), "the task adds marks"
     assert task.dictionary_digests == {"dict.txt": symbols_digest(symbols)}
-
-
-@pytest.mark.parametrize("criterion", [None, "cross_entropy"])
-def test_a_loss_is_needed_and_must_fit(tmp_path, monkeypatch, criterion):
-    write_wikihop(tmp_path, {"train": random_wikihop(1)})
     monkeypatch.setattr(CheckedTask.__mro__[1], "build_criterion", lambda *arguments, **named: None)
-    with pytest.raises(ValueError, match=f"needs --criterion document_task, and it is {criterion}"):
-        setup("wikihop", tmp_path).build_criterion(criterion and type("Options", (), {"_name": criterion}))
+    for criterion in (None, "cross_entropy"):
+        with pytest.raises(ValueError, match=f"needs --criterion document_task, and it is {criterion}"):
+            task.build_criterion(criterion and SimpleNamespace(_name=criterion))

@@ -13,11 +13,11 @@ def test_means_of_many_examples_are_made_in_blocks_and_are_those_of_all_at_once(
     expected = np.stack(drawn) @ table / count
     del drawn
     tracemalloc.start()
-    found = resampled_means(table)
+    means = resampled_means(table)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
-    assert (found == resampled_means(table)).all()
+    np.testing.assert_allclose(means, expected, rtol=1e-13)
+    assert (means == resampled_means(table)).all()
     assert peak < RESAMPLES * count * 3 * 8 * 1.5
 
 

@@ -1,5 +1,3 @@
-"""Documents in pieces."""
-
 import itertools
 
 import numpy as np

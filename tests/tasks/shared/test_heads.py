@@ -1,5 +1,3 @@
-"""The loss and the choice of spans against naive twins in float64, which loop over tokens."""
-
 import itertools
 import math
 
@@ -45,14 +43,14 @@ def naive_losses(logits, first, last):
 
 
 def test_losses_equal_the_naive_twin():
-    seen = set()
+    outcomes = set()
     for seed in range(30):
         logits, first, last = random_batch(seed)
         losses, has_right = span_losses(logits, first, last)
         assert losses.tolist() == pytest.approx(naive_losses(logits, first, last))
         assert [loss > 0 for loss in naive_losses(logits, first, last)] == has_right.tolist()
-        seen |= set(has_right.tolist())
-    assert seen == {True, False}
+        outcomes |= set(has_right.tolist())
+    assert outcomes == {True, False}
 
 
 def test_gradients_are_those_of_finite_differences():
@@ -79,7 +77,7 @@ def test_gradients_stay_finite_without_any_right_token_or_any_token():
 def test_best_spans_equal_the_naive_twin(max_length):
     for seed in range(30):
         logits, _, _ = random_batch(seed)
-        found = best_spans(logits, max_length)
+        chosen = best_spans(logits, max_length)
         for number in range(3):
             spans = [
                 (float(logits.start[row, i] + logits.end[row, j]), row, i, j)
@@ -89,9 +87,9 @@ def test_best_spans_equal_the_naive_twin(max_length):
                 if logits.example[row] == number and logits.piece[row, i] == logits.piece[row, j] > 0
             ]
             best = max(spans, default=(-math.inf,))
-            assert found.score[number] == best[0]
+            assert chosen.score[number] == best[0]
             if spans:
-                assert (found.segment[number], found.first[number], found.last[number]) == best[1:]
+                assert (chosen.segment[number], chosen.first[number], chosen.last[number]) == best[1:]
 
 
 def test_a_right_span_is_counted_and_not_the_ends_of_two():

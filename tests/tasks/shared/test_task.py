@@ -1,7 +1,3 @@
-"""Batches of examples in segments, and what the criterion of the downstream tasks logs."""
-
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -86,8 +82,8 @@ def test_losses_are_bits_of_an_example_and_shares_are_of_all_batches():
         {"loss": 3.0, "a_loss": 1.0, "_x_correct": 2, "_x_total": 2, "_y_correct": 0, "_y_total": 0},
     ]
     outputs = [{"sample_size": n, "nsentences": n, "ntokens": 7, **log} for n, log in zip((1, 2), outputs, strict=True)]
-    found = logged(outputs)
-    assert found == {
+    figures = logged(outputs)
+    assert figures == {
         "loss": pytest.approx(3 / math.log(2), abs=1e-3),
         "a_loss": pytest.approx(5 / 3 / math.log(2), abs=1e-3),
         "x": 0.5,

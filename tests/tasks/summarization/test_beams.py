@@ -38,34 +38,26 @@ def models(tmp_path_factory):
 def documents():
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(5, 36, (8,), generator=generator).tolist()
-    words = [torch.randint(4, 250, (length,), generator=generator) for length in lengths]
-    return [torch.cat([torch.tensor([BOS]), document, torch.tensor([EOS])]) for document in words]
+    words = [torch.randint(4, 250, (length,), generator=generator).tolist() for length in lengths]
+    return [torch.tensor([BOS, *document, EOS]) for document in words]
 
 
 def ours_search(hub, document, least, lenpen):
     limits = {"beam": BEAM, "nbest": BEAM, "max_len_b": LIMIT, "min_len": least, "lenpen": lenpen}
     generator = hub.task.build_generator([hub.model], Namespace(**limits))
     inputs = {"src_tokens": document[None], "src_lengths": torch.tensor([len(document)])}
-    (found,) = hub.task.inference_step(generator, [hub.model], {"net_input": inputs})
-    return [(hypothesis["tokens"].tolist(), float(hypothesis["score"])) for hypothesis in found]
+    (beam,) = hub.task.inference_step(generator, [hub.model], {"net_input": inputs})
+    return [(hypothesis["tokens"].tolist(), float(hypothesis["score"])) for hypothesis in beam]
 
 
 def their_search(model, document, lenpen, **settings):
-    found = model.generate(
-        document[None],
-        attention_mask=torch.ones_like(document)[None],
-        num_beams=BEAM,
-        num_return_sequences=BEAM,
-        do_sample=False,
-        max_length=LIMIT + 2,  # with the </s> that the decoder begins with, and the last one
-        length_penalty=lenpen,
-        return_dict_in_generate=True,
-        output_scores=True,
-        **settings,
-    )
-    tokens = [row[1:] for row in found.sequences.tolist()]
+    settings |= {"num_beams": BEAM, "num_return_sequences": BEAM, "do_sample": False, "length_penalty": lenpen}
+    settings |= {"max_length": LIMIT + 2}  # with the </s> that the decoder begins with, and the last one
+    settings |= {"attention_mask": torch.ones_like(document)[None], "output_scores": True}
+    beams = model.generate(document[None], return_dict_in_generate=True, **settings)
+    tokens = [row[1:] for row in beams.sequences.tolist()]
     tokens = [row[: row.index(EOS) + 1] for row in tokens]
-    return list(zip(tokens, found.sequences_scores.tolist(), strict=True))
+    return list(zip(tokens, beams.sequences_scores.tolist(), strict=True))
 
 
 def as_fairseq(model, least):
@@ -87,15 +79,14 @@ def as_fairseq(model, least):
 @pytest.mark.parametrize(("least", "lenpen"), [(1, 0.0), (LIMIT, 0.0), (LIMIT, 2.0)])
 @torch.no_grad()
 def test_all_hypotheses_are_equal_under_the_same_conditions(models, documents, least, lenpen):
-    """Of any length without a length penalty, and of one length with any."""
     ours, theirs = models
     lengths = set()
     for document in documents:
-        found = ours_search(ours, document, least, lenpen)
+        beam = ours_search(ours, document, least, lenpen)
         expected = their_search(theirs, document, lenpen, **as_fairseq(theirs, least))
-        assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
-        assert [score for _, score in found] == pytest.approx([score for _, score in expected], abs=1e-4)
-        lengths |= {len(tokens) for tokens, _ in found}
+        assert [tokens for tokens, _ in beam] == [tokens for tokens, _ in expected]
+        assert [score for _, score in beam] == pytest.approx([score for _, score in expected], abs=1e-4)
+        lengths |= {len(tokens) for tokens, _ in beam}
     assert len(lengths) > 4 if least == 1 else lengths == {LIMIT + 1}
 
 
@@ -106,10 +97,10 @@ def test_the_best_hypothesis_is_equal_with_a_length_penalty_too(models, document
     ours, theirs = models
     equal = 0
     for document in documents:
-        found = ours_search(ours, document, 1, 2.0)
+        beam = ours_search(ours, document, 1, 2.0)
         expected = their_search(theirs, document, 2.0, **as_fairseq(theirs, 1))
-        assert found[0][0] == expected[0][0]
-        equal += [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
+        assert beam[0][0] == expected[0][0]
+        equal += [tokens for tokens, _ in beam] == [tokens for tokens, _ in expected]
     assert equal < len(documents)
 
 

@@ -5,8 +5,6 @@ computes F1 from precision and recall already rounded, so its last digit may dif
 Porter stemmer is not the script's.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -18,37 +16,24 @@ import numpy as np
 import pytest
 from rouge_score import rouge_scorer
 
-from fairseq_poolingformer.tasks.summarization.rouge import (
-    PERL_TYPES,
-    ROUGE_TYPES,
-    bootstrap,
-    count_words,
-    files2rouge,
-    files2rouge_obstacle,
-    lead_baseline,
-    mean_f1,
-    parse_averages,
-    rouge_scores,
-    split_sentences,
-    unread,
-)
+from fairseq_poolingformer.tasks.summarization import rouge
 
 
 @pytest.mark.parametrize("stemmer", [True, False])
 def test_equals_rouge_score(pairs, stemmer):
     hypotheses, references = pairs
-    scores = rouge_scores(hypotheses, references, stemmer=stemmer)
-    oracle = rouge_scorer.RougeScorer(list(ROUGE_TYPES), use_stemmer=stemmer)
+    scores = rouge.rouge_scores(hypotheses, references, stemmer=stemmer)
+    oracle = rouge_scorer.RougeScorer(list(rouge.ROUGE_TYPES), use_stemmer=stemmer)
     for row, texts in enumerate(zip(references, hypotheses, strict=True)):
-        expected = oracle.score(*("\n".join(split_sentences(text)) for text in texts))
-        for name in ROUGE_TYPES:
+        expected = oracle.score(*("\n".join(rouge.split_sentences(text)) for text in texts))
+        for name in rouge.ROUGE_TYPES:
             assert tuple(scores[name][row]) == tuple(expected[name])
-
-
-def test_nothing_to_score():
-    scores = rouge_scores(["", "\u2028", "some words", "..."], ["some words", "words", "", "..."])
-    assert all(not rows.any() for rows in scores.values())
-    assert mean_f1([], []) == dict.fromkeys(ROUGE_TYPES, 0.0)
+    empty = rouge.rouge_scores(["", "\u2028", "some words", "..."], ["some words", "words", "", "..."])
+    assert all(not rows.any() for rows in empty.values())
+    assert rouge.mean_f1([], []) == dict.fromkeys(rouge.ROUGE_TYPES, 0.0)
+    # references that rouge-score does not read are counted
+    assert rouge.unread([text for text, *_ in ANY_SCRIPT]) == 6  # two of the ten letters and digits of the last
+    assert rouge.unread(["a" * 19 + "é", "a" * 18 + "é", "… — 。", *references]) == 1
 
 
 ANY_SCRIPT = [  # a reference, a hypothesis, and F1 of ROUGE-1 and ROUGE-2 counted by hand
@@ -63,13 +48,8 @@ ANY_SCRIPT = [  # a reference, a hypothesis, and F1 of ROUGE-1 and ROUGE-2 count
 
 @pytest.mark.parametrize(("reference", "hypothesis", "one", "two"), ANY_SCRIPT)
 def test_words_of_any_script(reference, hypothesis, one, two):
-    scores = rouge_scores([hypothesis], [reference], stemmer=False, any_script=True)
+    scores = rouge.rouge_scores([hypothesis], [reference], stemmer=False, any_script=True)
     assert [scores[name][0, 2] for name in ("rouge1", "rouge2")] == pytest.approx([one, two])
-
-
-def test_references_that_rouge_score_does_not_read_are_counted(pairs):
-    assert unread([text for text, *_ in ANY_SCRIPT]) == 6  # two of the ten letters and digits of the last
-    assert unread(["a" * 19 + "é", "a" * 18 + "é", "… — 。", *pairs[1]]) == 1
 
 
 DOCUMENT = "We pool  keys. It\u2028helps. End."
@@ -78,9 +58,9 @@ DOCUMENT = "We pool  keys. It\u2028helps. End."
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: bootstrap(rouge_scores([], [])), "no examples"),
-        (lambda: rouge_scores(["a", "b"], ["a"]), "2 hypotheses but 1 references"),
-        (lambda: lead_baseline(DOCUMENT, words=0), "words must be 1 or more, got 0"),
+        (lambda: rouge.bootstrap(rouge.rouge_scores([], [])), "no examples"),
+        (lambda: rouge.rouge_scores(["a", "b"], ["a"]), "2 hypotheses but 1 references"),
+        (lambda: rouge.lead_baseline(DOCUMENT, words=0), "words must be 1 or more, got 0"),
     ],
 )
 def test_calls_that_cannot_be_are_refused(call, message):
@@ -90,20 +70,17 @@ def test_calls_that_cannot_be_are_refused(call, message):
 
 def test_intervals_are_the_percentiles_of_resampled_means(pairs):
     """Interpolated between two of the 1,000 ordered means, without numpy's percentiles and its weights."""
-    scores = rouge_scores(*pairs)
+    scores = rouge.rouge_scores(*pairs)
     generator = np.random.default_rng(0)
     drawn = [generator.integers(120, size=120) for _ in range(1000)]
-    for name, estimate in bootstrap(scores).items():
-        for column, found in enumerate((estimate.precision, estimate.recall, estimate.f1)):
+    for name, estimate in rouge.bootstrap(scores).items():
+        for column, interval in enumerate((estimate.precision, estimate.recall, estimate.f1)):
             means = sorted(scores[name][rows, column].mean() for rows in drawn)
-            low, high = _interpolated(means, 0.025), _interpolated(means, 0.975)
-            assert (found.low, found.high) == pytest.approx((low, high), abs=1e-12)
-
-
-def _interpolated(ordered, fraction):
-    position = fraction * (len(ordered) - 1)
-    below = int(position)
-    return ordered[below] + (position - below) * (ordered[below + 1] - ordered[below])
+            low, high = (
+                means[int(place)] + place % 1 * (means[int(place) + 1] - means[int(place)])
+                for place in (0.025 * 999, 0.975 * 999)
+            )
+            assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-12)
 
 
 _EXAMPLE = re.compile(r"^\S+ (ROUGE-[12L]) Eval (\d+)\.\S+ R:([\d.]+) P:([\d.]+) F:([\d.]+)$", re.MULTILINE)
@@ -129,7 +106,7 @@ def rouge155(hypotheses, references, folder):
     pairs = ""
     for number, texts in enumerate(zip(hypotheses, references, strict=True)):
         for kind, text in zip(("hypothesis", "reference"), texts, strict=True):
-            lines = "".join(" ".join(sentence.split()) + "\n" for sentence in split_sentences(text))
+            lines = "".join(" ".join(sentence.split()) + "\n" for sentence in rouge.split_sentences(text))
             (folder / f"{kind}.{number}").write_text(lines, encoding="utf-8")
         pairs += f"hypothesis.{number} reference.{number}\n"
     (folder / "pairs").write_text(pairs, encoding="utf-8")
@@ -139,16 +116,16 @@ def rouge155(hypotheses, references, folder):
 
 @pytest.mark.full
 def test_equal_without_stemming_example_by_example_and_on_average(pairs, tmp_path):
-    ours = rouge_scores(*pairs, stemmer=False)
+    ours = rouge.rouge_scores(*pairs, stemmer=False)
     output = rouge155(*pairs, tmp_path)
-    found = _EXAMPLE.findall(output)
-    assert len(found) == 3 * 120
-    for label, number, *expected in found:
-        precision, recall, f1 = ours[PERL_TYPES[label]][int(number) - 1]
+    rows = _EXAMPLE.findall(output)
+    assert len(rows) == 3 * 120
+    for label, number, *expected in rows:
+        precision, recall, f1 = ours[rouge.PERL_TYPES[label]][int(number) - 1]
         assert [f"{recall:.5f}", f"{precision:.5f}"] == expected[:2]
         assert f1 == pytest.approx(float(expected[2]), abs=1.5e-5)
-    estimates = bootstrap(ours)
-    for name, estimate in parse_averages(output).items():  # means over its own resamples
+    estimates = rouge.bootstrap(ours)
+    for name, estimate in rouge.parse_averages(output).items():  # means over its own resamples
         assert estimate.f1.mean == pytest.approx(estimates[name].f1.mean, abs=0.005)
         low, high = estimates[name].f1.low, estimates[name].f1.high
         assert (estimate.f1.low, estimate.f1.high) == pytest.approx((low, high), abs=0.01)
@@ -166,28 +143,28 @@ def test_perl_looks_where_pyrouge_has_it_look(tmp_path, monkeypatch):
     for package in ("files2rouge", "pyrouge"):
         write(tmp_path / "site" / package / "__init__.py")
     monkeypatch.syspath_prepend(tmp_path / "site")
-    assert "run its setup_rouge.py" in files2rouge_obstacle()
+    assert "run its setup_rouge.py" in rouge.files2rouge_obstacle()
     write(tmp_path / "site" / "files2rouge" / "settings.json", json.dumps({"ROUGE_path": str(script)}))
     write(script)
     for name in ("XML/Parser.pm", "LWP/UserAgent.pm", "DB_File.pm"):
         write(library / name, "package main; 1;")
     monkeypatch.setenv("PERL5LIB", str(library))
-    if "XML::Parser" in (obstacle := files2rouge_obstacle() or ""):  # which the system may have
+    if "XML::Parser" in (obstacle := rouge.files2rouge_obstacle() or ""):  # which the system may have
         assert "without PERL5LIB" in obstacle
         assert str(script.parent) in obstacle
     shutil.copytree(library, script.parent, dirs_exist_ok=True)
-    assert files2rouge_obstacle() is None
+    assert rouge.files2rouge_obstacle() is None
 
 
 @pytest.mark.full
-@pytest.mark.skipif(files2rouge_obstacle() is not None, reason="files2rouge is not installed")
+@pytest.mark.skipif(rouge.files2rouge_obstacle() is not None, reason="files2rouge is not installed")
 def test_files2rouge_is_the_same_script(pairs):
     """It ends a sentence after every " ."."""
     hypotheses, references = ([text or "." for text in texts] for texts in pairs)
-    scorer = rouge_scorer.RougeScorer(list(ROUGE_TYPES), use_stemmer=True)
+    scorer = rouge_scorer.RougeScorer(list(rouge.ROUGE_TYPES), use_stemmer=True)
     lines = [[text.replace(" .", " .\n") for text in texts] for texts in (references, hypotheses)]
     ours = [scorer.score(*texts) for texts in zip(*lines, strict=True)]
-    for name, estimate in files2rouge(hypotheses, references).items():
+    for name, estimate in rouge.files2rouge(hypotheses, references).items():
         assert estimate.f1.mean == pytest.approx(np.mean([scores[name].fmeasure for scores in ours]), abs=0.01)
 
 
@@ -208,11 +185,11 @@ def test_files2rouge_is_the_same_script(pairs):
     ],
 )
 def test_rule(text, sentences):
-    assert split_sentences(text) == ([text] if sentences is None else sentences)
+    assert rouge.split_sentences(text) == ([text] if sentences is None else sentences)
 
 
 def test_lead_baseline():
-    assert lead_baseline(DOCUMENT, words=4) == "We pool keys. It"
-    assert lead_baseline(DOCUMENT, words=99) == "We pool keys. It helps. End."
-    assert lead_baseline("東京は 首都です。海", words=5) == "東京は 首都"
-    assert [count_words(text) for text in ("We  pool keys.", "東京は 首都", "", "LED東京 4k")] == [3, 5, 0, 4]
+    assert rouge.lead_baseline(DOCUMENT, words=4) == "We pool keys. It"
+    assert rouge.lead_baseline(DOCUMENT, words=99) == "We pool keys. It helps. End."
+    assert rouge.lead_baseline("東京は 首都です。海", words=5) == "東京は 首都"
+    assert [rouge.count_words(text) for text in ("We  pool keys.", "東京は 首都", "", "LED東京 4k")] == [3, 5, 0, 4]

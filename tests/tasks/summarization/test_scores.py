@@ -1,5 +1,3 @@
-"""The reader of fairseq-generate's output; tests/cli/test_score.py has its errors as the command prints them."""
-
 import contextlib
 
 import pytest
@@ -10,25 +8,21 @@ END = "Generate test with beam=5: x"
 LINES = ["S-3\tx", "T-3\tfirst", "second", "H-3\t-1\ta", "D-3\t-1\tbest", "more", "P-3\t-1 -1"]
 
 
-def test_texts_with_line_feeds_of_their_own_are_read_whole():
-    found = scores.read_generate_output({"out": [*LINES, "S-4\ty", "D-4\t-2\tnext", "noise", "P-5\t-1", END]})
-    assert found.targets == {3: "first second"}
-    assert found.hypotheses == {3: (-1, "best more"), 4: (-2, "next")}
-    assert found.expected == {3, 4, 5}
-
-
-def test_the_best_of_several_hypotheses_is_kept_wherever_it_is():
+def test_texts_with_line_feeds_are_read_whole_and_the_best_hypothesis_is_kept_wherever_it_is():
+    output = scores.read_generate_output({"out": [*LINES, "S-4\ty", "D-4\t-2\tnext", "noise", "P-5\t-1", END]})
+    assert output.targets == {3: "first second"}
+    assert output.hypotheses == {3: (-1, "best more"), 4: (-2, "next")}
+    assert output.expected == {3, 4, 5}
     lines = ["D-0\t-2\tworse", "D-0\t-0.5\tbest", "D-0\t-1\tsecond"]
     assert scores.read_generate_output({"out": lines}).hypotheses == {0: (-0.5, "best")}
 
 
 def test_inputs_that_were_read_and_not_generated_are_missing():
-    found = scores.read_generate_output({"a": ["D-0\t-1\tx", "S-2\ty"], "b": ["D-1\t-1\tz"]})
-    with pytest.raises(ValueError, match="1 of 3 inputs have no hypothesis: 2"):
-        scores.in_input_order(found, None)
-    with pytest.raises(ValueError, match="also hypotheses for input 1"):
-        scores.in_input_order(found, 1)
-    assert scores.in_input_order(found, 2) == ["x", "z"]
+    output = scores.read_generate_output({"a": ["D-0\t-1\tx", "S-2\ty"], "b": ["D-1\t-1\tz"]})
+    for count, message in ((None, "1 of 3 inputs have no hypothesis: 2"), (1, "also hypotheses for input 1")):
+        with pytest.raises(ValueError, match=message):
+            scores.in_input_order(output, count)
+    assert scores.in_input_order(output, 2) == ["x", "z"]
 
 
 def test_lines_end_at_line_feeds_only():
@@ -64,7 +58,7 @@ def test_several_runs_and_a_cut_run_are_refused(lines, message):
     ],
 )
 def test_references_of_other_inputs_are_refused(targets, message):
-    found = scores.Generated(targets=dict(enumerate(targets)))
+    output = scores.Generated(targets=dict(enumerate(targets)))
     references = ["The first text here is whole.", "the second one is cut", "and the third"][: len(targets)]
     with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
-        scores.check_references(found, references)
+        scores.check_references(output, references)

@@ -1,7 +1,3 @@
-"""The task: BART's framing on both sides, truncation that is counted, generation that begins with <s>."""
-
-from __future__ import annotations
-
 import logging
 
 import numpy as np
@@ -57,7 +53,6 @@ def add_queries(folder, split, lengths):
 
 
 def test_the_tokens_of_a_question_are_global(tmp_path):
-    """In training, validation and generation, and whatever the batch is."""
     write_data_folder(tmp_path, splits={"train": EXAMPLES, "test": EXAMPLES})
     add_queries(tmp_path, "train", lengths := [2 * n for n in range(len(EXAMPLES))])
     task, model = build(tmp_path, *SIZES, "--window-size", "2", "--max-source-positions", "12")
@@ -69,27 +64,21 @@ def test_the_tokens_of_a_question_are_global(tmp_path):
     assert mask.shape == sample["net_input"]["src_tokens"].shape
     assert mask.sum(1).tolist() == [min(12, 1 + lengths[index]) for index in sample["id"].tolist()]
     with torch.no_grad():
-        (found, _), (usual, _) = model(**sample["net_input"]), model(**plain["net_input"])
+        (logits, _), (usual, _) = model(**sample["net_input"]), model(**plain["net_input"])
         features, _ = model(**sample["net_input"], features_only=True)
         encoded = model.encoder(sample["net_input"]["src_tokens"], global_mask=mask)
         expected, _ = model.decoder(sample["net_input"]["prev_output_tokens"], encoder_out=encoded)
-    assert torch.equal(found, expected)
-    assert torch.equal(model.decoder.output_layer(features), found)
+    assert torch.equal(logits, expected)
+    assert torch.equal(model.decoder.output_layer(features), logits)
     by_index = {index: row for row, index in enumerate(sample["id"].tolist())}
-    assert torch.equal(found[by_index[0]], usual[by_index[0]]), "the first token alone, which is global anyhow"
-    assert not torch.allclose(found[by_index[6]], usual[by_index[6]])
+    assert torch.equal(logits[by_index[0]], usual[by_index[0]]), "the first token alone, which is global anyhow"
+    assert not torch.allclose(logits[by_index[6]], usual[by_index[6]])
     generator = SequenceGenerator([model], task.tgt_dict, beam_size=1, max_len_b=12)
-    with_question, without = (task.inference_step(generator, [model], one) for one in (sample, plain))
-    scores = [[float(found[0]["positional_scores"].sum()) for found in one] for one in (with_question, without)]
-    assert scores[0][by_index[6]] != scores[1][by_index[6]]
-
-
-def test_a_model_without_global_tokens_takes_documents_with_questions(tmp_path):
-    write_data_folder(tmp_path, splits={"train": EXAMPLES})
-    add_queries(tmp_path, "train", [1] * len(EXAMPLES))
+    beams = [task.inference_step(generator, [model], batch)[by_index[6]][0] for batch in (sample, plain)]
+    assert len({float(beam["positional_scores"].sum()) for beam in beams}) == 2
     task, _ = build(tmp_path, *SIZES, "--global-tokens", "0")
     task.load_dataset("train")
-    assert "global_mask" not in batch_of(task, "train")["net_input"]
+    assert "global_mask" not in batch_of(task, "train")["net_input"], "of a model without global tokens"
 
 
 def test_truncation_is_to_the_models_length_counted_and_logged(folder, caplog):
@@ -100,6 +89,20 @@ def test_truncation_is_to_the_models_length_counted_and_logged(folder, caplog):
     assert "train: 5 of 8 documents cut to 20 tokens (42.4% of all tokens lost)" in caplog.text, "100 of 236"
     assert "train: 5 of 8 summaries cut to 5 tokens" in caplog.text
     assert (batch_of(task, "train")["net_input"]["src_tokens"].size(1)) == 20
+
+
+def test_the_length_is_the_models_unless_a_shorter_one_is_asked_for(folder):
+    sizes = (*SIZES, "--max-source-positions", "20")
+    task, _ = build(folder, *sizes)
+    # documents that are handed over may have their <s>
+    for tokens, expected in ([[5, 6, EOS]] * 2, [[BOS, 5, 6, EOS], [5, 6, EOS]], [[5] * 30 + [EOS], [5] * 18 + [EOS]]):
+        dataset = task.build_dataset_for_inference([torch.tensor(tokens)], [len(tokens)])
+        assert dataset[0]["source"].tolist() == [BOS, *expected]
+    for asked, length in [(None, 20), (10, 10), (100, 20)]:  # fairseq-generate has the model's flags of its checkpoint
+        task.cfg.max_source_positions = asked
+        generating = type(task)(task.cfg, task.src_dict, task.tgt_dict)
+        generating.build_model(parse(folder, *sizes))
+        assert generating.max_positions() == (length, 1024)
 
 
 def test_epochs_take_turns_with_data_folders_and_validation_keeps_the_first(folder, tmp_path):
@@ -135,29 +138,8 @@ def test_references_are_scored_whole_and_none_is_left_out(folder):
     batches = list(task.get_batch_iterator(task.dataset("test"), **limits).next_epoch_itr(shuffle=False))
     assert sorted(n for batch in batches for n in batch["id"].tolist()) == list(range(8))
     criterion = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.1)
-    tokens = [task.valid_step(batch, model, criterion)[1] for batch in batches]
-    assert sum(tokens) == sum(min(len(summary) + 2, 5) for _, summary in EXAMPLES)
-
-
-def test_the_length_is_the_models_unless_a_shorter_one_is_asked_for(folder):
-    """fairseq-generate knows the model's flags only from its checkpoint."""
-    task, _ = build(folder, *SIZES, "--max-source-positions", "64")
-    model_options = parse(folder, *SIZES, "--max-source-positions", "64")
-    for asked, given in [(None, 64), (20, 20), (100, 64)]:
-        task.cfg.max_source_positions = asked
-        generating = type(task)(task.cfg, task.src_dict, task.tgt_dict)
-        generating.build_model(model_options)
-        assert generating.max_positions() == (given, 1024)
-
-
-def test_documents_given_directly_may_have_their_bos(folder):
-    task, _ = build(folder, *SIZES, "--max-source-positions", "6")
-    bare, framed = torch.tensor([5, 6, EOS]), torch.tensor([BOS, 5, 6, EOS])
-    for tokens in (bare, framed):
-        dataset = task.build_dataset_for_inference([tokens], [len(tokens)])
-        assert dataset[0]["source"].tolist() == [BOS, 5, 6, EOS]
-    long = torch.tensor([5] * 30 + [EOS])
-    assert task.build_dataset_for_inference([long], [31])[0]["source"].tolist() == [BOS, 5, 5, 5, 5, EOS]
+    tokens = sum(task.valid_step(batch, model, criterion)[1] for batch in batches)
+    assert tokens == sum(min(len(summary) + 2, 5) for _, summary in EXAMPLES)
 
 
 def test_a_folder_of_another_kind_and_a_model_without_a_decoder_are_refused(folder, tmp_path):
@@ -174,16 +156,22 @@ def test_generation_begins_with_bos_and_equals_full_decoding(folder):
     sample = batch_of(task, "test")
     beams = {"beam_size": 1, "max_len_b": 12, "search_strategy": search.BeamSearch(task.tgt_dict)}
     generator = SequenceGenerator([model], task.tgt_dict, **beams)
-    hypotheses = task.inference_step(generator, [model], sample)
-    for row, hypothesis in enumerate(hypotheses):
-        tokens = hypothesis[0]["tokens"].tolist()
+    for row, (hypothesis, *_) in enumerate(task.inference_step(generator, [model], sample)):
+        tokens = hypothesis["tokens"].tolist()
         assert tokens[0] == BOS
-        previous = torch.tensor([[EOS, *tokens[:-1]]])
         with torch.no_grad():
+            previous = torch.tensor([[EOS, *tokens[:-1]]])
             logits, _ = model(sample["net_input"]["src_tokens"][row : row + 1], None, previous)
-        log_probs = logits[0].log_softmax(-1)
-        chosen = log_probs.gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
-        torch.testing.assert_close(chosen, hypothesis[0]["positional_scores"], atol=1e-5, rtol=0)
+        chosen = logits[0].log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
+        torch.testing.assert_close(chosen, hypothesis["positional_scores"], atol=1e-5, rtol=0)
+
+
+def generate(task, model, indices, **options):
+    """The tokens of all hypotheses by example."""
+    generator = task.build_generator([model], type("Options", (Namespace5,), options))
+    sample = task.dataset("test").collater([task.dataset("test")[n] for n in indices])
+    beams = task.inference_step(generator, [model], sample)
+    return {int(n): [h["tokens"].tolist() for h in beam] for n, beam in zip(sample["id"], beams, strict=True)}
 
 
 @pytest.mark.parametrize("batch_size", [3, *(pytest.param(size, marks=pytest.mark.full) for size in (1, 8))])
@@ -191,41 +179,26 @@ def test_beams_share_one_source_and_batches_change_nothing(folder, batch_size):
     """Beam 5 over batches of any size gives what beam 5 gives one document at a time."""
     task, model = build(folder, *SIZES, "--window-size", "4", seed=3)
     task.load_dataset("test")
-    dataset = task.dataset("test")
-
-    def generate(indices):
-        generator = task.build_generator([model], Namespace5())
-        sample = dataset.collater([dataset[n] for n in indices])
-        results = task.inference_step(generator, [model], sample)
-        return {int(n): [h["tokens"].tolist() for h in hypos] for n, hypos in zip(sample["id"], results, strict=True)}
-
-    together = {}
-    for first in range(0, len(dataset), batch_size):
-        together |= generate(range(first, min(first + batch_size, len(dataset))))
-    alone = {}
-    for n in range(len(dataset)):
-        alone |= generate([n])
+    together, alone = (
+        {
+            n: beam
+            for first in range(0, 8, size)
+            for n, beam in generate(task, model, range(8)[first : first + size]).items()
+        }
+        for size in (batch_size, 1)
+    )
     assert together == alone
-    assert all(len(hypotheses) == 5 for hypotheses in together.values())
+    assert [len(hypotheses) for hypotheses in together.values()] == [5] * 8
 
 
 @pytest.mark.full
 def test_beam_sizes_may_follow_one_another(folder):
     """fairseq leaves the beam size of the last generation in the model."""
-    task, model = build(folder, *SIZES, "--window-size", "4", seed=3)
+    (task, model), (_, fresh) = (build(folder, *SIZES, "--window-size", "4", seed=3) for _ in range(2))
     task.load_dataset("test")
-    sample = batch_of(task, "test")
-
-    def generate(beam):
-        options = type("Options", (Namespace5,), {"beam": beam, "nbest": 1})
-        hypotheses = task.inference_step(task.build_generator([model], options), [model], sample)
-        return [found[0]["tokens"].tolist() for found in hypotheses]
-
-    first = {beam: generate(beam) for beam in (1, 5, 2)}
-    assert first == {beam: generate(beam) for beam in (1, 5, 2)}
-    _, fresh = build(folder, *SIZES, "--window-size", "4", seed=3)
-    model = fresh
-    assert generate(1) == first[1]
+    beams = [{size: generate(task, model, range(8), beam=size, nbest=1) for size in (1, 5, 2)} for _ in range(2)]
+    assert beams[0] == beams[1]
+    assert generate(task, fresh, range(8), beam=1, nbest=1) == beams[0][1]
 
 
 class Copies(TorchDispatchMode):
@@ -238,8 +211,8 @@ class Copies(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor) and result.numel() >= self.elements:
-            given = {x.untyped_storage().data_ptr() for x in args if isinstance(x, torch.Tensor)}
-            self.count += result.untyped_storage().data_ptr() not in given
+            inputs = {x.untyped_storage().data_ptr() for x in args if isinstance(x, torch.Tensor)}
+            self.count += result.untyped_storage().data_ptr() not in inputs
         return result
 
 
@@ -267,14 +240,10 @@ class Namespace5:
     beam, max_len_a, max_len_b, lenpen, nbest = 5, 0, 15, 2.0, 5
 
 
-def build_scorer(*argv: str):
-    parser = options.get_generation_parser()
-    args = options.parse_args_and_arch(parser, ["data", "--path", "model.pt", "--scoring", "rouge", *argv])
-    return scoring.build_scorer(convert_namespace_to_omegaconf(args).scoring, None)
-
-
 def test_the_result_of_the_scorer():
-    scorer = build_scorer()
+    words = ["data", "--path", "model.pt", "--scoring", "rouge"]
+    args = options.parse_args_and_arch(options.get_generation_parser(), words)
+    scorer = scoring.build_scorer(convert_namespace_to_omegaconf(args).scoring, None)
     scorer.add_string("We pool keys. It helps.", "It helped. We pooled keys.")
     scorer.add_string("A window.", "")
     text = scorer.result_string()

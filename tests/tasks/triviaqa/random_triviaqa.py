@@ -1,7 +1,5 @@
 """Random released files of TriviaQA and HotpotQA with predictions: near misses, unusual characters, missing keys."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path
@@ -43,7 +41,7 @@ def triviaqa_set(seed: int, questions: int) -> tuple[dict, dict]:
             key: [{"Filename": f"{rng.randrange(9)}/{rng.randrange(9)}.txt"} for _ in range(rng.randint(1, 3))]
             for key in lists
         }
-        all_pages = [page for found in pages.values() for page in found]
+        all_pages = [page for group in pages.values() for page in group]
         question = {"QuestionId": name, "Question": "q", "Answer": answer, **pages}
         if verified:
             question["QuestionPartOfVerifiedEval"] = rng.random() < 0.7 or number == 0

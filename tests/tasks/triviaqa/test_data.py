@@ -1,5 +1,3 @@
-"""TriviaQA's examples: how documents are cut, what is right in each segment, what is predicted."""
-
 import json
 
 import numpy as np
@@ -31,22 +29,19 @@ def test_segments_are_the_question_and_the_document_in_order(split, max_segments
     examples = TriviaqaExamples(split, SYMBOLS, **SIZES, max_segments=max_segments)
     counts = []
     for number in range(len(split)):
-        question, document = split.question[number][:9], split.document[number]
-        segments = examples.segments(number)
+        head, document = [0, *split.question[number][:9], 2], split.document[number]
+        segments, read = examples.segments(number), []
         assert sum(len(segment.tokens) for segment in segments) == examples.sizes[number]
-        read = []
         for segment in segments:
-            head = [0, *question, 2]
-            assert len(segment.tokens) <= 24
+            size = len(segment.tokens)
+            assert size <= 24
             assert segment.tokens[: len(head)].tolist() == head
             assert segment.tokens[-1] == 2
-            rest = len(segment.tokens) - len(head) + 1
-            assert segment.global_mask.tolist() == [True] * (len(head) - 1) + [False] * rest
-            assert np.flatnonzero(segment.inputs["piece"]).tolist() == list(range(len(head), len(segment.tokens) - 1))
+            assert segment.global_mask.tolist() == [k < len(head) - 1 for k in range(size)]
+            assert np.flatnonzero(segment.inputs["piece"]).tolist() == list(range(len(head), size - 1))
             read += segment.tokens[len(head) : -1].tolist()
-        kept = min(len(document), 60 - len(question) - 3)
-        kept = min(kept, max_segments * (24 - len(question) - 3)) if max_segments else kept
-        assert read == document[:kept].tolist()
+        room = min(60 - len(head) - 1, max_segments * (24 - len(head) - 1) or 60)
+        assert read == document[:room].tolist()
         counts.append(len(segments))
     assert max(counts) == (2 if max_segments else 4)
 
@@ -56,9 +51,9 @@ def test_right_tokens_and_trainable_examples_equal_a_search_for_each_answer(spli
     outcomes = set()
     for max_positions, max_length in ((16, 24), (20, 40), (24, 60), (17, 0)):
         examples = TriviaqaExamples(split, SYMBOLS, max_positions, max_length, max_question_length=9)
+        trainable = []
         for number in range(len(split)):
-            found = []
-            begin = 0
+            begin, count = 0, 0
             for segment in examples.segments(number):
                 offset = int(segment.inputs["piece"].argmax())
                 end = begin + int(segment.inputs["piece"].sum())
@@ -66,10 +61,10 @@ def test_right_tokens_and_trainable_examples_equal_a_search_for_each_answer(spli
                 for name, tokens in (("first", {a for a, _ in held}), ("last", {b - 1 for _, b in held})):
                     expected = sorted(token - begin + offset for token in tokens)
                     assert np.flatnonzero(segment.targets[name]).tolist() == expected
-                found += held
-                begin = end
-            assert examples.trainable[number] == bool(found)
-            outcomes.add(bool(found))
+                begin, count = end, count + len(held)
+            trainable.append(bool(count))
+        assert list(examples.trainable) == trainable
+        outcomes |= set(trainable)
     assert outcomes == {True, False}
 
 
@@ -104,14 +99,10 @@ def predictions(folder, scores, tmp_path):
     return json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))
 
 
-def test_the_best_of_a_questions_documents_answers_it(folder, tmp_path):
-    found = predictions(folder, [1.0, 3.0, 2.0, 2.0], tmp_path)
-    assert found == {"tc_1": "city of light", "tc_2": "Ross Bagdasarian", "tc_3": "Sunset-Boulevard"}
+def test_the_best_of_a_questions_documents_answers_it_and_each_document_in_the_web_set(folder, tmp_path):
+    answers = predictions(folder, [1.0, 3.0, 2.0, 2.0], tmp_path)
+    assert answers == {"tc_1": "city of light", "tc_2": "Ross Bagdasarian", "tc_3": "Sunset-Boulevard"}
     assert predictions(folder, [4.0, 3.0, 2.0, 2.0], tmp_path)["tc_1"] == "PARIS"
-
-
-def test_the_web_set_has_an_answer_for_each_document(tmp_path):
-    folder = triviaqa_folder(tmp_path, domain="Web")
-    found = predictions(folder, [1.0, 3.0, 2.0, 2.0], tmp_path)
-    assert list(found) == ["tc_1--France.txt", "tc_1--Paris.txt", "tc_2--Chipmunks.txt", "tc_3--Webber.txt"]
-    assert found["tc_1--France.txt"] == "PARIS"
+    answers = predictions(triviaqa_folder(tmp_path, domain="Web"), [1.0, 3.0, 2.0, 2.0], tmp_path)
+    assert list(answers) == ["tc_1--France.txt", "tc_1--Paris.txt", "tc_2--Chipmunks.txt", "tc_3--Webber.txt"]
+    assert answers["tc_1--France.txt"] == "PARIS"

@@ -9,43 +9,32 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from fairseq_poolingformer.tasks.triviaqa import squad
+from tests.tasks.triviaqa.random_triviaqa import altered, phrase
 
 pytestmark = pytest.mark.full
 SETS = 300  # of 1 to 20 predictions each
-WORDS = [
-    *("the", "a", "An", "THE", "cat", "cats", "sat", "on", "mat", "running", "runs", "U.S.", "don't", "x-ray", "2,500"),
-    *("théâtre", "naïve", "İstanbul", "ß", "Straße", "½", "“quoted”", "–", "…", "١٢", "日本", "🙂", "a\u0301", "ﬁne"),
-    *("40%", "4.5%", "٤٠%", "100.%", "%", "A", "(B)", "C.", "D,", "E", "AB", "_", "__a__", "an.", ".", "!?", "''", '"'),
-    *("1,", "2,", "3", "4,3", "\u200b", "\x1c", "\x85", "\u2028", "\ufeff", "NaN", "inf", "null", "yes", "no"),
+
+
+HOSTILE = [
+    *("running", "don't", "2,500", "ß", "“quoted”", "١٢", "日本", "🙂", "a\u0301", "ﬁne", "4.5%", "%", "(B)", "C."),
+    *("an.", "''", "\u200b", "\x1c", "\x85", "\u2028", "\ufeff", "NaN", "inf", "null", "!?", "40%", "٤٠%", "U.S."),
 ]
-BLANKS = (" ", " ", " ", "  ", "\n", "\t", "\u00a0", "", ". ", ".\n\n")
 
 
-def text(source: random.Random, longest: int = 12) -> str:
-    """A text of at most so many words; one in ten is empty or blank."""
+def text(source: random.Random) -> str:
+    """A text; one in ten is empty or blank."""
     if source.random() < 0.1:
         return source.choice(["", " ", "\n", ".", "the", "a an the"])
-    words = source.choices(WORDS, k=source.randint(1, longest))
-    return "".join(word + source.choice(BLANKS) for word in words)
-
-
-def altered(source: random.Random, original: str) -> str:
-    """A text that is like another one."""
-    words = original.split()
-    changed = [word for word in words if source.random() < 0.8] + [source.choice(WORDS)] * (source.random() < 0.4)
-    if source.random() < 0.2:
-        source.shuffle(changed)
-    return source.choice([original, " ".join(changed), " ".join(changed).upper(), f"The {original}!"])
+    return " ".join([phrase(source), *source.choices(HOSTILE, k=source.randrange(4)), phrase(source)])
 
 
 @pytest.fixture
 def official(pytestconfig):
     """Imports an official file."""
-    folder = pytestconfig.getoption("--official-qa-scripts", default=None)
 
     def load(name: str) -> ModuleType:
-        path = Path(folder or "") / name
-        if folder is None or not path.is_file():
+        path = Path(pytestconfig.getoption("--official-qa-scripts", default=None) or "/no/folder") / name
+        if not path.is_file():
             pytest.skip(f"needs --official-qa-scripts FOLDER with {name}")
         spec = importlib.util.spec_from_file_location(path.stem, path)
         module = importlib.util.module_from_spec(spec)
@@ -57,9 +46,7 @@ def official(pytestconfig):
 
 def predictions_of(source):
     """Texts by id, and the right ones; the ids are in another order in the gold data."""
-    gold = {
-        f"q{number}": [text(source) for _ in range(source.randint(1, 3))] for number in range(source.randint(1, 20))
-    }
+    gold = {f"q{n}": [text(source) for _ in range(source.randint(1, 3))] for n in range(source.randint(1, 20))}
     predictions = {
         name: altered(source, source.choice(gold[name])) if source.random() < 0.6 else text(source)
         for name in source.sample(sorted(gold), len(gold))

@@ -1,5 +1,3 @@
-"""SQuAD's figures by hand, and their command line; test_official_squad.py has the official scripts."""
-
 import json
 
 import pytest
@@ -15,8 +13,8 @@ def released(gold, **more):
 
 def test_v1_counts_questions_without_a_prediction():
     gold = {"a": ["The Cat", "dog"], "b": ["two cats"], "c": ["x"], "d": ["the"]}
-    found = squad.score_v1(gold, {"a": "cat.", "b": "cats", "d": "an", "z": "x"})
-    assert found == {"exact_match": 50.0, "f1": pytest.approx(100 * (1 + 2 / 3) / 4)}  # of no words, only the former
+    figures = squad.score_v1(gold, {"a": "cat.", "b": "cats", "d": "an", "z": "x"})
+    assert figures == {"exact_match": 50.0, "f1": pytest.approx(100 * (1 + 2 / 3) / 4)}  # of no words, only the former
 
 
 def test_v2_of_four_questions_of_which_two_have_no_answer():

@@ -1,5 +1,3 @@
-"""WikiHop's segments, against a builder that works token by token."""
-
 import itertools
 
 import numpy as np
@@ -48,28 +46,22 @@ def data(tmp_path_factory):
 @pytest.mark.parametrize(("max_positions", "max_segments"), [(200, 0), (46, 0), (28, 0), (28, 2)])
 def test_segments_are_those_built_token_by_token(data, max_positions, max_segments):
     examples, split = data
-    found = WikihopExamples(split, SYMBOLS, max_positions, max_segments)
-    assert len(found) == len(examples)
+    cut = WikihopExamples(split, SYMBOLS, max_positions, max_segments)
+    assert len(cut) == len(examples)
     for number, example in enumerate(examples):
         expected = naive_segments(example, max_positions, max_segments)
-        segments = found.segments(number)
+        segments = cut.segments(number)
         columns = [(s.tokens, s.global_mask, s.inputs["candidate"]) for s in segments]
         rows = [list(zip(*(column.tolist() for column in three), strict=True)) for three in columns]
         assert rows == expected
-        assert found.sizes[number] == sum(map(len, expected))
+        assert cut.sizes[number] == sum(map(len, expected))
         assert max(map(len, rows)) <= max_positions
-        assert found.inputs(number) == {"num_candidates": len(example["candidates"])}
-        assert found.targets(number) == {"answer": example["answer"][0] if example["answer"] else -1}
+        assert cut.inputs(number) == {"num_candidates": len(example["candidates"])}
+        assert cut.targets(number) == {"answer": example["answer"][0] if example["answer"] else -1}
     if max_positions == 28:
-        assert found.num_cut
-        assert bool(found.num_shortened) == bool(max_segments)
-    assert max(len(found.segments(k)) for k in range(60)) > 1 or max_positions == 200
-
-
-def test_too_many_candidates_for_a_segment_are_refused(data):
-    message = r"valid.question, example WH_\d+: the question.*than seven eighths of --max-positions 16"
-    with pytest.raises(ValueError, match=message):
-        WikihopExamples(data[1], SYMBOLS, 16, names=[f"WH_{number}" for number in range(60)])
+        assert cut.num_cut
+        assert bool(cut.num_shortened) == bool(max_segments)
+    assert max(len(cut.segments(k)) for k in range(60)) > 1 or max_positions == 200
 
 
 def ordered(segments):
@@ -83,9 +75,9 @@ def test_an_epochs_order_depends_on_seed_epoch_and_id_alone(data):
     names = [f"WH_{number}" for number in range(60)]
 
     def read(seed, epoch, which):
-        found = WikihopExamples(split, SYMBOLS, 46, names=names, order=Order(seed, names))
-        found.set_epoch(epoch)
-        return {number: ordered(found.segments(number)) for number in which}
+        drawn = WikihopExamples(split, SYMBOLS, 46, names=names, order=Order(seed, names))
+        drawn.set_epoch(epoch)
+        return {number: ordered(drawn.segments(number)) for number in which}
 
     first = read(1, 1, range(60))
     assert read(1, 1, reversed(range(60))) == first  # whatever was read before
@@ -110,15 +102,18 @@ def test_masked_candidates_stay_apart(tmp_path, caplog):
     """20 candidates of 5 tokens and two marks each: of 128 tokens, that leaves room for three of the five."""
     example = {"question": [5, 6], "candidates": MASKED, "supports": [[7] * 50], "answer": [3]}
     split = WikihopSplit.open(write_wikihop(tmp_path, {"valid": [example]}), "valid")
-    found = WikihopExamples(split, SYMBOLS, 128)
-    tokens = found.segments(0)[0].tokens
+    examples = WikihopExamples(split, SYMBOLS, 128)
+    tokens = examples.segments(0)[0].tokens
     starts = np.flatnonzero(tokens == MARK["[ent]"]) + 1
-    kept = [tokens[start : start + 3].tolist() for start in starts]
-    assert kept == [candidate[-3:] for candidate in MASKED]
-    assert (found.num_cut, found.num_same) == (1, 0)
-    found = WikihopExamples(split, SYMBOLS, 80)  # one token each: the last ones are the same, too
-    assert (found.num_cut, found.num_same) == (1, 1)
+    assert [tokens[start : start + 3].tolist() for start in starts] == [candidate[-3:] for candidate in MASKED]
+    assert (examples.num_cut, examples.num_same) == (1, 0)
+    examples = WikihopExamples(split, SYMBOLS, 80)  # one token each: the last ones are the same, too
+    assert (examples.num_cut, examples.num_same) == (1, 1)
     assert "1 examples have candidates cut" in caplog.text
     assert "in 1 of them some candidates are the same then" in caplog.text
-    assert WikihopExamples(split, SYMBOLS, 200).num_cut == 0  # 146 tokens: more than half, and whole
-    assert len(WikihopExamples(split, SYMBOLS, 200).segments(0)) == 1
+    examples = WikihopExamples(split, SYMBOLS, 200)  # 146 tokens: more than half, and whole
+    assert (examples.num_cut, len(examples.segments(0))) == (0, 1)
+    with pytest.raises(
+        ValueError, match=r"valid.question, example WH_0: the question.*than seven eighths of --max-p.* 16"
+    ):
+        WikihopExamples(split, SYMBOLS, 16, names=["WH_0"])
