@@ -25,11 +25,8 @@ def test_mean_of_each_parameter(tmp_path):
 @pytest.mark.parametrize(
     ("dtype", "result"),
     [
-        (torch.float16, torch.float32),
-        (torch.bfloat16, torch.float32),
-        (torch.float32, torch.float32),
-        (torch.int64, torch.int64),
-        (torch.bool, torch.bool),
+        *((dtype, torch.float32) for dtype in (torch.float16, torch.bfloat16, torch.float32)),
+        *((dtype, dtype) for dtype in (torch.int64, torch.bool)),
     ],
 )
 def test_dtypes(tmp_path, dtype, result):
@@ -67,21 +64,14 @@ def test_dictionary_and_tokenizer_lie_beside_the_mean(tmp_path):
         assert (tmp_path / "mean" / name).read_text() == name
 
 
-def test_shared_tensors_stay_shared(tmp_path):
+def test_tensors_that_all_checkpoints_share_stay_shared(tmp_path):
     for name in ("a.pt", "b.pt"):
-        tied = torch.rand(2, 3)
-        write(tmp_path / name, encoder=tied, decoder=tied, alone=torch.rand(2, 3))
+        tied, ones = torch.rand(2, 3), torch.ones(2)
+        other = ones if name == "a.pt" else torch.zeros(2)
+        write(tmp_path / name, encoder=tied, decoder=tied, alone=torch.rand(2, 3), x=ones, y=other)
     main(["--inputs", str(tmp_path / "a.pt"), str(tmp_path / "b.pt"), "--output", str(tmp_path / "mean.pt")])
     model = load(tmp_path / "mean.pt")["model"]
-    assert model["encoder"].data_ptr() == model["decoder"].data_ptr()
-    assert model["alone"].data_ptr() != model["decoder"].data_ptr()
-
-
-def test_tensors_shared_in_one_checkpoint_only(tmp_path):
-    one = torch.ones(2)
-    write(tmp_path / "a.pt", x=one, y=one)
-    write(tmp_path / "b.pt", x=torch.ones(2), y=torch.zeros(2))
-    model = average_checkpoints([tmp_path / "a.pt", tmp_path / "b.pt"])["model"]
+    assert model["encoder"].data_ptr() == model["decoder"].data_ptr() != model["alone"].data_ptr()
     assert (model["x"].tolist(), model["y"].tolist()) == ([1, 1], [0.5, 0.5])
 
 
@@ -130,8 +120,7 @@ def test_mistakes_are_named_and_leave_no_file(folder, capsys, arguments, message
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["a.pt", "--checkpoint-upper-bound", "3"], ["a.pt", "b.pt", "--num-epoch-checkpoints", "2"]],
+    "arguments", [["a.pt", "--checkpoint-upper-bound", "3"], ["a.pt", "b.pt", "--num-epoch-checkpoints", "2"]]
 )
 def test_options_that_do_not_go_together(arguments):
     with pytest.raises(SystemExit):

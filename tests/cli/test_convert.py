@@ -221,18 +221,21 @@ def test_the_tokenizer_of_the_training_data_is_found(tmp_path, capsys, converted
     assert "architecture is longformer_lm_tiny; can convert those of BART" in capsys.readouterr().err
 
 
-def test_a_folder_in_place_of_a_checkpoint(tmp_path, capsys):
-    assert run(convert, "to-huggingface", tmp_path, tmp_path / "back") == 1
-    assert "is a folder without checkpoints" in capsys.readouterr().err
-    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
-        (tmp_path / name).touch()
-    assert run(convert, "to-huggingface", tmp_path, tmp_path / "back") == 1
-    assert "name a checkpoint in it, checkpoint_best.pt or checkpoint_last.pt" in capsys.readouterr().err
-
-
-def test_a_name_on_the_hub_in_place_of_a_folder(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("direction", "source", "messages"),
+    [
+        ("to-huggingface", "empty", ["is a folder without checkpoints"]),
+        ("to-huggingface", "run", ["name a checkpoint in it, checkpoint_best.pt or checkpoint_last.pt"]),
+        ("to-fairseq", "facebook/bart-large", ["facebook/bart-large is no folder",
+                                               "hf download facebook/bart-large --local-dir bart-large"]),
+    ],
+)  # fmt: skip
+def test_sources_of_another_kind_are_refused(tmp_path, capsys, monkeypatch, direction, source, messages):
     monkeypatch.chdir(tmp_path)
-    assert run(convert, "to-fairseq", "facebook/bart-large", tmp_path / "out") == 1
+    for folder in ("empty", "run"):
+        (tmp_path / folder).mkdir()
+    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
+        (tmp_path / "run" / name).touch()
+    assert run(convert, direction, source, tmp_path / "out") == 1
     error = capsys.readouterr().err
-    assert "facebook/bart-large is no folder" in error
-    assert "hf download facebook/bart-large --local-dir bart-large" in error
+    assert all(message in error for message in messages)

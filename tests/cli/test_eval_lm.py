@@ -135,11 +135,7 @@ def test_another_memory_than_in_training(arch, char_lm_checkpoint, data_folder):
 def test_a_model_that_sees_everything_reads_no_more_than_in_training(char_lm_checkpoint, data_folder):
     full, _ = char_lm_checkpoint("transformer_lm_full_tiny")
     windows, _ = char_lm_checkpoint("longformer_lm_tiny")
-    for path, flags, context in (
-        (full, [], 7),
-        (full, ["--context", "30"], 30),
-        (windows, [], 32256),
-    ):
+    for path, flags, context in ((full, [], 7), (full, ["--context", "30"], 30), (windows, [], 32256)):
         result = evaluate(path, data_folder, *flags)
         assert (result["context"], result["stride"]) == (context, min(context, 512))
     text = TextStream(data_folder / "test")

@@ -86,14 +86,14 @@ def test_classes_are_those_of_the_twin(trained, tmp_path, capsys):
         "5-20": [pair for pair in expected if pair[0] is not None and 4 < pair[0] <= 20],
         "> 20": [pair for pair in expected if pair[0] is not None and pair[0] > 20],
     }
-    assert [found["distance"] for found in result["classes"]] == list(chosen)
-    for found, pairs in zip(result["classes"], chosen.values(), strict=True):
-        assert found["tokens"] == len(pairs) > 3
-        assert found["bits_per_token"] == pytest.approx(sum(bits for _, bits in pairs) / len(pairs), rel=1e-4)
+    assert [actual["distance"] for actual in result["classes"]] == list(chosen)
+    for actual, pairs in zip(result["classes"], chosen.values(), strict=True):
+        assert actual["tokens"] == len(pairs) > 3
+        assert actual["bits_per_token"] == pytest.approx(sum(bits for _, bits in pairs) / len(pairs), rel=1e-4)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].split() == ["distance", "in", "tokens", "all", "none", "<=", "4", "5-20", ">", "20"]
-    assert printed[2].split()[1:] == [f"{found['bits_per_token']:.3f}" for found in result["classes"]]
-    assert sum(found["tokens"] for found in result["octaves"][1:]) == len(expected)
+    assert printed[2].split()[1:] == [f"{actual['bits_per_token']:.3f}" for actual in result["classes"]]
+    assert sum(actual["tokens"] for actual in result["octaves"][1:]) == len(expected)
     assert figure.read_text().startswith("<?xml")
     criterion = LongMaskedLMCriterion(task)
     samples = [task.dataset("valid").collater([task.dataset("valid")[n]]) for n in range(len(task.dataset("valid")))]
@@ -107,12 +107,12 @@ def test_names_alone(trained, tmp_path):
     folder, model, task, texts = trained
     arguments = [str(folder / "data"), "--path", str(folder / "model.pt"), "--device", "cpu", "--min-word-tokens", "2"]
     assert eval_mlm.main([*arguments, "--distances", *map(str, LIMITS), "--output", str(tmp_path / "bits.json")]) == 0
-    found = {c["distance"]: c for c in json.loads((tmp_path / "bits.json").read_text())[0]["classes"]}
+    actual = {c["distance"]: c for c in json.loads((tmp_path / "bits.json").read_text())[0]["classes"]}
     expected = naive(model, task, texts, 2)
     assert 3 < len(expected) < len(naive(model, task, texts))
-    assert found["all"]["tokens"] == len(expected)
-    assert found["all"]["bits_per_token"] == pytest.approx(sum(b for _, b in expected) / len(expected), rel=1e-4)
-    assert found["none"]["tokens"] == sum(distance is None for distance, _ in expected)
+    assert actual["all"]["tokens"] == len(expected)
+    assert actual["all"]["bits_per_token"] == pytest.approx(sum(b for _, b in expected) / len(expected), rel=1e-4)
+    assert actual["none"]["tokens"] == sum(distance is None for distance, _ in expected)
 
 
 def test_blocks_of_another_length(trained, tmp_path):

@@ -11,10 +11,14 @@ from fairseq_poolingformer.cli.main import COMMANDS, main
 from tests.lab import ROOT
 
 
-def test_help_lists_every_command(capsys):
+def test_help_lists_every_command_and_that_of_one_its_options(capsys):
     assert main(["--help"]) == main([]) == 0
     output = capsys.readouterr().out
     assert all(f"  {name} " in output for name in COMMANDS)
+    with pytest.raises(SystemExit) as ended:
+        main(["score", "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: poolingformer-score")
 
 
 def test_every_installed_command_is_one_of_these():
@@ -46,10 +50,3 @@ def test_an_interrupted_import_ends_without_a_traceback(monkeypatch):
 
     monkeypatch.setattr("importlib.import_module", interrupted)
     assert main(["score"]) == 130
-
-
-def test_options_are_the_commands_own(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["score", "--help"])
-    assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith("usage: poolingformer-score")

@@ -23,9 +23,9 @@ def generated(index: int, *hypotheses: str, start: float = -0.5) -> str:
 
 @pytest.fixture
 def files(tmp_path):
-    def write(**texts: str) -> list[str]:
+    def write(**texts: str | bytes) -> list[str]:
         for name, text in texts.items():
-            (tmp_path / name).write_bytes(text.encode())
+            (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
         return [str(tmp_path / name) for name in texts]
 
     return write
@@ -60,18 +60,11 @@ def test_shards_in_input_order(files, tmp_path, capsys):
     with open(report, encoding="utf-8") as file:
         result = json.load(file)
     assert result["examples"] == 3
-    assert [(row["tool"], row["stemming"]) for row in result["flavours"]] == [
-        ("rouge-score", True),
-        ("rouge-score", False),
-    ]
+    flavours = [(row["tool"], row["stemming"]) for row in result["flavours"]]
+    assert flavours == [("rouge-score", True), ("rouge-score", False)]
     assert set(result["flavours"][0]["scores"]["rougeLsum"]["f1"]) == {"mean", "low", "high"}
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "references",
-        "scores.json",
-        "shard0",
-        "shard1",
-        "test.hypo",
-    ]
+    names = ["references", "scores.json", "shard0", "shard1", "test.hypo"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
 def test_other_scripts_are_said_and_compared(files, capsys):
@@ -85,49 +78,50 @@ def test_other_scripts_are_said_and_compared(files, capsys):
     assert rows["rouge-score"] == ["0.00"] * 4
 
 
-def test_a_shard_without_inputs_is_no_mistake(files, capsys):
-    empty = "Generate test with beam=5: shard 1 of 2 has no examples\n"
-    shards = files(shard0=generated(0, "We pool keys.") + END, shard1=f"{LOG}\n{empty}")
-    status, out, _ = run(capsys, *shards)
-    assert status == 0
-    assert "ROUGE of 1 examples" in out
+A = generated(0, "a")
+EMPTY = f"{LOG}\nGenerate test with beam=5: shard 1 of 2 has no examples\n"
+BEST = generated(0, REFERENCES[0]) + generated(1, REFERENCES[1], "Worse") + END
 
 
-def test_targets_stand_in_for_references_and_best_is_kept(files, tmp_path, capsys):
-    text = generated(0, REFERENCES[0]) + generated(1, REFERENCES[1], "Worse") + END
-    output = str(tmp_path / "hypo")
-    status, out, _ = run(capsys, *files(out=text), "--output", output)
-    assert status == 0
-    assert "F1 100.00" in out
-    with open(output, encoding="utf-8") as file:
-        assert file.read().splitlines() == REFERENCES[:2]
-
-
-def test_plain_hypotheses(files, capsys):
-    hypotheses, references = files(hypo="a\u2028b\r\n\nc\n", references="a b\nb\nc\n")
-    status, out, _ = run(capsys, hypotheses, "--references", references)
-    assert status == 0
-    assert "ROUGE of 3 examples" in out
+@pytest.mark.parametrize(
+    ("texts", "count", "hypotheses", "warning"),
+    [
+        ({"shard0": generated(0, "We pool keys.") + END, "shard1": EMPTY}, 1, ["We pool keys."], ""),
+        ({"out": BEST}, 2, REFERENCES[:2], ""),  # targets stand in for references, and the best hypothesis is kept
+        ({"hypo": "a\u2028b\r\n\nc\n", "references": "a b\nb\nc\n"}, 3, ["a b", "", "c"], ""),
+        ({"hypo": "We pool keys.\nAnything.\n", "references": "We pool keys.\n\n"}, 1, None,
+         "1 of 2 documents have no reference and are left out\n"),
+    ],
+)  # fmt: skip
+def test_hypotheses_are_summaries(files, tmp_path, capsys, texts, count, hypotheses, warning):
+    """With --task and, of fairseq-generate's output or beside references, without it."""
+    paths, output = files(**texts), str(tmp_path / "output")
+    if "references" in texts:
+        paths.insert(-1, "--references")
+    status, out, err = run(capsys, *paths, "--output", output)
+    assert (status, err) == (0, warning)
+    assert f"ROUGE of {count} examples" in out
+    assert ("F1 100.00" in out) == (hypotheses is None or texts.get("out") == BEST)
+    if hypotheses is not None:
+        with open(output, encoding="utf-8") as file:
+            assert file.read().splitlines() == hypotheses
+    assert score.main([*paths, "--no-perl"]) == 0
+    assert f"ROUGE of {count} examples" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (
-            {"out": generated(0, "a") + END, "references": "a\nb\nc\n"},
-            "1, 2. Give every shard's file, and the references of",
-        ),
-        ({"out": generated(0, "a") + generated(2, "c") + END}, "1 of 3 inputs have no hypothesis: 1."),
+        ({"out": A + END, "references": "a\nb\nc\n"}, "1, 2. Give every shard's file, and the references of"),
+        ({"out": A + generated(2, "c") + END}, "1 of 3 inputs have no hypothesis: 1."),
         ({"out": generated(1, "a") + END, "references": "a\n"}, "1 references, but also hypotheses for input 1"),
-        ({"out": generated(0, "a") + END, "other": generated(0, "b") + END}, "input 0 has different hypotheses in"),
+        ({"out": A + END, "other": generated(0, "b") + END}, "input 0 has different hypotheses in"),
         ({"out": "Generate test with beam=5: x\n", "references": "a\n"}, "has no D- line"),
         ({"out": "a\nb\n", "references": "a\n"}, "2 hypotheses but 1 references"),
         ({"out": "a\n", "other": "b\n", "references": "a\n"}, "plain hypotheses are one file"),
-        (
-            {"out": generated(0, "a") + generated(1, "b") + END, "references": "x y\nz\n"},
-            "2 of 2 references are not those",
-        ),
+        ({"out": A + generated(1, "b") + END, "references": "x y\nz\n"}, "2 of 2 references are not those"),
         ({"out": "a\n", "references": "\n"}, "no document has a reference"),
+        ({"out": b"good\nbad \xff\n", "references": "a\n"}, "out, line 2: not UTF-8"),
     ],
 )
 def test_errors_for_people(files, capsys, texts, message):
@@ -137,14 +131,6 @@ def test_errors_for_people(files, capsys, texts, message):
     status, out, err = run(capsys, *paths)
     assert (status, out) == (1, "")
     assert message in err
-
-
-def test_names_the_line_that_is_not_utf8(tmp_path, capsys):
-    path = tmp_path / "hypo"
-    path.write_bytes(b"good\nbad \xff\n")
-    status, _, err = run(capsys, str(path), "--references", str(path))
-    assert status == 1
-    assert f"{path}, line 2: not UTF-8" in err
 
 
 def test_lead_baseline(files, tmp_path, capsys):
@@ -168,14 +154,6 @@ def test_perl_rows(files, capsys):
     said = [line for line in err.splitlines() if line.startswith("no row of ROUGE-1.5.5: files2rouge ")]
     assert len(rows) + len(said) == 1
     assert (files2rouge_obstacle() is None) == ("ROUGE-1.5.5's ROUGE-L is summary-level" in out)
-
-
-def test_documents_without_a_reference_are_left_out_and_counted(files, capsys):
-    hypotheses, references = files(hypo="We pool keys.\nAnything.\n", references="We pool keys.\n\n")
-    status, out, err = run(capsys, hypotheses, "--references", references)
-    assert (status, err) == (0, "1 of 2 documents have no reference and are left out\n")
-    assert "ROUGE of 1 examples" in out
-    assert "F1 100.00" in out
 
 
 def test_the_data_folder_of_the_gold_file_says_the_task(tmp_path, monkeypatch):
@@ -209,9 +187,3 @@ def test_what_fairseq_generate_printed_and_references_are_summaries(files, capsy
     inputs = ["*.out"] if flags else ["0.out", "1.out"]
     assert score.main([*inputs, *flags, "--no-perl"]) == 0
     assert "ROUGE of 2 examples" in capsys.readouterr().out
-
-
-def test_plain_hypotheses_with_references_are_summaries(files, capsys):
-    hypotheses, references = files(hypo="a b\n", references="a b\n")
-    assert score.main([hypotheses, "--references", references, "--no-perl"]) == 0
-    assert "ROUGE of 1 examples" in capsys.readouterr().out

@@ -8,25 +8,17 @@ import torch.nn.functional as F
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGeneration
-from fairseq_poolingformer.weights import files
-from tests.huggingface.tiny_models import LEVELS, WIDE, enlarge
+from tests.huggingface.tiny_models import LEVELS, WIDE, converted, converted_back, enlarge
 from tests.models import tiny_huggingface
-from tests.weights.conftest import run
 from tests.weights.seq2seq import assert_agree, fairseq_outputs, load_fairseq
 
 
 def make(path, **settings):
     """A random Poolingformer of fairseq's, its task, and the folder that it converts to."""
-    source = tiny_huggingface.folder(path / "hf", "bart")
-    assert run("to-fairseq", source, path / "fairseq", "--arch", "poolingformer_bart_base") == 0
-    checkpoint = path / "fairseq" / "model.pt"
     settings = {**LEVELS, "max_source_positions": 50, **settings}
-    model, task = load_fairseq(checkpoint, **settings)
-    enlarge(model, ".pooled_")
-    stored, *_ = files.read_training(checkpoint)
-    files.write_checkpoint(checkpoint, {**stored, **settings}, model.state_dict())
-    assert run("to-huggingface", checkpoint, path / "long") == 0
-    return model, task, path / "long"
+    arguments = ("--arch", "poolingformer_bart_base")
+    (model, task), folder = converted(path, "bart", load_fairseq, settings, arguments=arguments)
+    return model, task, folder
 
 
 @pytest.fixture(scope="module")
@@ -81,16 +73,12 @@ def test_every_setting_is_kept(tmp_path, settings):
 
 def test_weights_go_to_transformers_and_back_bit_for_bit(made, tmp_path):
     model, _, folder = made
-    assert run("to-fairseq", folder, tmp_path / "back") == 0
-    settings, state, _ = files.read_training(tmp_path / "back" / "model.pt")
-    own = model.state_dict()
-    assert own.keys() == state.keys()
-    assert all(torch.equal(own[name], state[name]) for name in own)
+    settings, checkpoint = converted_back(folder, model, tmp_path)
     assert {name: settings[name] for name in LEVELS} == LEVELS
     assert settings["arch"] == "poolingformer_bart_base"
     source, target = tiny_huggingface.batch()
     expected = fairseq_outputs(model, source, target)
-    assert_agree(fairseq_outputs(load_fairseq(tmp_path / "back" / "model.pt")[0], source, target), expected, source)
+    assert_agree(fairseq_outputs(load_fairseq(checkpoint)[0], source, target), expected, source)
 
 
 def test_gradients_of_the_loss_are_fairseqs(pair):
@@ -143,10 +131,10 @@ def test_five_beams_write_what_fairseq_writes(made, pair):
     for row in source:
         document = row[row.ne(1)]
         inputs = {"src_tokens": document[None], "src_lengths": torch.tensor([len(document)])}
-        (found,) = task.inference_step(generator, [ours], {"net_input": inputs})
+        (actual,) = task.inference_step(generator, [ours], {"net_input": inputs})
         expected = their_search(theirs, document, 2.0, **as_fairseq(theirs, LIMIT))
-        assert [hypothesis["tokens"].tolist() for hypothesis in found] == [tokens for tokens, _ in expected]
-        scores = [float(hypothesis["score"]) for hypothesis in found]
+        assert [hypothesis["tokens"].tolist() for hypothesis in actual] == [tokens for tokens, _ in expected]
+        scores = [float(hypothesis["score"]) for hypothesis in actual]
         assert scores == pytest.approx([score for _, score in expected], abs=1e-4)
     assert batches == [1, 1, 1]
 

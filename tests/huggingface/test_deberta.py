@@ -6,10 +6,8 @@ import torch.nn.functional as F
 from transformers import AutoModelForMaskedLM
 
 from fairseq_poolingformer.huggingface import PoolingformerRobertaConfig, PoolingformerRobertaForMaskedLM
-from fairseq_poolingformer.weights import files
-from tests.huggingface.tiny_models import enlarge, without_dropout
+from tests.huggingface.tiny_models import converted, converted_back, without_dropout
 from tests.models import tiny_huggingface
-from tests.weights.conftest import run
 from tests.weights.encoders import assert_agree, batch, globals_at, load
 
 LEVELS = {
@@ -26,16 +24,9 @@ LEVELS = {
 def make(path, **settings):
     """fairseq's fusion with random weights in double precision, its checkpoint, and the folder that it converts to."""
     absolute = settings.get("no_token_positional_embeddings") is False
-    source = tiny_huggingface.folder(path / "hf", "deberta", position_biased_input=absolute)
-    assert run("to-fairseq", source, path / "fairseq") == 0
-    checkpoint, settings = path / "fairseq" / "model.pt", {**LEVELS, **settings}
-    model = load(checkpoint, **settings).float()
-    enlarge(model, ".pooled_")
-    enlarge(model, "global_")
-    stored, *_ = files.read_training(checkpoint)
-    files.write_checkpoint(checkpoint, {**stored, **settings}, model.state_dict())
-    assert run("to-huggingface", checkpoint, path / "long") == 0
-    return model.double(), path / "long"
+    settings, parts = {**LEVELS, **settings}, (".pooled_", "global_")
+    model, folder = converted(path, "deberta", load, settings, parts, position_biased_input=absolute)
+    return model.double(), folder
 
 
 @pytest.fixture(scope="module")
@@ -84,19 +75,15 @@ def test_gradients_reach_the_shared_tables_and_are_fairseqs(made):
 )
 def test_weights_go_to_transformers_and_back_bit_for_bit(tmp_path, changes):
     model, folder = make(tmp_path, **changes)
-    assert run("to-fairseq", folder, tmp_path / "back") == 0
-    settings, state, _ = files.read_training(tmp_path / "back" / "model.pt")
-    own = model.state_dict()
-    assert own.keys() == state.keys()
-    assert all(torch.equal(own[name].to(state[name].dtype), state[name]) for name in own)
+    settings, checkpoint = converted_back(folder, model, tmp_path)
     assert {name: settings[name] for name in LEVELS} == {**LEVELS, **{k: v for k, v in changes.items() if k in LEVELS}}
-    flags = (tmp_path / "back" / "flags.txt").read_text()
+    flags = checkpoint.with_name("flags.txt").read_text()
     assert "--relative-attention c2p,p2c" in flags
     assert ("--no-absolute-positions" in flags) == ("no_token_positional_embeddings" not in changes)
     assert "--layer-norm-eps 1e-07" in flags
     assert ("--pool-type mean" in flags) == ("pool_type" in changes)
     assert ("--pool-stride 3" in flags) == ("pool_stride" in changes)
-    again = load(tmp_path / "back" / "model.pt")
+    again = load(checkpoint)
     tokens = batch()
     torch.testing.assert_close(again(tokens)[0][tokens.ne(1)], model(tokens)[0][tokens.ne(1)], rtol=0, atol=1e-10)
 

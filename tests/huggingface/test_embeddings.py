@@ -95,6 +95,9 @@ def test_cross_encoders_and_embedders_open_the_folders(kind, tmp_path):
     embedder = library.SentenceTransformer(str(tmp_path / "long"), device="cpu")
     assert (embedder.max_seq_length, type(embedder[0].auto_model)) == (longest, type(model))
     assert (embedder.encode("a b " * 140 + "c") != embedder.encode("a b " * 140 + "d")).any()
+    ids = embedder.tokenizer("a b", return_tensors="pt")["input_ids"]
+    expected = model.eval()(ids).last_hidden_state[0].mean(0).detach()
+    np.testing.assert_allclose(embedder.encode("a b"), expected, rtol=0, atol=1e-5)
 
     classifier = ours(kind, "ForSequenceClassification")
     classifier.from_short(tmp_path / "short", num_labels=1, **settings).save_pretrained(tmp_path / "classifier")
@@ -109,5 +112,5 @@ def test_cross_encoders_and_embedders_open_the_folders(kind, tmp_path):
         values[-1].backward()
         optimizer.step()
     assert values[-1] < 0.5 * values[0]
-    found = encoder.eval().predict(list(zip(*pairs, strict=True)))
-    assert found[:2].min() > found[2:].max()
+    actual = encoder.eval().predict(list(zip(*pairs, strict=True)))
+    assert actual[:2].min() > actual[2:].max()

@@ -49,13 +49,13 @@ PAIRS = [(kind, head) for kind, (_, heads) in CONFIGS.items() for head in heads]
 BOTH = pytest.mark.parametrize(("kind", "head"), PAIRS)
 
 
-def assert_equal_outputs(found, expected, real):
+def assert_equal_outputs(actual, expected, real):
     """At real tokens, where an output has one for each."""
     compared = 0
     for name, value in expected.items():
         if torch.is_tensor(value):
             where = real if value.shape[:2] == real.shape else ...
-            torch.testing.assert_close(found[name][where], value[where], rtol=0, atol=1e-12, msg=name)
+            torch.testing.assert_close(actual[name][where], value[where], rtol=0, atol=1e-12, msg=name)
             compared += 1
     assert compared
 
@@ -79,15 +79,15 @@ def test_with_wide_windows_it_is_transformers_own_model(kind, head):
     assert poolers[0] == poolers[1]
     given = inputs(kind, head)
     real = given["attention_mask"].bool()
-    expected, found = theirs(**given), long(**given)
-    assert_equal_outputs(found, expected, real)
+    expected, actual = theirs(**given), long(**given)
+    assert_equal_outputs(actual, expected, real)
     loss_of(expected, real).backward()
-    loss_of(found, real).backward()
-    found, expected = gradients(long), gradients(theirs)
-    assert found.keys() == expected.keys()
+    loss_of(actual, real).backward()
+    actual, expected = gradients(long), gradients(theirs)
+    assert actual.keys() == expected.keys()
     assert len(expected) > 15
     for name, value in expected.items():
-        grad = found[name][: len(value)]  # of the positions, without the new ones
+        grad = actual[name][: len(value)]  # of the positions, without the new ones
         torch.testing.assert_close(grad, value, rtol=0, atol=1e-12 * max(1, value.abs().max().item()), msg=name)
 
 
@@ -107,14 +107,14 @@ def test_embeddings_and_positions_of_the_users_own(kind):
 @pytest.mark.parametrize(("kind", "head"), [pair for pair in PAIRS if pair[1] == "Model" or pair[0] not in ENCODERS])
 def test_both_levels_are_the_dense_ones(kind, head):
     """Outputs and gradients of the reference, and the weights that it computes."""
-    found = ours(kind, head).from_short(short(kind, head), max_position_embeddings=62, global_tokens=2, **LEVELS)
-    enlarge(found)
-    settings = {**found.config.to_dict(), "attention_backend": "reference"}
-    expected = type(found)(type(found.config)(**settings)).double().eval()
-    expected.load_state_dict(found.state_dict())
+    actual = ours(kind, head).from_short(short(kind, head), max_position_embeddings=62, global_tokens=2, **LEVELS)
+    enlarge(actual)
+    settings = {**actual.config.to_dict(), "attention_backend": "reference"}
+    expected = type(actual)(type(actual.config)(**settings)).double().eval()
+    expected.load_state_dict(actual.state_dict())
     given = inputs(kind, head)
     real, results = given["attention_mask"].bool(), []
-    for model in (found, expected):
+    for model in (actual, expected):
         output = model(**given, output_attentions=True, output_hidden_states=True)
         loss_of(output, real).backward()
         results.append([loss_of(output, real), *(p.grad for p in model.parameters() if p.grad is not None)])
@@ -158,7 +158,7 @@ def test_padding_may_be_on_the_left(kind, head):
         masks = (mask, None if mask is None else rolled(mask))
         if head == "ForMultipleChoice" and mask is not None:
             masks = tuple(each.unflatten(0, (2, 2)) for each in masks)
-        expected, found = (
+        expected, actual = (
             model(**given, global_attention_mask=own) for given, own in zip((right, left), masks, strict=True)
         )
         first.append(next(value for name, value in expected.items() if name != "loss"))
@@ -168,7 +168,7 @@ def test_padding_may_be_on_the_left(kind, head):
                 real = left["attention_mask"].bool() if is_of_tokens else ...
                 value = rolled(value) if is_of_tokens else value
                 limit = 1e-12 if value.dtype == torch.float64 else 1e-6  # some losses are in float32
-                torch.testing.assert_close(found[name][real], value[real], rtol=0, atol=limit)
+                torch.testing.assert_close(actual[name][real], value[real], rtol=0, atol=limit)
     assert (first[0] != first[1]).any()  # the user's global tokens are heeded
 
 
@@ -209,9 +209,9 @@ def test_trainer_peft_and_checkpointing(kind):
     query = family_of(kind.partition("-")[0]).layout.names[0]
     adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=[query, "pooled_q_proj"]))
     adapted(**given).loss.backward()
-    found = [name for name, p in adapted.named_parameters() if p.requires_grad and p.grad is not None]
-    assert any("pooled_q_proj" in name for name in found)
-    assert any("pooled" not in name for name in found)
+    actual = [name for name, p in adapted.named_parameters() if p.requires_grad and p.grad is not None]
+    assert any("pooled_q_proj" in name for name in actual)
+    assert any("pooled" not in name for name in actual)
 
 
 @pytest.mark.parametrize(
@@ -313,13 +313,23 @@ def test_t5_reads_any_length_and_writes():
         ours("t5", "ForConditionalGeneration").from_short(gated, pool_mix=True)
 
 
-def test_what_is_refused_is_said():
-    with pytest.raises(ValueError, match="models of type albert are not made long: its layers share their parameters"):
-        ours("bert", "Model").from_short(AlbertModel(AlbertConfig(**{**ENCODER, "embedding_size": 16})))
-    with pytest.raises(ValueError, match="models of type gpt2 are not made long: those that are have type bart, led"):
-        ours("bert", "Model").from_short(GPT2Model(GPT2Config(n_embd=24, n_layer=1, n_head=4, vocab_size=50)))
-    with pytest.raises(ValueError, match="the short model is a electra; PoolingformerBertModel takes bert"):
-        ours("bert", "Model").from_short(short("electra"))
+@pytest.mark.parametrize(
+    ("kind", "head", "make", "message"),
+    [
+        ("bert", "Model", lambda: AlbertModel(AlbertConfig(**ENCODER, embedding_size=16)),
+         "models of type albert are not made long: its layers share their parameters"),
+        ("bert", "Model", lambda: GPT2Model(GPT2Config(n_embd=24, n_layer=1, n_head=4, vocab_size=50)),
+         "models of type gpt2 are not made long: those that are have type bart, led"),
+        ("bert", "Model", lambda: short("electra"), "the short model is a electra; PoolingformerBertModel takes bert"),
+        ("bart", "ForConditionalGeneration", lambda: short("mbart"), r"is a mbart; .* takes bart or led"),
+    ],
+)  # fmt: skip
+def test_other_models_are_refused(kind, head, make, message):
+    with pytest.raises(ValueError, match=message):
+        ours(kind, head).from_short(make())
+
+
+def test_settings_and_inputs_are_refused():
     with pytest.raises(ValueError, match="every token sees both sides"):
         ours("bert", "Model").from_short(short("bert"), is_decoder=True)
     assert not set(short_models.REFUSED) & {kind for family in FAMILIES.values() for kind in family.short}

@@ -7,10 +7,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from fairseq_poolingformer.huggingface import (
-    PoolingformerBartForConditionalGeneration,
-    summarize,
-)
+from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGeneration, summarize
 from tests.models import tiny_huggingface
 
 LEVELS = {"pooled_layers": "1", "window_size": "8", "pooled_window_size": "32"}

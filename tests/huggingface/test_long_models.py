@@ -2,33 +2,25 @@
 
 import pytest
 import torch
+import transformers
 from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     LEDForConditionalGeneration,
-    LongformerForMaskedLM,
     LongformerForQuestionAnswering,
-    LongformerForSequenceClassification,
-    LongformerForTokenClassification,
-    LongformerModel,
-    MBartConfig,
-    MBartForConditionalGeneration,
 )
 
+from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartConfig,
     PoolingformerBartForConditionalGeneration,
     PoolingformerMBartConfig,
-    PoolingformerMBartForConditionalGeneration,
     PoolingformerRobertaConfig,
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaForMultipleChoice,
     PoolingformerRobertaForQuestionAnswering,
-    PoolingformerRobertaForSequenceClassification,
-    PoolingformerRobertaForTokenClassification,
-    PoolingformerRobertaModel,
 )
 from fairseq_poolingformer.settings import DEFAULTS
 from fairseq_poolingformer.weights.convert import to_fairseq
@@ -62,44 +54,22 @@ def test_an_led_opens_as_a_poolingformer_without_level_two(tmp_path):
     assert (half.dtype, half.config._attn_implementation, half.config.global_tokens) == (torch.bfloat16, "eager", 3)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (PoolingformerRobertaForMaskedLM, LongformerForMaskedLM),
-        (PoolingformerRobertaForSequenceClassification, LongformerForSequenceClassification),
-    ],
-)
+@pytest.mark.parametrize("head", ["Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"])
 @torch.no_grad()
-def test_a_longformer_opens_as_a_poolingformer_without_level_two(tmp_path, ours, theirs):
-    longformer = tiny_huggingface.model("longformer", theirs)
-    longformer.save_pretrained(tmp_path)
+def test_a_longformer_opens_as_a_poolingformer_without_level_two(tmp_path, head):
+    """With the user's global tokens, and for a text with those of transformers' class."""
+    ours, theirs = getattr(huggingface, f"PoolingformerRoberta{head}"), getattr(transformers, f"Longformer{head}")
+    source = tiny_huggingface.folder(tmp_path / "short", "longformer", theirs)
     tokens = batch((46, 1, 31))
-    inputs = {"attention_mask": tokens.ne(1).long(), "global_attention_mask": globals_at(tokens, [0, 9], [0], [0, 4])}
-    expected = longformer(tokens, **inputs).logits
-    found = ours.from_pretrained(tmp_path).eval()(tokens, **inputs).logits
-    real = tokens.ne(1) if found.dim() == 3 else slice(None)
-    torch.testing.assert_close(found[real], expected[real], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (PoolingformerRobertaModel, LongformerModel),
-        (PoolingformerRobertaForMaskedLM, LongformerForMaskedLM),
-        (PoolingformerRobertaForSequenceClassification, LongformerForSequenceClassification),
-        (PoolingformerRobertaForTokenClassification, LongformerForTokenClassification),
-    ],
-)
-@torch.no_grad()
-def test_texts_have_a_longformers_predictions(tmp_path, ours, theirs):
-    """Tokenizer and model as their folder has them: the global tokens are those of transformers' class."""
-    source = tiny_huggingface.folder(tmp_path, "longformer", theirs)
-    inputs = AutoTokenizer.from_pretrained(source)(" the thing in the inn, ate", return_tensors="pt")
-    opened = ours.from_pretrained(source).eval()
+    masks = {"attention_mask": tokens.ne(1).long(), "global_attention_mask": globals_at(tokens, [0, 9], [0], [0, 4])}
+    text = AutoTokenizer.from_pretrained(source)(" the thing in the inn, ate", return_tensors="pt")
+    longformer, opened = theirs.from_pretrained(source).eval(), ours.from_pretrained(source).eval()
     opened.save_pretrained(tmp_path / "long")
-    expected = theirs.from_pretrained(source).eval()(**inputs)[0]
-    for model in (opened, ours.from_pretrained(tmp_path / "long").eval()):
-        torch.testing.assert_close(model(**inputs)[0], expected, rtol=0, atol=1e-5)
+    for inputs in ({"input_ids": tokens, **masks}, text):
+        expected = longformer(**inputs)[0]
+        real = inputs["attention_mask"].bool() if expected.shape[:2] == inputs["input_ids"].shape else ...
+        for model in (opened, ours.from_pretrained(tmp_path / "long").eval()):
+            torch.testing.assert_close(model(**inputs)[0][real], expected[real], rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
@@ -112,27 +82,8 @@ def test_a_longformers_head_for_questions_asks_for_the_global_tokens(tmp_path):
     mask = torch.zeros_like(tokens).index_fill(1, torch.arange(4), 1)
     opened = PoolingformerRobertaForQuestionAnswering.from_pretrained(tmp_path, global_tokens=0).eval()
     expected = LongformerForQuestionAnswering.from_pretrained(tmp_path).eval()(tokens).start_logits
-    found = opened(tokens, global_attention_mask=mask).start_logits
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-
-
-@torch.no_grad()
-def test_an_mbart_becomes_long():
-    sizes = tiny_huggingface.config("bart").to_dict()
-    names = ("vocab_size", "d_model", "encoder_layers", "encoder_ffn_dim", "encoder_attention_heads", "decoder_layers")
-    own = {name: sizes[name] for name in (*names, "decoder_ffn_dim", "decoder_attention_heads")}
-    config = MBartConfig(**own, max_position_embeddings=22, scale_embedding=True, decoder_start_token_id=2)
-    torch.manual_seed(0)
-    short = MBartForConditionalGeneration(config).eval()
-    for parameter in short.parameters():
-        parameter.add_(torch.randn_like(parameter) * 0.1)
-    long = PoolingformerMBartForConditionalGeneration.from_short(short, max_position_embeddings=60, **WIDE)
-    source, target = tiny_huggingface.batch()
-    torch.testing.assert_close(outputs(long, source, target)[1], outputs(short, source, target)[1], rtol=0, atol=1e-5)
-    two_levels = PoolingformerMBartForConditionalGeneration.from_short(short, window_size="3")
-    assert outputs(two_levels, source, target, output_attentions=True)[1].isfinite().all()
-    with pytest.raises(ValueError, match=r"is a mbart; .* takes bart or led"):
-        PoolingformerBartForConditionalGeneration.from_short(short)
+    actual = opened(tokens, global_attention_mask=mask).start_logits
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
@@ -142,8 +93,8 @@ def test_an_xlm_r_becomes_long(tmp_path, caplog):
     long = PoolingformerRobertaForMaskedLM.from_short(tmp_path, max_position_embeddings=80, **WIDE)
     assert "to instantiate a model of type" not in caplog.text
     tokens = batch()
-    found, expected = (model(tokens, attention_mask=tokens.ne(1).long()).logits for model in (long, short))
-    torch.testing.assert_close(found[tokens.ne(1)], expected[tokens.ne(1)], rtol=0, atol=1e-5)
+    actual, expected = (model(tokens, attention_mask=tokens.ne(1).long()).logits for model in (long, short))
+    torch.testing.assert_close(actual[tokens.ne(1)], expected[tokens.ne(1)], rtol=0, atol=1e-5)
 
 
 def test_unknown_settings_are_named():
@@ -155,10 +106,7 @@ def test_unknown_settings_are_named():
         ({"pooled_layers": "9"}, r"^pooled_layers='9' names layer 9, but the encoder has layers 0 to 2"),
         ({"window_size": [3, 4]}, r"^window_size has 2 values for 3 layers"),
         ({"pooled_layers": "1", "global_tokens": "2"}, "^global_tokens must be 0 or more, got '2'"),
-        (
-            {"pooled_init": "level_one"},
-            "^pooled_init must be one of random, copy, copy-zero-values; got 'level_one'",
-        ),
+        ({"pooled_init": "level_one"}, "^pooled_init must be one of random, copy, copy-zero-values; got 'level_one'"),
     ):
         with pytest.raises(ValueError, match=words):
             ours.from_short(short, **settings)

@@ -74,8 +74,8 @@ def test_in_single_precision_and_with_inputs_of_the_users_own():
     embedded = short.get_input_embeddings()(tokens)
     positions = torch.arange(40).flip(0)[None] * 2
     for inputs in ({"input_ids": tokens}, {"inputs_embeds": embedded, "position_ids": positions}):
-        expected, found = (model(**inputs, attention_mask=mask).last_hidden_state for model in (short, long))
-        torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-5)
+        expected, actual = (model(**inputs, attention_mask=mask).last_hidden_state for model in (short, long))
+        torch.testing.assert_close(actual[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-5)
     classifier = PoolingformerModernBertForSequenceClassification.from_short(
         short_model("ForSequenceClassification"), **LEVELS
     )
@@ -96,15 +96,15 @@ def test_level_two_over_pools_of_one_token_is_full_attention(doubles):
     tokens, mask = batch()
     expected = short(tokens, attention_mask=mask).last_hidden_state
     merged = PoolingformerModernBertModel.from_short(short, **MERGED)
-    found = merged(tokens, attention_mask=mask).last_hidden_state
-    torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-12)
+    actual = merged(tokens, attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(actual[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-12)
     same = {"pool_kernel_size": 1, "pool_stride": 1, "pool_type": "mean", "pool_mix": True, "pool_share_weights": True}
     long = PoolingformerModernBertModel.from_short(short, window_size="all", pooled_window_size="all", **same)
     assert [layer.attn.pooling is not None for layer in long.layers] == [True, False, False, True, False]
     for layer in (0, 3):
         short.layers[layer].attn.Wo.weight.mul_(2)
-    expected, found = (model(tokens, attention_mask=mask).last_hidden_state for model in (short, long))
-    torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-12)
+    expected, actual = (model(tokens, attention_mask=mask).last_hidden_state for model in (short, long))
+    torch.testing.assert_close(actual[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
@@ -115,8 +115,8 @@ def test_a_second_level_starts_as_a_copy_or_silent(doubles):
         for start in ("copy-zero-values", "copy")
     )
     expected = short(tokens, attention_mask=mask).last_hidden_state[mask.bool()]
-    found = silent(tokens, attention_mask=mask).last_hidden_state[mask.bool()]
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    actual = silent(tokens, attention_mask=mask).last_hidden_state[mask.bool()]
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
     attention, fused = copied.layers[3].attn, short.layers[3].attn.Wqkv.weight
     for x, weight in zip("qkv", fused.chunk(3), strict=True):
         assert torch.equal(getattr(attention, f"{x}_proj").weight, weight)
@@ -216,16 +216,16 @@ def test_positions_beyond_the_bases_are_scaled_as_asked():
     theirs = transformers.ModernBertModel(transformers.ModernBertConfig(**SIZES)).rotary_emb
     assert torch.equal(plain, theirs.full_attention_inv_freq)
     for kind, dynamic_type in (("linear", "linear"), ("ntk", "dynamic"), ("yarn", "yarn")):
-        found, same, factor = frequencies(rope_type=kind)
+        actual, same, factor = frequencies(rope_type=kind)
         assert torch.equal(same, local)
         assert torch.equal(same, theirs.sliding_attention_inv_freq)
         config = transformers.ModernBertConfig(**SIZES)
         own = {"rope_type": dynamic_type, "factor": 1.0 if kind == "ntk" else 16.0}
         config.rope_parameters["full_attention"] |= own
         expected, scaling = ROPE_INIT_FUNCTIONS[dynamic_type](config, seq_len=1024, layer_type="full_attention")
-        torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+        torch.testing.assert_close(actual, expected, rtol=1e-6, atol=0)
         assert factor == scaling
-        assert (found - plain).abs().max() > 1e-3
+        assert (actual - plain).abs().max() > 1e-3
     assert torch.equal(frequencies(rope_type="linear")[0] * 16, plain)
     given = {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 160000.0}}}
     assert torch.equal(frequencies(**given)[0] * 2, plain)
@@ -267,8 +267,8 @@ def test_folders_of_older_transformers_are_read(tmp_path):
     long = PoolingformerModernBertModel.from_short(tmp_path, max_position_embeddings=500, **WIDE)
     assert [layer.attn.window.left for layer in long.layers] == [UNLIMITED, 5, UNLIMITED, 5, UNLIMITED]
     tokens, mask = batch()
-    expected, found = (model(tokens, attention_mask=mask).last_hidden_state for model in (short, long))
-    torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-5)
+    expected, actual = (model(tokens, attention_mask=mask).last_hidden_state for model in (short, long))
+    torch.testing.assert_close(actual[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-5)
 
 
 @pytest.mark.full
@@ -276,8 +276,8 @@ def test_folders_of_older_transformers_are_read(tmp_path):
 def test_compiled_models_compute_the_same():
     model, (tokens, mask) = two_levels(layers=2), batch()
     compiled = torch.compile(model, backend="eager")
-    found, expected = (m(tokens, attention_mask=mask).last_hidden_state[mask.bool()] for m in (compiled, model))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    actual, expected = (m(tokens, attention_mask=mask).last_hidden_state[mask.bool()] for m in (compiled, model))
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
 
 
 def test_a_new_model_is_initialized_as_modernbert_is():
@@ -348,18 +348,3 @@ def test_its_looks_are_shown(tmp_path):
     add_tokenizer(tmp_path)
     found = look(two_levels(), "word word. " * 20, tokenizer=AutoTokenizer.from_pretrained(tmp_path))
     assert {kind: view.layers for kind, view in found.views.items()} == {ONE: [0, 1, 2, 3, 4], TWO: [0, 3]}
-
-
-@pytest.mark.full
-@torch.no_grad()
-def test_sentence_transformers_opens_the_folder(tmp_path):
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    modules = pytest.importorskip("sentence_transformers.models")
-    two_levels().save_pretrained(tmp_path)
-    add_tokenizer(tmp_path)
-    transformer = modules.Transformer(str(tmp_path))
-    pooling = modules.Pooling(transformer.get_word_embedding_dimension(), "mean")
-    embedder = sentence_transformers.SentenceTransformer(modules=[transformer, pooling], device="cpu")
-    (found,) = embedder.encode(["word"], convert_to_tensor=True)
-    state = AutoModel.from_pretrained(tmp_path).eval()(torch.tensor([[4]])).last_hidden_state
-    torch.testing.assert_close(found, state.mean(1)[0], rtol=0, atol=1e-5)

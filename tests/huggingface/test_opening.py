@@ -39,34 +39,34 @@ def change(folder, changes):
     save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / WEIGHTS, {"format": "pt"})
 
 
+def renamed(prefix):
+    return lambda state: {prefix + name: x for name, x in state.items()}
+
+
+def without(weight):
+    return lambda state: {name: x for name, x in state.items() if name != weight}
+
+
+def with_zeros(name, shape=2):
+    return lambda state: state | {name: torch.zeros(shape)}
+
+
 @pytest.mark.parametrize(
     ("changes", "message", "is_trainable"),
     [
-        (lambda state: state, "", True),
-        (lambda state: state | {"roberta.pooler.dense.bias": torch.zeros(24)}, "", True),
-        (
-            lambda state: {f"_orig_mod.{name}": x for name, x in state.items()},
-            "lacks weights that Roberta.* more;",
-            False,
-        ),
-        (lambda state: {f"module.{name}": x for name, x in state.items()}, "lacks weights", False),
-        (
-            lambda state: {name: x for name, x in state.items() if name != BODY},
-            f"lacks .*, which .*: {BODY}; save",
-            False,
-        ),
-        (lambda state: {name: x for name, x in state.items() if name != HEAD}, f"lacks .*: {HEAD}", True),
-        (lambda state: state | {HEAD: torch.zeros(2, 24)}, f"has weights of other shapes than Roberta.*: {HEAD}", True),
-        (lambda state: state | {BODY: torch.zeros(24, 41)}, f"of other shapes than .*: {BODY}", False),
-        (
-            lambda state: state | {"lm_head.bias": torch.zeros(2)},
-            "has weights that Roberta.* does not: lm_head.bias",
-            True,
-        ),
-        (lambda state: state | {"roberta.more": torch.zeros(2)}, "does not: roberta.more", False),
-        (lambda state: state | {"roberta.pooler.more": torch.zeros(2)}, "does not: roberta.pooler.more", True),
-        (lambda state: state | {"roberta.encoder.pooler.x": torch.zeros(2)}, "does not: roberta.encoder.pooler", False),
-        (lambda state: state | {"electra.pooler.dense.bias": torch.zeros(2)}, "does not: electra.pooler", True),
+        (renamed(""), "", True),
+        (with_zeros("roberta.pooler.dense.bias", 24), "", True),
+        (renamed("_orig_mod."), "lacks weights that Roberta.* more;", False),
+        (renamed("module."), "lacks weights", False),
+        (without(BODY), f"lacks .*, which .*: {BODY}; save", False),
+        (without(HEAD), f"lacks .*: {HEAD}", True),
+        (with_zeros(HEAD, (2, 24)), f"has weights of other shapes than Roberta.*: {HEAD}", True),
+        (with_zeros(BODY, (24, 41)), f"of other shapes than .*: {BODY}", False),
+        (with_zeros("lm_head.bias"), "has weights that Roberta.* does not: lm_head.bias", True),
+        (with_zeros("roberta.more"), "does not: roberta.more", False),
+        (with_zeros("roberta.pooler.more"), "does not: roberta.pooler.more", True),
+        (with_zeros("roberta.encoder.pooler.x"), "does not: roberta.encoder.pooler", False),
+        (with_zeros("electra.pooler.dense.bias"), "does not: electra.pooler", True),
         (lambda state: state | {BODY: state[BODY] / 0}, f"{BODY} has values that are NaN or infinite", False),
     ],
 )
@@ -101,7 +101,7 @@ def test_a_body_without_a_prefix_must_be_whole(tmp_path):
     """T5's weights are encoder.…, decoder.… and shared; its head alone may be new."""
     sizes = {"d_model": 24, "d_ff": 32, "d_kv": 12, "num_layers": 1, "num_heads": 2, "tie_word_embeddings": False}
     T5ForConditionalGeneration(T5Config(vocab_size=30, **sizes)).save_pretrained(tmp_path)
-    change(tmp_path, lambda state: {name: x for name, x in state.items() if name != "lm_head.weight"})
+    change(tmp_path, without("lm_head.weight"))
     opening.load(AutoModelForSeq2SeqLM, str(tmp_path), new_head=True)
     change(tmp_path, lambda state: {name: x for name, x in state.items() if "encoder.final" not in name})
     with pytest.raises(opening.FolderError, match=r"lacks .*encoder\.final_layer_norm\.weight"):

@@ -64,10 +64,10 @@ def test_outputs_stand_where_the_inputs_stood(name):
 
     chosen = torch.zeros(5, 5, dtype=torch.long)
     chosen[2:4, 3] = 1
-    found = encode(run, inputs, MASK, chosen, longest=5, global_tokens=1, flag=1, return_dict=False)
+    actual = encode(run, inputs, MASK, chosen, longest=5, global_tokens=1, flag=1, return_dict=False)
     expected = (given.unsqueeze(-1) if name == "input_ids" else given).float()
-    assert found.last_hidden_state.equal(expected)
-    assert [states.equal(expected * (2 - number)) for number, states in enumerate(found.hidden_states)] == [True, True]
+    assert actual.last_hidden_state.equal(expected)
+    assert [states.equal(expected * (2 - number)) for number, states in enumerate(actual.hidden_states)] == [True, True]
 
 
 IDS, EMBEDS = torch.zeros(2, 5, dtype=torch.long), torch.zeros(2, 5, 3)

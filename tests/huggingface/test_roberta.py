@@ -6,36 +6,23 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import (
-    AutoModelForMaskedLM,
-    AutoTokenizer,
-    pipeline,
-)
+from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaForSequenceClassification,
 )
-from fairseq_poolingformer.weights import files
-from tests.huggingface.tiny_models import LEVELS, enlarge
+from tests.huggingface.tiny_models import LEVELS, converted, converted_back
 from tests.models import tiny_huggingface
-from tests.weights.conftest import run
 from tests.weights.encoders import assert_agree, batch, globals_at, load
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """fairseq's model with random weights in double precision, and the folder that it converts to."""
-    path = tmp_path_factory.mktemp("roberta")
-    source = tiny_huggingface.folder(path / "hf", "roberta")
-    assert run("to-fairseq", source, path / "fairseq", "--arch", "poolingformer_roberta_base") == 0
-    checkpoint = path / "fairseq" / "model.pt"
-    model = load(checkpoint, **LEVELS).float()
-    enlarge(model, ".pooled_")
-    stored, *_ = files.read_training(checkpoint)
-    files.write_checkpoint(checkpoint, {**stored, **LEVELS}, model.state_dict())
-    assert run("to-huggingface", checkpoint, path / "long") == 0
-    return model.double(), path / "long"
+    path, arguments = tmp_path_factory.mktemp("roberta"), ("--arch", "poolingformer_roberta_base")
+    model, folder = converted(path, "roberta", load, LEVELS, arguments=arguments)
+    return model.double(), folder
 
 
 def test_logits_are_fairseqs(made):
@@ -72,12 +59,7 @@ def test_gradients_of_the_loss_are_fairseqs(made):
 
 def test_weights_go_to_transformers_and_back_bit_for_bit(made, tmp_path):
     model, folder = made
-    assert run("to-fairseq", folder, tmp_path / "back") == 0
-    _, state, _ = files.read_training(tmp_path / "back" / "model.pt")
-    own = model.float().state_dict()
-    model.double()
-    assert own.keys() == state.keys()
-    assert all(torch.equal(own[name].float(), state[name]) for name in own)
+    converted_back(folder, model, tmp_path)
 
 
 def test_from_short_makes_a_classifier_as_wide_as_asked(tmp_path):

@@ -1,4 +1,4 @@
-"""The usual tools around transformers: Trainer, accelerate, PEFT, sampling, torch.compile, ONNX."""
+"""The usual tools around transformers: Trainer, accelerate, PEFT, sampling, torch.compile, torch.export."""
 
 import copy
 import inspect
@@ -7,7 +7,7 @@ import io
 import pytest
 import torch
 from torch import nn
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 import fairseq_poolingformer.huggingface
 from fairseq_poolingformer.attention import TwoLevelAttention
@@ -17,7 +17,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaModel,
 )
 from tests.huggingface.test_bart import outputs
-from tests.huggingface.tiny_models import LEVELS, without_dropout
+from tests.huggingface.tiny_models import LEVELS, trainer_arguments, without_dropout
 from tests.models import tiny_huggingface
 from tests.weights.encoders import batch
 
@@ -42,22 +42,9 @@ def test_trainer_lowers_the_loss(tmp_path):
     pytest.importorskip("accelerate")
     model = without_dropout(bart())
     before = _pool_weight(model).clone()
-    arguments = TrainingArguments(
-        tmp_path,
-        per_device_train_batch_size=4,
-        num_train_epochs=6,
-        learning_rate=0.01,
-        logging_steps=1,
-        lr_scheduler_type="constant",
-        gradient_checkpointing=True,
-        max_grad_norm=0.0,
-        bf16=True,
-        use_cpu=True,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
-    )
+    rates = {"per_device_train_batch_size": 4, "num_train_epochs": 6, "learning_rate": 0.01}
+    half = {"gradient_checkpointing": True, "bf16": True, "dataloader_pin_memory": False}
+    arguments = trainer_arguments(tmp_path, **rates, **half)
     trainer = Trainer(model, arguments, train_dataset=examples())
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -177,29 +164,6 @@ def test_an_exported_encoder_takes_any_length():
     assert_same(program.module(), model, (5, 63, 64, 65, 298))
 
 
-@pytest.mark.full
-def test_onnx_encoders_take_any_length(tmp_path):
-    pytest.importorskip("onnxscript")
-    onnxruntime = pytest.importorskip("onnxruntime")
-    model, tokens = bart(max_position_embeddings=300).get_encoder(), batch((90, 60))
-    names = {"input_names": ["input_ids", "attention_mask"], "output_names": ["last_hidden_state"]}
-    torch.onnx.export(
-        Encoder(model),
-        (tokens, tokens.ne(1).long()),
-        tmp_path / "encoder.onnx",
-        dynamic_shapes=dynamic(5, 300),
-        dynamo=True,
-        **names,
-    )
-    session = onnxruntime.InferenceSession(tmp_path / "encoder.onnx", providers=["CPUExecutionProvider"])
-
-    def run(tokens, mask):
-        (found,) = session.run(None, {"input_ids": tokens.numpy(), "attention_mask": mask.numpy()})
-        return torch.from_numpy(found)
-
-    assert_same(run, model, (5, 63, 64, 65, 300))
-
-
 @pytest.mark.parametrize("name", [name for name in fairseq_poolingformer.huggingface.__all__ if "For" in name])
 def test_trainer_sees_every_input_in_the_signatures(name):
     """It drops the columns of a data set that ``forward`` does not name."""
@@ -230,8 +194,8 @@ def test_int8_linears(library):
 
     tokens = torch.randint(4, 500, (1, 200))
     expected, quantized = made(False)(tokens).last_hidden_state, made(True)
-    found = quantized(tokens).last_hidden_state
-    assert 0.999 < nn.functional.cosine_similarity(found, expected, dim=-1).min() < 1 - 1e-5
+    actual = quantized(tokens).last_hidden_state
+    assert 0.999 < nn.functional.cosine_similarity(actual, expected, dim=-1).min() < 1 - 1e-5
     stored = io.BytesIO()
     torch.save(quantized.state_dict(), stored)
     stored.seek(0)
@@ -239,4 +203,4 @@ def test_int8_linears(library):
     for parameter in again.embeddings.parameters():
         parameter.zero_()
     again.load_state_dict(torch.load(stored, weights_only=True))
-    torch.testing.assert_close(again(tokens).last_hidden_state, found, rtol=0, atol=0)
+    torch.testing.assert_close(again(tokens).last_hidden_state, actual, rtol=0, atol=0)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 from transformers.models.bart.modeling_bart import BartDecoder, BartEncoder
 from transformers.models.modernbert.modeling_modernbert import ModernBertEmbeddings
 from transformers.models.roberta.modeling_roberta import RobertaEncoder
@@ -20,6 +20,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaForSequenceClassification,
     PoolingformerRobertaModel,
 )
+from tests.huggingface.tiny_models import trainer_arguments
 
 ROWS, LENGTH, WORDS = 4, 24, 30
 BART = {
@@ -80,25 +81,10 @@ def one_update(model, tmp_path, batch_size):
     The first are the update itself, of plain gradient descent with the rate 1.
     """
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
-    arguments = TrainingArguments(
-        tmp_path,
-        per_device_train_batch_size=batch_size,
-        gradient_accumulation_steps=ROWS // batch_size,
-        max_steps=1,
-        max_grad_norm=0.0,
-        logging_steps=1,
-        lr_scheduler_type="constant",
-        use_cpu=True,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-    )
-    trainer = Trainer(
-        model,
-        arguments,
-        train_dataset=rows(type(model)),
-        optimizers=(torch.optim.SGD(model.parameters(), lr=1.0), None),
-    )
+    sizes = {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": ROWS // batch_size}
+    arguments = trainer_arguments(tmp_path, **sizes, max_steps=1)
+    descent = torch.optim.SGD(model.parameters(), lr=1.0), None
+    trainer = Trainer(model, arguments, train_dataset=rows(type(model)), optimizers=descent)
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return {name: before[name] - value.detach() for name, value in model.named_parameters()}, losses[0]

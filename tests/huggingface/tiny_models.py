@@ -5,6 +5,9 @@ import transformers
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.huggingface.families import family_of
+from fairseq_poolingformer.weights import files
+from tests.models import tiny_huggingface
+from tests.weights.conftest import run
 
 LEVELS = {"window_size": "3", "pooled_window_size": "8", "pooled_layers": "1-2", "pool_merge": "sum"}
 WIDE = {"window_size": "64", "pooled_layers": "none"}
@@ -86,6 +89,32 @@ def enlarge(model, *parts):
                 parameter.add_(torch.randn_like(parameter) * 0.3)
 
 
+def converted(path, kind, load, settings, parts=(".pooled_",), arguments=(), **changes):
+    """Result of ``load`` for a random checkpoint of fairseq's, and the folder of transformers that it converts to."""
+    source = tiny_huggingface.folder(path / "hf", kind, **changes)
+    assert run("to-fairseq", source, path / "fairseq", *arguments) == 0
+    checkpoint = path / "fairseq" / "model.pt"
+    loaded = load(checkpoint, **settings)
+    model = (loaded[0] if isinstance(loaded, tuple) else loaded).float()
+    for part in parts:
+        enlarge(model, part)
+    stored, *_ = files.read_training(checkpoint)
+    files.write_checkpoint(checkpoint, {**stored, **settings}, model.state_dict())
+    assert run("to-huggingface", checkpoint, path / "long") == 0
+    return loaded, path / "long"
+
+
+def converted_back(folder, model, path):
+    """Settings and checkpoint of a folder of transformers in fairseq: ``model``'s weights, bit for bit."""
+    assert run("to-fairseq", folder, path / "back") == 0
+    settings, state, _ = files.read_training(path / "back" / "model.pt")
+    weights = model.state_dict()
+    assert weights.keys() == state.keys()
+    assert all(torch.equal(weights[name].to(state[name].dtype), state[name]) for name in weights)
+    assert not any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in state.values())
+    return settings, path / "back" / "model.pt"
+
+
 def inputs(kind, head="Model", left=False):
     """A batch with padding, and the labels of a head, or what its decoder reads."""
     torch.manual_seed(2)
@@ -125,6 +154,12 @@ def loss_of(output, real):
         return output.loss
     states = output.last_hidden_state
     return (states[real] if states.shape[:2] == real.shape else states).sin().sum()
+
+
+def trainer_arguments(folder, **settings):
+    """Plain gradients, each loss logged, and nothing saved."""
+    plain = {"max_grad_norm": 0.0, "lr_scheduler_type": "constant", "logging_steps": 1, "save_strategy": "no"}
+    return transformers.TrainingArguments(folder, **plain, **settings, use_cpu=True, report_to=[], disable_tqdm=True)
 
 
 def without_dropout(model):

@@ -30,7 +30,7 @@ RECURRENT = [
     *("--log-interval", 1),
 ]
 MODELS = [
-    *(*CHAR_LM, "--tokens-per-sample", 24, "--batch-size", 4, "--lr", "0.003", "--seed", 1, "--no-epoch-checkpoints"),
+    *(*CHAR_LM, "--tokens-per-sample", 24, "--batch-size", 4, "--lr", "0.003", "--seed", 1, "--no-epoch-checkpoints")
 ]
 
 
@@ -77,15 +77,8 @@ def test_training_resumed_within_an_epoch_is_the_uninterrupted_one(folder, tmp_p
 def test_two_workers_resume_with_their_memories(folder, tmp_path):
     """Also equal to one worker with all rows."""
     flags = ["--dropout", 0, "--batch-size", 2, "--disable-validation", "--ddp-backend", "legacy_ddp"]
-    command = [
-        *TORCHRUN,
-        "fairseq_cli.train",
-        folder,
-        "--user-dir",
-        ROOT / "tests" / "recurrent_lm",
-        *RECURRENT,
-        *flags,
-    ]
+    user_dir = ("--user-dir", ROOT / "tests" / "recurrent_lm")
+    command = [*TORCHRUN, "fairseq_cli.train", folder, *user_dir, *RECURRENT, *flags]
     run(*command, "--save-dir", tmp_path / "two", "--max-update", 3)
     stopped = load(tmp_path / "two" / "checkpoint_last.pt")["extra_state"]["CharLMTask"]["memories"]
     assert [memory["position"] for memory in stopped] == [30, 30]

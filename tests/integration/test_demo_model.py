@@ -15,12 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from fairseq_poolingformer.cli import summarize
-from fairseq_poolingformer.models.demo_model import (
-    FOLDER,
-    TIED,
-    load_demo_model,
-    write_demo_checkpoint,
-)
+from fairseq_poolingformer.models.demo_model import FOLDER, TIED, load_demo_model, write_demo_checkpoint
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess.facts import DocumentMaker, Shape, read_sentences
 from tests.forked_python import PYTHON, start

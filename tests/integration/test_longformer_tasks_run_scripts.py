@@ -46,9 +46,8 @@ def test_hotpotqa_trains_a_second_stage_on_the_paragraphs_that_the_first_one_kee
 def test_hyperpartisan_is_trained_with_five_seeds():
     steps = commands("hyperpartisan")
     assert [options(words)["--seed"] for words in steps["train"]] == ["1", "2", "3", "4", "5"]
-    assert [options(words)["--output"] for words in steps["predict"]] == [
-        f"/out/hyperpartisan/seed{seed}/predictions" for seed in range(1, 6)
-    ]
+    outputs = [f"/out/hyperpartisan/seed{seed}/predictions" for seed in range(1, 6)]
+    assert [options(words)["--output"] for words in steps["predict"]] == outputs
 
 
 @pytest.mark.parametrize("script", ["table_7", "table_10", "large"])

@@ -127,10 +127,8 @@ def read_lines(path: Path) -> list[dict]:
 @pytest.mark.full
 def test_comparison_of_answers(tmp_path):
     def points(long, short):
-        return {
-            name: {"best": {"precision": 0.1, "recall": 0.2, "f1": f1}}
-            for name, f1 in (("long", long), ("short", short))
-        }
+        rest = {"precision": 0.1, "recall": 0.2}
+        return {"long": {"best": rest | {"f1": long}}, "short": {"best": rest | {"f1": short}}}
 
     best = points(0.5, 0.25)
     average = {f"avg_passage_{figure}": value for figure, value in (("precision", 1), ("recall", 0.6), ("f1", 0.75))}

@@ -81,9 +81,9 @@ def predictions(data, checkpoint, tmp_path_factory):
 
 @pytest.mark.full
 def test_predictions_equal_the_answers(predictions):
-    found, _ = predictions
-    assert [p["example_id"] for p in found] == [100, 101, 102, 103, 104, 105]
-    for prediction, (kind, row, first, end) in zip(found, ANNOTATIONS, strict=True):
+    actual, _ = predictions
+    assert [p["example_id"] for p in actual] == [100, 101, 102, 103, 104, 105]
+    for prediction, (kind, row, first, end) in zip(actual, ANNOTATIONS, strict=True):
         if kind == 0:
             assert prediction["long_answer_score"] < 0
             assert prediction["short_answers_score"] < 0

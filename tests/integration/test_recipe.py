@@ -48,8 +48,8 @@ def test_losses_fall_and_a_killed_run_goes_on_with_the_same_numbers(text, tmp_pa
     monkeypatch.setattr(recipe, "step", step)
     assert run(text, tmp_path / "killed") == whole
     ends = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("whole", "killed"))
-    expected, found = (end["models"]["two levels"] for end in ends)
-    assert all(torch.equal(found[name], parameter) for name, parameter in expected.items())
+    expected, actual = (end["models"]["two levels"] for end in ends)
+    assert all(torch.equal(actual[name], parameter) for name, parameter in expected.items())
     assert "step 40\t" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="made with other settings"):
         run(text, tmp_path / "killed", lr=0.02)

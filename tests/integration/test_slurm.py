@@ -107,6 +107,8 @@ def scheduler(tmp_path):
     (tmp_path / "fake_training.py").write_text(TRAINING)
     state = tmp_path / "state"
     state.mkdir()
+    fakes = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(tmp_path), "FAKE_SLURM": str(state)}
+    fakes["OMP_NUM_THREADS"] = "1"
 
     def submit(signals):
         # the real one: pass_on.sh finds a task's processes by their parents
@@ -115,14 +117,7 @@ def scheduler(tmp_path):
         options = ["experiments=mine", f"python={tmp_path / 'python'}", f"out={tmp_path / 'out'}"]
         done = subprocess.run(
             [tmp_path / "sbatch", ROOT / "run_scripts" / "slurm.sh", tmp_path / "run.sh", *options],
-            env={
-                **os.environ,
-                "PATH": f"{tmp_path}:{os.environ['PATH']}",
-                "PYTHONPATH": str(tmp_path),
-                "FAKE_SLURM": str(state),
-                "FAKE_SIGNALS": signals,
-                "OMP_NUM_THREADS": "1",
-            },
+            env={**os.environ, **fakes, "FAKE_SIGNALS": signals},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

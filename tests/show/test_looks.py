@@ -44,14 +44,8 @@ LENGTH = 23
 @pytest.mark.parametrize("separate", [False, True])
 def test_passages_are_the_means_and_sums_of_their_tokens(dilation, global_tokens, separate):
     torch.manual_seed(0)
-    layer = TwoLevelAttention(
-        8,
-        2,
-        window=Window(3, dilation=dilation),
-        pooled_window=Window(7),
-        pooling=Pooling(5, 4),
-        separate_global_projections=separate,
-    ).eval()
+    windows = {"window": Window(3, dilation=dilation), "pooled_window": Window(7), "pooling": Pooling(5, 4)}
+    layer = TwoLevelAttention(8, 2, **windows, separate_global_projections=separate).eval()
     mask = torch.zeros(1, LENGTH, dtype=torch.bool)
     mask[0, :global_tokens] = True
     with torch.no_grad():

@@ -41,18 +41,18 @@ def both(request, tmp_path):
 def test_it_looks_at_the_same_places(both):
     theirs, tokenizer, ours = both
     given = {"summary": SUMMARY, "words": ["thing"]}
-    found, expected = look(theirs, TEXT, tokenizer=tokenizer, **given), look(ours, TEXT, **given)
-    assert set(found.views) == set(expected.views) == ({CROSS, ONE, TWO} if found.summary else {ONE, TWO})
+    actual, expected = look(theirs, TEXT, tokenizer=tokenizer, **given), look(ours, TEXT, **given)
+    assert set(actual.views) == set(expected.views) == ({CROSS, ONE, TWO} if actual.summary else {ONE, TWO})
     for kind, view in expected.views.items():
-        assert found.views[kind].layers == view.layers
-        np.testing.assert_allclose(found.views[kind].weights, view.weights, atol=1e-6)
-    np.testing.assert_array_equal(found.tokens, expected.tokens)
-    assert found.read == expected.read
-    for mine, other in zip(found.words, expected.words, strict=True):
+        assert actual.views[kind].layers == view.layers
+        np.testing.assert_allclose(actual.views[kind].weights, view.weights, atol=1e-6)
+    np.testing.assert_array_equal(actual.tokens, expected.tokens)
+    assert actual.read == expected.read
+    for mine, other in zip(actual.words, expected.words, strict=True):
         assert mine.span == other.span
         np.testing.assert_allclose(mine.levels[TWO], other.levels[TWO], atol=1e-6)
-    if found.summary:
-        np.testing.assert_allclose(found.piece_weights, expected.piece_weights, atol=1e-6)
+    if actual.summary:
+        np.testing.assert_allclose(actual.piece_weights, expected.piece_weights, atol=1e-6)
 
 
 def test_it_writes_the_summary_itself(both):

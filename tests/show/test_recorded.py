@@ -37,14 +37,14 @@ def by_passage(weights, groups, count):
 @torch.no_grad()
 def test_shares_are_those_of_transformers(both):
     theirs, ours, _ = both
-    found = look(ours, TEXT, summary=SUMMARY)
-    count = len(found.document)
+    actual = look(ours, TEXT, summary=SUMMARY)
+    count = len(actual.document)
     ids = ours.encode(TEXT)[None]
-    groups = np.array([count, *found.document.of_characters(found.tokens[:, 0]), count])
-    assert [found.document[number] for number in range(count)] == TEXT.replace(". ", ".|").replace("? ", "?|").split(
+    groups = np.array([count, *actual.document.of_characters(actual.tokens[:, 0]), count])
+    assert [actual.document[number] for number in range(count)] == TEXT.replace(". ", ".|").replace("? ", "?|").split(
         "|"
     )
-    if found.summary is None:
+    if actual.summary is None:
         outputs = theirs(ids, output_attentions=True)
         encoder = outputs.attentions
     else:
@@ -52,38 +52,38 @@ def test_shares_are_those_of_transformers(both):
         outputs = theirs(ids, decoder_input_ids=target.roll(1, 1), output_attentions=True)
         encoder = outputs.encoder_attentions
         cross = np.stack([by_passage(layer[0].numpy(), groups, count + 1)[1:-1] for layer in outputs.cross_attentions])
-        np.testing.assert_allclose(found.piece_weights, cross.mean(0), atol=1e-5)
-        rows = found.summary.of_characters(found.pieces[:, 0])
+        np.testing.assert_allclose(actual.piece_weights, cross.mean(0), atol=1e-5)
+        rows = actual.summary.of_characters(actual.pieces[:, 0])
         expected = np.stack([cross[:, rows == number].mean(1) for number in range(2)], axis=1)
-        np.testing.assert_allclose(found.views[CROSS].weights, expected, atol=1e-5)
+        np.testing.assert_allclose(actual.views[CROSS].weights, expected, atol=1e-5)
         assert expected.std() > 0.02  # not all alike
     layers = np.stack([by_passage(layer[0].numpy(), groups, count + 1) for layer in encoder])
     expected = np.stack([layers[:, groups == number].mean(1) for number in range(count)], axis=1)
-    np.testing.assert_allclose(found.views[ONE].weights, expected, atol=1e-5)
-    assert set(found.views) == ({ONE} if found.summary is None else {CROSS, ONE})
+    np.testing.assert_allclose(actual.views[ONE].weights, expected, atol=1e-5)
+    assert set(actual.views) == ({ONE} if actual.summary is None else {CROSS, ONE})
 
 
 @torch.no_grad()
 def test_words_and_texts_that_are_cut(both):
     theirs, ours, folder = both
-    found = look(ours, TEXT, summary=SUMMARY, words=["thing"])
-    assert [TEXT[slice(*word.span)].strip() for word in found.words] == ["thing"] * 3
+    actual = look(ours, TEXT, summary=SUMMARY, words=["thing"])
+    assert [TEXT[slice(*word.span)].strip() for word in actual.words] == ["thing"] * 3
     ids = ours.encode(TEXT)[None]
-    if found.summary is None:
+    if actual.summary is None:
         encoder = theirs(ids, output_attentions=True).attentions
-        first = [place for place, (start, end) in enumerate(found.tokens) if start < 9 and end > 4]
+        first = [place for place, (start, end) in enumerate(actual.tokens) if start < 9 and end > 4]
         expected = torch.stack([layer[0].mean(0)[1:-1, 1:-1][first].mean(0) for layer in encoder])
-        np.testing.assert_allclose(found.words[0].levels[ONE], expected, atol=1e-5)
-    limit = "max_positions" if found.summary is None else "max_source_positions"
+        np.testing.assert_allclose(actual.words[0].levels[ONE], expected, atol=1e-5)
+    limit = "max_positions" if actual.summary is None else "max_source_positions"
     levels = {"pooled_layers": "2", "pooled_window_size": "8", "window_size": "4"}
     short = type(ours.model).from_pretrained(str(folder), **{limit: 22, **levels}).eval()
-    found = look(short, TEXT, summary=SUMMARY)
-    assert len(found.tokens) == 20
-    assert 0 < found.read < len(TEXT)
-    assert found.views[TWO].layers == [2]
-    read = np.array([start < found.read for start, _ in found.document.spans])
+    actual = look(short, TEXT, summary=SUMMARY)
+    assert len(actual.tokens) == 20
+    assert 0 < actual.read < len(TEXT)
+    assert actual.views[TWO].layers == [2]
+    read = np.array([start < actual.read for start, _ in actual.document.spans])
     assert not read.all()
-    np.testing.assert_allclose(found.views[TWO].weights.sum(-1)[0], read, atol=1e-5)
+    np.testing.assert_allclose(actual.views[TWO].weights.sum(-1)[0], read, atol=1e-5)
 
 
 def test_mistakes(both):

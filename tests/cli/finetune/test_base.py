@@ -99,25 +99,25 @@ def test_a_model_of_another_family_is_cut(words, tmp_path):
         base.reads(1000, 64, False)
 
 
-def test_a_family_without_a_head_for_the_task_is_said_to_lack_it(words, tmp_path):
-    config = transformers.T5Config(vocab_size=300, n_positions=40, **OTHERS["t5"])
-    base = Base("me", saved(config, transformers.T5ForSequenceClassification, words, tmp_path / "m"), "classification")
-    with pytest.raises(ValueError, match=r"--length 64: me reads \d+ tokens \(no long T5 is for classification\)"):
-        base.reads(1000, 64, False)
-
-
-def test_what_has_no_head_is_refused(roberta):
-    with pytest.raises(ValueError, match="me: a roberta, and summarization needs a decoder, as BART and T5 have; take"):
-        Base("me", roberta, "summarization")
-
-
-def test_what_is_no_model(tmp_path):
-    with pytest.raises(ValueError, match="nothing: no such checkpoint"):
-        find(str(tmp_path / "nothing"), "classification", tmp_path)
+def test_what_cannot_be_fine_tuned_is_refused(words, roberta, tmp_path):
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(ValueError, match=r"bare: (has no tokenizer|its tokenizer cannot be used)"):
-        find(str(tmp_path / "bare"), "classification", tmp_path)
+    config = transformers.T5Config(vocab_size=300, n_positions=40, **OTHERS["t5"])
+    t5 = Base("me", saved(config, transformers.T5ForSequenceClassification, words, tmp_path / "m"), "classification")
+    for function, message in (
+        (lambda: t5.reads(1000, 64, False), r"--length 64: me reads \d+ tokens \(no long T5 is for classification\)"),
+        (
+            lambda: Base("me", roberta, "summarization"),
+            "me: a roberta, and summarization needs a decoder, as BART",
+        ),
+        (lambda: find(str(tmp_path / "nothing"), "classification", tmp_path), "nothing: no such checkpoint"),
+        (
+            lambda: find(str(tmp_path / "bare"), "classification", tmp_path),
+            "bare: (has no tokenizer|its tokenizer)",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            function()
 
 
 def test_the_demo_model_gets_two_levels(tmp_path):

@@ -21,6 +21,9 @@ def rows(count=20, **columns):
     ]
 
 
+NESTED = ["--text-column", "x.y", "--target-column", "z"]
+
+
 @pytest.mark.parametrize(
     ("row", "flags", "task", "texts"),
     [
@@ -29,12 +32,7 @@ def rows(count=20, **columns):
         ({"text": "a b", "label": 3}, [], "classification", ("a b",)),
         ({"text": "a b", "label": 3, "summary": "c"}, ["--task", "summarization"], "summarization", ("a b", "c")),
         ({"text": "a", "label": 3, "summary": "c"}, ["--target-column", "label"], "classification", ("a",)),
-        (
-            {"x": {"y": "a"}, "z": "c"},
-            ["--text-column", "x.y", "--target-column", "z", "--task", "summarization"],
-            "summarization",
-            ("a", "c"),
-        ),
+        ({"x": {"y": "a"}, "z": "c"}, [*NESTED, "--task", "summarization"], "summarization", ("a", "c")),
     ],
 )
 def test_columns_tell_the_task(tmp_path, row, flags, task, texts):
@@ -51,21 +49,17 @@ def test_columns_tell_the_task(tmp_path, row, flags, task, texts):
         (
             {"text": None, "body": "a"},
             [],
-            "no column document, text, article; its columns are label, body; name one wi",
+            "no column document, text, article; its columns are label, body; name one ",
         ),
         ({"label": None, "stars": 1}, [], "no column summary, abstract, label; its columns are text, stars; name one"),
         (
             {"document": "a"},
             [],
-            "document and text may be it; its columns are text, label, document; name one with --text-",
+            "document and text may be it; its columns are text, label, document; name one with -",
         ),
         ({"summary": "a"}, [], "summary and label may be it; .*; name one with --target-column"),
         ({"a": 1}, ["--text-column", "b"], "no column b; its columns are text, label, a; name one with --text-column"),
-        (
-            {"a": 1},
-            ["--target-column", "a"],
-            "is a a summary or a label\\? give --task summarization or classification",
-        ),
+        ({"a": 1}, ["--target-column", "a"], "is a a summary or a label\\? give --task summarization or classificat"),
         ({"label": "same"}, [], "1 labels, such as same; needs 2 to 1,000; name another column"),
         ({"text": " "}, [], "20 of 20 records of train cannot be used, such as line 1: empty text"),
         ({"label": ["a", "b"]}, [], "20 of 20 records of train cannot be used, such as line 1: several labels"),
@@ -95,10 +89,8 @@ def test_some_bad_records_and_others(tmp_path):
 
 
 def test_no_text_is_in_two_splits(tmp_path):
-    same = [
-        {"id": str(n), "text": f"the  Text {n // 4}" if n % 2 else f"The text {n // 4}", "label": n % 2}
-        for n in range(80)
-    ]
+    texts = (f"{'the  Text' if n % 2 else 'The text'} {n // 4}" for n in range(80))
+    same = [{"id": str(n), "text": text, "label": n % 2} for n, text in enumerate(texts)]
     data = read(write(tmp_path / "data.jsonl", same))
     texts = {split: {" ".join(one.texts[0].lower().split()) for one in ones} for split, ones in data.splits.items()}
     assert {split: len(examples) for split, examples in data.splits.items()} == {"train": 64, "test": 8, "valid": 8}

@@ -60,17 +60,8 @@ def predicts_the_same(folder, data, scratch):
 
 
 def reviews(files, roberta, folder):
-    flags = (
-        "--num_train_epochs",
-        5,
-        "--keep-short",
-        "--text-column",
-        "review",
-        "--per_device_train_batch_size",
-        2,
-        "--learning_rate",
-        "1e-3",
-    )
+    flags = ["--num_train_epochs", 5, "--keep-short", "--text-column", "review"]
+    flags += ["--per_device_train_batch_size", 2, "--learning_rate", "1e-3"]
     return roberta, files / "reviews.csv", "--output-folder", folder, *flags
 
 
@@ -109,15 +100,8 @@ def test_labels(classified, files, roberta, tmp_path):
     assert list(scores["systems"]) == ["short", "most frequent label", "TF-IDF, linear"]
     assert "columns: review to label" in output
     card = (folder / "README.md").read_text()
-    for text in (
-        "# reviews\n",
-        "version of [model] on",
-        "learning_rate: 0.001",
-        "Columns: review to label",
-        "reads 46",
-        "TF-IDF",
-    ):
-        assert text in card
+    sentences = ["# reviews\n", "version of [model] on", "learning_rate: 0.001", "Columns: review to label", "reads 46"]
+    assert all(text in card for text in (*sentences, "TF-IDF"))
     other = tmp_path / "other"
     finetune(*reviews(files, roberta, other))
     last = max((folder / "training/short/checkpoints").iterdir(), key=lambda path: int(path.name.partition("-")[2]))

@@ -73,10 +73,8 @@ def test_marks_in_a_text_are_text(files, bart):
     base = Base("me", bart, "classification")
     for text in ("the <s>old</s> hall", "</s></s>", "<mask> <pad>"):
         ids = base.tokenizer(text)["input_ids"]
-        assert [place for place, token in enumerate(ids) if token in base.tokenizer.all_special_ids] == [
-            0,
-            len(ids) - 1,
-        ]
+        specials = [place for place, token in enumerate(ids) if token in base.tokenizer.all_special_ids]
+        assert specials == [0, len(ids) - 1]
         assert base.tokenizer.decode(ids[1:-1]) == text
 
 
@@ -89,12 +87,8 @@ def test_documents_that_are_cut_are_counted(files, bart):
 
 def test_only_the_decoders_positions_cut_summaries_which_then_have_no_end(files, bart, capsys):
     task, splits = make(files / "pairs.jsonl", bart, 40)
-    late = [
-        *splits["train"] * 60,
-        SimpleNamespace(texts=("a", "the thing " * 3)),
-        SimpleNamespace(texts=("a", "the " * 60)),
-    ]
-    task.train = late
+    late = [SimpleNamespace(texts=("a", text)) for text in ("the thing " * 3, "the " * 60)]
+    task.train = late = [*splits["train"] * 60, *late]
     end, features = task.tokenizer.eos_token_id, task.features(late)
     assert task.target_length == 40
     assert [len(one["labels"]) for one in features[-2:]] == [task.target_sizes[-2], 40]
