@@ -29,7 +29,7 @@ SCORING = [
     "scipy>=1.15",  # bootstrap intervals, correlations, entities in coreference; older ones take no rng
 ]
 DATA = ["pyarrow", "zstandard>=0.19"]  # Parquet, Arrow, zstd
-TRANSFORMERS = "transformers>=5.5"  # fairseq_poolingformer/private_names.py has those that were tried
+TRANSFORMERS = "transformers>=5.23"  # fairseq_poolingformer/private_names.py has those that were tried
 
 
 def long_description() -> str:
@@ -81,8 +81,8 @@ setup(
         "text": TEXT,
         "scoring": SCORING,
         "fairseq": [*TEXT, *SCORING],
-        "huggingface": [*TEXT, "accelerate>=1.1", TRANSFORMERS],  # the first for Trainer
-        "finetune": [*TEXT, *SCORING, *DATA, "accelerate>=1.1", "scikit-learn>=1.5", TRANSFORMERS],
+        "huggingface": [*TEXT, "accelerate>=1.3", TRANSFORMERS],  # the first for Trainer
+        "finetune": [*TEXT, *SCORING, *DATA, "accelerate>=1.3", "scikit-learn>=1.5", TRANSFORMERS],
         "cluster": [*TEXT, "datatrove>=0.5"],  # preprocessing on many machines
         "data": DATA,
         "docs": ["furo", "myst-parser", "sphinx"],
@@ -91,7 +91,7 @@ setup(
         "plot": ["matplotlib"],
         "onnx": ["onnx", "onnxruntime", "onnxscript"],
         "test": [
-            "accelerate>=1.1",
+            "accelerate>=1.3",
             "hypothesis",
             "matplotlib",
             "mypy",

@@ -10,7 +10,7 @@ import importlib.metadata
 from collections.abc import Iterator
 from pkgutil import resolve_name
 
-TRIED = "5.5 to 5.24"  # of transformers
+TRIED = "5.23 and 5.24"  # of transformers
 TRANSFORMERS = (
     "transformers:AutoModelForSeq2SeqLM._model_mapping",
     "transformers:PreTrainedConfig._attn_implementation",

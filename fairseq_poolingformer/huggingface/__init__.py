@@ -1,6 +1,6 @@
 """Poolingformers for transformers: its own encoders with two-level attention.
 
-Importing this registers the models with ``AutoConfig`` and ``AutoModel…``. It needs transformers 5.5 or later and no
+Importing this registers the models with ``AutoConfig`` and ``AutoModel…``. It needs transformers 5.23 or later and no
 fairseq.
 The classes are those of :data:`.families.FAMILIES` and :data:`.families.HEADS`, such as
 ``PoolingformerBartForConditionalGeneration``.
