@@ -104,7 +104,7 @@ def table(kind: Kind, results: list[tuple[str, str]]) -> str:
     rows = [[kind.title, *kind.columns, *([f"published {first}".strip(), *others] if published else [])]]
     for name in dict.fromkeys(name for name, _ in results):
         columns = zip(*ours[name], strict=True) if name in ours else [()] * len(kind.columns)
-        row = [name, *(describe(values, kind.digits) for values in columns)]
+        row = [name, *(describe(values, f".{kind.digits}f") for values in columns)]
         rows.append(row + (published.get(name, ["-"] * len(kind.published)) if published else []))
     return aligned(rows)
 
@@ -133,11 +133,11 @@ def _mean_and_deviation(figure: str, files: Sequence[Path]) -> str:
     return mean if len(figures) == 1 else f"{mean} ± {statistics.stdev(figures):.2f} ({len(figures)})"
 
 
-def describe(values: Sequence[float], digits: int) -> str:
-    """``mean [least, greatest]``, or the one value."""
+def describe(values: Sequence[float], form: str) -> str:
+    """``mean [least, greatest]``, or the one value, in a format such as ``.2f``."""
     if not values:
         return "-"
-    mean, least, greatest = (f"{x:.{digits}f}" for x in (statistics.mean(values), min(values), max(values)))
+    mean, least, greatest = (f"{x:{form}}" for x in (statistics.mean(values), min(values), max(values)))
     return mean if least == greatest else f"{mean} [{least}, {greatest}]"
 
 

@@ -1,4 +1,4 @@
-"""What torch.compile can trace and what it must not, and whether torch.export is tracing."""
+"""Functions that torch.compile must not trace, a property that it can, and whether torch.export is tracing."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Masks:
 
     @lazy_property
     def without_global_queries(self) -> Masks:
-        """The same tokens, of which global ones see windows, for layers that compute their rows otherwise."""
+        """These masks for layers that compute global tokens' rows by another call: in this one they see windows."""
         masks = Masks(self.global_tokens, self.padding)
         masks.global_queries = False
         return masks

@@ -37,7 +37,7 @@ def read_bits(folder: Path, context: int, what: str = "classes") -> Bits:
 
 def cell(values: Sequence[float], sign: str = "") -> str:
     """The mean of some seeds, and their range."""
-    return describe(values, lambda x: f"{x:{sign}.2f}")
+    return describe(values, f"{sign}.2f")
 
 
 def table(systems: dict[str, dict[int, Path]], context: int, baseline: str) -> str:
