@@ -17,7 +17,8 @@ import torch
 import triton
 
 from fairseq_poolingformer.attention import Masks, Pooling, Window, band_attention
-from fairseq_poolingformer.attention.backends.triton import backward, forward, launcher
+from fairseq_poolingformer.attention.backends.triton import backend, backward, forward, launcher
+from fairseq_poolingformer.attention.call import Call
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 KERNELS = forward.forward, backward.backward_queries, backward.backward_keys
@@ -63,17 +64,22 @@ def report(name: str, binary: Any) -> None:
             print(f"    loop of {len(loop)} instructions, products {products}")
 
 
-def compiled(num_keys: int = LENGTH, **arguments: Any) -> dict[str, list[Any]]:
-    """The kernels that a call, forward and backward, compiles, by name."""
-    query, key, value = (
+def compiled(num_keys: int = LENGTH, pools: dict[str, Any] | None = None, **arguments: Any) -> dict[str, list[Any]]:
+    """The kernels that a call, forward and backward, compiles, by name; with ``pools`` one softmax over both."""
+    num_pools = 0 if pools is None else pools["pooling"].num_pools(LENGTH)
+    query, key, value, pooled_key, pooled_value = (
         torch.empty(length, 1, HEADS, HEAD_DIM, dtype=torch.bfloat16).permute(1, 2, 0, 3).requires_grad_()
-        for length in (LENGTH, num_keys, num_keys)
+        for length in (LENGTH, num_keys, num_keys, num_pools, num_pools)
     )
     launcher._compiled.clear()
     for kernel in KERNELS:
         kernel.device_caches.clear()
-    result = band_attention(query, key, value, **arguments)
-    (result[0] if isinstance(result, tuple) else result).sum().backward()
+    if pools is None:
+        result = band_attention(query, key, value, **arguments)
+    else:
+        calls = Call.of(query, key, value, **arguments), Call.of(query, pooled_key, pooled_value, **pools)
+        result = backend.run_both(*calls)
+    result.sum().backward()
     return {kernel.__name__: list(kernel.device_caches[0][0].values()) for kernel in KERNELS}
 
 
@@ -81,18 +87,20 @@ def main() -> None:
     warnings.simplefilter("ignore")
     place, pooling = torch.arange(LENGTH)[None], Pooling(4, 4)
     unseen = UnseenTokens(Window(128), pooling, place >= 0)
-    pools = {"num_keys": pooling.num_pools(LENGTH), "pooling": pooling, "window": Window(512)}
+    pools: dict[str, Any] = {"pooling": pooling, "window": Window(512)}
+    beside: dict[str, Any] = {**pools, "score_terms": (unseen,), "masks": unseen.masks}
     calls: dict[str, dict[str, Any]] = {
         "window 256": {"window": Window(256)},
         "window 256, one global token": {"window": Window(256), "masks": Masks(place < 1)},
         "window 256, padding": {"window": Window(256), "masks": Masks(None, place > LENGTH - 9)},
-        "pools of 4 within 512": pools,
-        "pools of one softmax": pools | {"score_terms": (unseen,), "masks": unseen.masks, "return_lse": True},
+        "pools of 4 within 512": {"num_keys": pooling.num_pools(LENGTH), **pools},
+        "one softmax, window 128, pools of 4 within 512": {"window": Window(128), "pools": beside},
     }
     for title, arguments in calls.items():
         print(title)
         for name, binaries in compiled(**arguments).items():
-            report(name, binaries[0])  # the others are of global queries
+            for binary in binaries if "pools" in arguments else binaries[:1]:  # the others are of global queries
+                report(name, binary)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.masks import Masks
+from fairseq_poolingformer.attention.one_softmax import by_one_kernel, of_both, share_of_pools
 from fairseq_poolingformer.attention.patterns import Pooling, Window, band_of
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 from fairseq_poolingformer.attention.pooling import (
@@ -163,7 +164,13 @@ class TwoLevelAttention(nn.Module):
         """
         masks = Masks.of(masks, global_mask, key_padding_mask)
         attend = partial(self._operator, dropout_p=self.dropout_p)
-        return self.out_proj(self._merge(self._attended(x, masks, score_terms, rotary, attend)))  # T 2.15: W_o(Y + Z)
+
+        def both(query: Tensor, tokens: dict[str, Any], pools: dict[str, Any]) -> Tensor:
+            out = by_one_kernel(query, tokens, pools, self.dropout_p, self.backend)
+            return of_both(attend, query, tokens, pools) if out is None else out
+
+        y = self._attended(x, masks, score_terms, rotary, attend, both)
+        return self.out_proj(self._merge(y))  # T 2.15: W_o(Y + Z)
 
     def weights(
         self,
@@ -189,7 +196,7 @@ class TwoLevelAttention(nn.Module):
             calls[level] = band_weights(query, key, **arguments), result[1] if return_lse else None
             return result
 
-        self._attended(x, masks, score_terms, rotary, recorded)
+        self._attended(x, masks, score_terms, rotary, recorded, partial(of_both, recorded))
         (one, lse), (two, pools_lse) = calls["one"], calls.get("two", (None, None))
         if pools_lse is not None:  # both calls are parts of one softmax
             share = share_of_pools(lse, pools_lse, masks)
@@ -212,11 +219,12 @@ class TwoLevelAttention(nn.Module):
         score_terms: tuple[ScoreTerm, ...],
         rotary: Rotary | None,
         attend: Callable[..., Any],
+        both: Callable[..., Tensor],
     ) -> Tensor:
         """Y + Z, (B, H, T, D): the layer's attention calls in their order, each run by ``attend``.
 
         ``attend(level, query, key, value, **arguments)`` has the arguments of :func:`band_attention`; ``level`` is
-        "one", "global" or "two".
+        "one", "global" or "two". ``both`` runs the calls of one softmax, as :func:`of_both`.
         """
         self.check_score_terms(score_terms)
         # eq. 1: Q, K, V; Longformer §3.1: global tokens have projections of their own
@@ -227,16 +235,14 @@ class TwoLevelAttention(nn.Module):
         has_pools = self.one_softmax and (exporting() or key.size(2) > 1 + min(self.window.left, self.window.right))
 
         # eq. 13 (eq. 4 without global tokens): Y, from the window and the global tokens
-        geometry: dict[str, Any] = {"window": self.window, "score_terms": score_terms, "scale": self.scale}
         of_level_one = masks.without_global_queries if separate else masks
-        y = attend("one", query, turned(key, rotary), value, masks=of_level_one, return_lse=has_pools, **geometry)
-
-        # one softmax: the pools' share of it goes to the pooled values
-        if has_pools:
-            y, lse = y
-            pools, pools_lse = attend("two", query, **self._unseen_pools(key, value, masks, score_terms, rotary))
-            y = torch.lerp(y, pools, share_of_pools(lse, pools_lse, masks).to(y.dtype))
-        elif self.one_softmax and self.pooled_k_pool_weight is not None and torch.is_grad_enabled():
+        level_one: dict[str, Any] = {"key": turned(key, rotary), "value": value, "masks": of_level_one}
+        level_one |= {"window": self.window, "score_terms": score_terms, "scale": self.scale}
+        if not has_pools:
+            y = attend("one", query, **level_one)
+        else:  # one softmax over the tokens and the pools
+            y = both(query, level_one, self._unseen_pools(key, value, masks, score_terms, rotary))
+        if self.one_softmax and not has_pools and self.pooled_k_pool_weight is not None and torch.is_grad_enabled():
             unused = self.pooled_k_pool_weight[0, 0] + self.pooled_v_pool_weight[0, 0]
             y = y + 0 * unused  # a gradient of zeros, for which several GPUs wait
 
@@ -337,7 +343,6 @@ class TwoLevelAttention(nn.Module):
             "masks": unseen.masks,
             "score_terms": (unseen, *of_pools),
             "scale": self.scale,
-            "return_lse": True,
         }
 
     def _pooled_projections(self) -> tuple[nn.Module, nn.Module, nn.Module]:
@@ -413,15 +418,6 @@ class TwoLevelAttention(nn.Module):
     def _merge(self, x: Tensor) -> Tensor:
         """From (B, H, T, D) back to the layout of the input."""
         return (x.transpose(1, 2) if self.batch_first else x.permute(2, 0, 1, 3)).flatten(2)
-
-
-def share_of_pools(lse: Tensor, pools_lse: Tensor, masks: Masks) -> Tensor:
-    """(B, H, T, 1) the pools' share of one softmax, from the logarithms (B, H, T) of both parts of its denominator."""
-    if masks.global_mask is not None:  # global tokens see all tokens themselves
-        pools_lse = pools_lse.masked_fill(masks.global_mask[:, None], -torch.inf)
-    # e^pools / (e^tokens + e^pools); NaN where a query sees nothing at all, and both outputs are zero
-    sees_nothing = (pools_lse == -torch.inf) & (lse == -torch.inf)
-    return (pools_lse - lse).masked_fill(sees_nothing, 0.0).sigmoid().unsqueeze(-1)
 
 
 def can_be_dense(

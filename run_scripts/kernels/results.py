@@ -12,7 +12,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 KERNELS = ROOT / "fairseq_poolingformer" / "attention" / "backends" / "triton"
-TESTS = [ROOT / "tests/attention/backends/triton" / name for name in ("test_backend.py", "test_positions.py")]
+FILES = "test_backend.py", "test_positions.py", "test_pooling.py", "test_one_softmax.py"
+TESTS = [ROOT / "tests/attention/backends/triton" / name for name in FILES]
 # what the results of each script depend on, besides the kernels and the versions of packages
 READ = {
     "cases": [*TESTS, ROOT / "tests" / "attention" / "calls.py"],

@@ -208,6 +208,21 @@ def extra_line(group: KernelGroup, tokens: Tokens, key: Tensor, value: Tensor) -
     return key[:, heads], value[:, heads], key.stride(2), token, token.size(1)
 
 
+def pool_line(pools: KernelGroup | None, stride: int) -> tuple[Any, ...]:
+    """pool_key, pool_value, stride_pb, stride_ph, stride_pn, num_pools, pool_lowest, pool_highest, pool_size."""
+    if pools is None:
+        return None, None, 0, 0, 0, 0, 0, 0, 0
+    key, num_pools = pools.key, pools.key.size(2)
+    return (
+        key,
+        pools.value,
+        *strides(key),
+        num_pools,
+        *limits(pools.residues.band, pools.num_queries, num_pools),
+        stride,
+    )
+
+
 def score_line(
     plan: Plan, group: KernelGroup, splits: int, table: Tensor | None, positions: tuple[Any, Any]
 ) -> tuple[Any, ...]:

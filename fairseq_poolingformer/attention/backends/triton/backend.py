@@ -36,7 +36,7 @@ from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenToke
 try:
     import triton
 
-    from fairseq_poolingformer.attention.backends.triton import launches, pooling
+    from fairseq_poolingformer.attention.backends.triton import launches, one_softmax, pooling
 except ImportError:  # only torch's CUDA builds for Linux bring it
     triton = None
 
@@ -110,6 +110,16 @@ def pools(x: Tensor, kernel_size: int) -> bool:
 def pooled(*arguments: Any) -> Tensor:
     """Pooled keys and values (2, B, H, P, D) by one launch; see :func:`pooling.pooled`."""
     return pooling.pooled(*arguments)
+
+
+def why_not_both(tokens: Call, pools: Call) -> str | None:
+    """The reason why no kernel runs one softmax over tokens and pools, given as two calls."""
+    return why_not(tokens) or why_not(pools) or one_softmax.why_not(tokens, pools)
+
+
+def run_both(tokens: Call, pools: Call) -> Tensor:
+    """The output (B, H, T, D) of one softmax over tokens and pools."""
+    return one_softmax.run(tokens, pools)
 
 
 def self_check(call: Call) -> str | None:

@@ -8,6 +8,7 @@ from fairseq_poolingformer.attention.backends.triton.positions import add_positi
 from fairseq_poolingformer.attention.backends.triton.tiles import (
     HIDDEN,
     add_term_gradients,
+    all_count,
     draw_kept,
     inside,
     keys_inside,
@@ -18,6 +19,7 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     load_tokens,
     mask_scores,
     place_of_split,
+    pools_of_side,
     queries_seeing,
     rows_of,
     split_of,
@@ -90,14 +92,15 @@ def backward_queries(
     query, stride_qb, stride_qh, stride_qm, query_token, num_queries,
     key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys,
     extra_key, extra_value, stride_en, extra_token, num_extra,
+    pool_key, pool_value, stride_pb, stride_ph, stride_pn, num_pools, pool_lowest, pool_highest, pool_size,
     out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
     grad_out, grad_lse, delta, grad_query, grad_table,
     heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
     scale, table, farthest, before, num_tokens, near_left, near_right, positions, extra_positions,
     seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
-    DIAGONAL: tl.constexpr,
+    BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, BLOCK_POOLS: tl.constexpr,
+    PARTIAL: tl.constexpr, DIAGONAL: tl.constexpr,
 ):  # fmt: skip
     """Write ``grad_query`` and ``delta``, the rows' sums of out · grad_out less ``grad_lse``; add to ``grad_table``.
 
@@ -141,20 +144,40 @@ def backward_queries(
     if key_hidden is not None:
         key_hidden += batch * stride_sb
     most_hidden: tl.constexpr = 1 if GATHERED else 0
+    first_before = before if pool_key is None else None  # of the first lane, where its keys are the pools
     start, end = keys_inside(
-        first, stop, first_query, last_query, lowest, highest, key_stride, 1.0, key_hidden, stride_sn, before,
+        first, stop, first_query, last_query, lowest, highest, key_stride, 1.0, key_hidden, stride_sn, first_before,
         most_hidden, BANDED, BLOCK_N, BLOCK_D,
     )  # fmt: skip
-    for INSIDE in tl.static_range(2 if before is None and BLOCK_D <= 64 else 1):  # wider vectors would spill
+    for INSIDE in tl.static_range(2 if first_before is None and BLOCK_D <= 64 else 1):  # wider vectors would spill
         acc = _query_gradient(
             acc, q, queries, query_position, queries + lowest, queries + highest, do, row_lse, row_delta,
             key + place, value + place, stride_kn, key_hidden, stride_sn, None,
             start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop, num_keys, key_stride,
-            scale, table, farthest, before, num_tokens, near_left, near_right, grad_table, positions, head,
+            scale, table, farthest, first_before, num_tokens, near_left, near_right, grad_table, positions, head,
             first_key_position, spacing,
             seed, dropped, rescale, draw, batch_head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, most_hidden, BANDED, INSIDE == 1, DROPOUT, DIAGONAL, GATHERED,
         )  # fmt: skip
+    if pool_key is not None:
+        place_of_pools = batch * stride_pb + head * stride_ph
+        whole = tl.log2(pool_size.to(tl.float32))
+        for SIDE in range(2):
+            first, stop, start, end = pools_of_side(
+                SIDE, first_query, last_query, num_pools, pool_lowest, pool_highest, pool_size, before, num_tokens,
+                near_left, near_right, 1.0, BLOCK_POOLS, BLOCK_D,
+            )  # fmt: skip
+            stop, end = tl.where(split == 0, stop, first), tl.where(split == 0, end, start)
+            for INSIDE in tl.static_range(2 if BLOCK_D <= 64 else 1):
+                acc = _query_gradient(
+                    acc, q, queries, query_position, queries + pool_lowest, queries + pool_highest, do,
+                    row_lse - whole if INSIDE else row_lse, row_delta,
+                    pool_key + place_of_pools, pool_value + place_of_pools, stride_pn, None, 0, None,
+                    start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop,
+                    num_pools, pool_size, scale, None, 0, None if INSIDE else before, num_tokens, near_left, near_right,
+                    None, positions, head, 0, 1, seed, dropped, rescale, draw + 4, batch_head,
+                    HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_POOLS, 0, True, INSIDE == 1, DROPOUT, False, False,
+                )  # fmt: skip
     if extra_key is not None:
         stop = tl.where(split == 0, num_extra, 0)
         acc = _query_gradient(
@@ -177,7 +200,7 @@ def backward_queries(
 def _key_gradient(
     grad_k, grad_v, k, v, first_key, token, key_position,
     query, stride_qm, grad_out, stride_om, lse, delta, stride_lm, query_token, first, gap, gap_stop, stop, num_queries,
-    lowest, highest, scale, table, farthest, before, num_tokens, near_left, near_right, pool_size,
+    lowest, highest, scale, table, farthest, before, num_tokens, near_left, near_right, pool_size, extra_score,
     positions, head, first_query_position, spacing,
     seed, dropped, rescale, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -185,7 +208,7 @@ def _key_gradient(
 ):  # fmt: skip
     """Add the share of the queries ``first`` … ``gap`` and ``gap_stop`` … ``stop`` to the gradients of a block of keys.
 
-    Tiles are (keys × queries), so that no product needs a transposed tile of weights.
+    Tiles are (keys × queries), so that no product needs a transposed tile of weights. INSIDE adds ``extra_score``.
     """
     if INSIDE:
         q_places = whole_block(query, first, stride_qm, BLOCK_M, BLOCK_D)
@@ -198,7 +221,7 @@ def _key_gradient(
             q, do = load_block(q_places, HEAD_DIM, BLOCK_D), load_block(do_places, HEAD_DIM, BLOCK_D)
             q_places += BLOCK_M * stride_qm
             do_places += BLOCK_M * stride_om
-            row_lse = tl.load(lse + queries.to(tl.int64) * stride_lm)
+            row_lse = tl.load(lse + queries.to(tl.int64) * stride_lm) - extra_score
             row_delta = tl.load(delta + queries.to(tl.int64) * stride_lm)
         else:
             q = load_rows(query, rows, count, stride_qm, HEAD_DIM, BLOCK_D)
@@ -280,25 +303,44 @@ def backward_keys(
     last_key = tl.minimum(first_key + BLOCK_N, num_keys) - 1
     first, stop = queries_seeing(first_key, last_key, num_queries, lowest, highest, key_stride, BANDED)
     first, stop = split_of(first, stop, split, num_splits, BLOCK_M)
-    start, end = first, first
-    if before is None and BLOCK_D <= 64:  # inside all queries see all keys of the block
-        start, end = 0, num_queries
+    NUM_SIDES: tl.constexpr = 1 if before is None else 2  # of pools: their queries on the left and on the right
+    extra_score = 0.0
+    middle = first
+    if before is not None:
+        extra_score = tl.log2(key_stride.to(tl.float32))
+        shift = first_key_position - first_query_position
+        begin = first_key * key_stride + shift
+        middle = first + tl.cdiv(tl.maximum(begin - near_right - first, 0), BLOCK_M) * BLOCK_M
+        all_seen = all_count(first_key, first_key + BLOCK_N, key_stride, before, num_tokens)
+    else:
+        all_seen = tl.max(token, 0) < HIDDEN
+    for SIDE in range(NUM_SIDES):
+        side_first, side_stop = first, stop
+        start, end = 0, num_queries  # inside all queries see all keys of the block
         if BANDED:
             start = tl.maximum((first_key + BLOCK_N - 1) * key_stride - highest, 0)
             end = first_key * key_stride - lowest + 1
-        start, end = inside(first, stop, start, end, BLOCK_M)
-        all_seen = tl.max(token, 0) < HIDDEN
-        start, end = tl.where(all_seen, start, first), tl.where(all_seen, end, first)
-    for INSIDE in tl.static_range(2 if before is None and BLOCK_D <= 64 else 1):  # wider vectors would spill
-        grad_k, grad_v = _key_gradient(
-            grad_k, grad_v, k, v, first_key, token, key_position,
-            query, stride_qm, grad_out, stride_om, lse + place, delta + place, stride_lm, None,
-            start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop, num_queries,
-            lowest, highest, scale, table, farthest, before, num_tokens, near_left, near_right, key_stride,
-            positions, head, first_query_position, spacing,
-            seed, dropped, rescale, draw, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, INSIDE == 1, DROPOUT, key_token is not None,
-        )  # fmt: skip
+        if before is not None:  # and their windows no token of the pools
+            side_first, side_stop = (
+                tl.where(SIDE == 0, first, middle),
+                tl.where(SIDE == 0, tl.minimum(stop, middle), stop),
+            )
+            start = tl.where(SIDE == 0, start, tl.maximum(start, begin + BLOCK_N * key_stride + near_left))
+            end = tl.where(SIDE == 0, tl.minimum(end, begin - near_right), end)
+        start, end = inside(side_first, side_stop, start, end, BLOCK_M)
+        end = tl.where(all_seen, end, start)
+        if BLOCK_D > 64:  # wider vectors would spill
+            end = start
+        for INSIDE in tl.static_range(2 if BLOCK_D <= 64 else 1):
+            grad_k, grad_v = _key_gradient(
+                grad_k, grad_v, k, v, first_key, token, key_position,
+                query, stride_qm, grad_out, stride_om, lse + place, delta + place, stride_lm, None,
+                start if INSIDE else side_first, end if INSIDE else start, end, end if INSIDE else side_stop,
+                num_queries, lowest, highest, scale, table, farthest, None if INSIDE else before, num_tokens, near_left,
+                near_right, key_stride, extra_score, positions, head, first_query_position, spacing,
+                seed, dropped, rescale, draw, batch_head,
+                HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, INSIDE == 1, DROPOUT, key_token is not None,
+            )  # fmt: skip
     if extra_token is not None:
         place = batch_head.to(tl.int64) * num_extra
         stop = tl.where(split == 0, num_extra, 0)
@@ -306,7 +348,7 @@ def backward_keys(
             grad_k, grad_v, k, v, first_key, global_token, key_position,
             query, stride_qm, grad_out, stride_om, extra_lse + place, extra_delta + place, 1,
             extra_token + batch * num_extra, 0, 0, 0, stop, num_extra,
-            lowest, highest, scale, table, farthest, None, 0, 0, 0, 1,
+            lowest, highest, scale, table, farthest, None, 0, 0, 0, 1, 0.0,
             extra_positions, head, first_query_position, spacing,
             seed, dropped, rescale, extra_draw, batch_head,
             HEAD_DIM, BLOCK_D, BLOCK_EXTRA, BLOCK_N, False, False, DROPOUT, True,

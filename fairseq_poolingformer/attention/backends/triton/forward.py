@@ -12,7 +12,8 @@ Tensors are (B, H, length, D): strides ``b``, ``h`` and ``m`` (queries) or ``n``
 the same tensors: a ``…_token`` (B, G) has their indices, HIDDEN in empty slots, and their own results (B, H, G, …) are
 contiguous. Global keys are the *extra* lane of the queries, and global queries that of the keys; it has no band.
 ``positions`` and ``extra_positions`` are the ``terms.Positions`` of the two lanes.
-``before`` (B, num_tokens + 1) and ``near_left``, ``near_right`` are :func:`~.tiles.unseen_tokens`'.
+``before`` (B, num_tokens + 1) and ``near_left``, ``near_right`` are :func:`~.tiles.unseen_tokens`'. In one softmax over
+tokens and pools the pools are a lane of the queries, too, with a band of its own; by keys they have their own launch.
 Optional pointers are None, and code that needs them is then not compiled. Scores and ``lse`` are to base 2, for
 ``exp2``; ``rescale`` multiplies the weights that dropout keeps; ``seed`` points to one number. Arguments are passed by
 place, which takes the host half the time of names; each line of them comes from one function of ``arguments.py``.
@@ -32,6 +33,7 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     load_tokens,
     mask_scores,
     place_of_split,
+    pools_of_side,
     rows_of,
     split_of,
     store_rows,
@@ -44,7 +46,7 @@ LOWEST = tl.constexpr(-1.0e38)  # a row's maximum before there is any; finite, f
 VARYING = [
     *("num_queries", "num_keys", "num_extra", "num_splits", "lowest", "highest", "key_stride", "farthest", "spacing"),
     *("dropped", "draw", "extra_draw", "first_query_position", "first_key_position"),
-    *("num_tokens", "near_left", "near_right"),
+    *("num_tokens", "near_left", "near_right", "num_pools", "pool_lowest", "pool_highest", "pool_size"),
     *("stride_lb", "stride_lh", "stride_sb", "stride_wb", "stride_wh"),
 ]
 
@@ -112,12 +114,14 @@ def forward(
     query, stride_qb, stride_qh, stride_qm, query_token, num_queries,
     key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys,
     extra_key, extra_value, stride_en, extra_token, num_extra,
+    pool_key, pool_value, stride_pb, stride_ph, stride_pn, num_pools, pool_lowest, pool_highest, pool_size,
     out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
     heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
     scale, table, farthest, before, num_tokens, near_left, near_right, positions, extra_positions,
     seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
+    BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, BLOCK_POOLS: tl.constexpr,
+    PARTIAL: tl.constexpr,
 ):  # fmt: skip
     """Write ``out`` and ``lse``, with PARTIAL over the keys of one split. Grid: (query blocks · B·H, splits)."""
     blocks = tl.cdiv(num_queries, BLOCK_M)
@@ -148,19 +152,40 @@ def forward(
     if key_hidden is not None:
         key_hidden += batch * stride_sb
     most_hidden: tl.constexpr = 1 if GATHERED else 0
+    first_before = before if pool_key is None else None  # of the first lane, where its keys are the pools
     start, end = keys_inside(
-        first, stop, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn, before,
+        first, stop, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn, first_before,
         most_hidden, BANDED, BLOCK_N, BLOCK_D,
     )  # fmt: skip
-    for INSIDE in tl.static_range(2 if before is None and BLOCK_D <= 64 else 1):  # wider vectors would spill
+    for INSIDE in tl.static_range(2 if first_before is None and BLOCK_D <= 64 else 1):  # wider vectors would spill
         acc, top, total = _attend(
             acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
             key + place, value + place, stride_kn, key_hidden, stride_sn, None,
             start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop, num_keys, key_stride,
-            scale, table, farthest, before, num_tokens, near_left, near_right, positions, head, first_key_position,
-            spacing, seed, dropped, draw, batch_head,
+            scale, table, farthest, first_before, num_tokens, near_left, near_right, positions, head,
+            first_key_position, spacing, seed, dropped, draw, batch_head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, most_hidden, BANDED, INSIDE == 1, DROPOUT, GATHERED,
         )  # fmt: skip
+    if pool_key is not None:
+        place_of_pools = batch * stride_pb + head * stride_ph
+        whole = tl.log2(pool_size.to(tl.float32))  # the score of a pool of which the window shows no token
+        for SIDE in range(2):
+            first, stop, start, end = pools_of_side(
+                SIDE, first_query, last_query, num_pools, pool_lowest, pool_highest, pool_size, before, num_tokens,
+                near_left, near_right, scale, BLOCK_POOLS, BLOCK_D,
+            )  # fmt: skip
+            stop, end = tl.where(split == 0, stop, first), tl.where(split == 0, end, start)
+            for INSIDE in tl.static_range(2 if BLOCK_D <= 64 else 1):
+                acc, top, total = _attend(
+                    acc, top - whole if INSIDE else top, total,
+                    q, queries, query_position, queries + pool_lowest, queries + pool_highest,
+                    pool_key + place_of_pools, pool_value + place_of_pools, stride_pn, None, 0, None,
+                    start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop,
+                    num_pools, pool_size, scale, None, 0, None if INSIDE else before, num_tokens, near_left, near_right,
+                    positions, head, 0, 1, seed, dropped, draw + 4, batch_head,
+                    HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_POOLS, 0, True, INSIDE == 1, DROPOUT, False,
+                )  # fmt: skip
+                top = top + whole if INSIDE else top
     if extra_key is not None:
         stop = tl.where(split == 0, num_extra, 0)
         acc, top, total = _attend(

@@ -22,6 +22,7 @@ from fairseq_poolingformer.attention.backends.triton.arguments import (
     keys_met,
     num_programs,
     num_splits,
+    pool_line,
     queries_met,
     query_line,
     score_line,
@@ -43,9 +44,12 @@ class Inputs(NamedTuple):
     value: Tensor
     table: Tensor | None
     positions: PositionTables | None
+    pools: KernelGroup | None = (
+        None  # the pools beside the tokens in one softmax; their counts are the plan's ``unseen``
+    )
 
     def tile_shape(self, num_queries: int, num_keys: int) -> TileShape:
-        with_lookups = self.table is not None or self.plan.unseen is not None
+        with_lookups = self.table is not None or (self.plan.unseen is not None and self.pools is None)
         terms = {"with_lookups": with_lookups, "with_positions": self.positions is not None}
         return tile_shape_of(num_queries, num_keys, self.query, **terms)
 
@@ -67,10 +71,10 @@ def forward(x: Inputs, group: KernelGroup, out: Tensor, lse: Tensor, window_lse:
         to_out, to_lse = lse.new_empty(*rows, out.size(3)), lse.new_empty(rows)
     extra = extra_line(group, x.tokens, x.key, x.value)
     launch(
-        forward_kernels.forward, (programs, splits), shape, *query_line(group), *key_line(group), *extra, to_out,
-        *strides(out), to_lse, *lse.stride(),
+        forward_kernels.forward, (programs, splits), shape, *query_line(group), *key_line(group), *extra,
+        *_pools_of_queries(x, group), to_out, *strides(out), to_lse, *lse.stride(),
         *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group)),
-        *variant(x.plan, group, shape), block_for(extra[-1], shape.keys), partial,
+        *variant(x.plan, group, shape), block_for(extra[-1], shape.keys), min(32, shape.keys), partial,
     )  # fmt: skip
     if partial:
         _combine(to_out, out, group.query_token, to_lse, lse, window_lse)
@@ -98,14 +102,21 @@ def backward_queries(
     extra = extra_line(group, x.tokens, x.key, x.value)
     launch(
         backward_kernels.backward_queries, (programs, splits), shape, *query_line(group), *key_line(group), *extra,
-        out, *strides(out), lse, *lse.stride(), grad_out, grad_lse, delta, to_grad,
+        *_pools_of_queries(x, group), out, *strides(out), lse, *lse.stride(), grad_out, grad_lse, delta, to_grad,
         None if grad_table is None else grad_table[group.residues.heads],
         *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group)),
-        *variant(x.plan, group, shape), block_for(extra[-1], shape.keys), partial,
+        *variant(x.plan, group, shape), block_for(extra[-1], shape.keys), min(32, shape.keys), partial,
         group.query_token is None and x.plan.key_stride == 1,
     )  # fmt: skip
     if partial:
         _combine(to_grad, grad_query, group.query_token)
+
+
+def _pools_of_queries(x: Inputs, group: KernelGroup) -> tuple[Any, ...]:
+    """The pools for queries that are not global."""
+    if x.pools is None or group.query_token is not None:
+        return pool_line(None, 0)
+    return pool_line(x.pools, x.plan.unseen.pooling.kernel_size)
 
 
 def _positions_of_queries(x: Inputs, group: KernelGroup) -> tuple[Any, Any]:
@@ -182,6 +193,9 @@ def _gradients_of_keys(
         token, num_extra = global_rows.group.query_token, global_rows.group.num_queries
         extra = global_rows.lse, global_rows.delta, token, num_extra, global_rows.group.draw
     shape = x.tile_shape(group.num_queries or num_extra, num_keys)
+    if x.plan.unseen is not None:  # Hopper multiplies tiles of 64 rows, here keys; with dropout they would spill
+        keys = shape.keys if x.plan.dropout.probability else shape.queries
+        shape = shape._replace(queries=shape.keys, keys=keys)
     programs = num_programs(group.key, num_keys, shape.keys)
     splits = num_splits(
         programs, queries_met(group.residues.band, group.num_queries, num_keys, shape.keys) // shape.queries

@@ -171,6 +171,44 @@ def keys_inside(
 
 
 @triton.jit
+def all_count(first, stop, pool_size, before, num_tokens):
+    """Whether all tokens of the pools ``first`` … ``stop`` exist and count."""
+    exist = stop * pool_size <= num_tokens
+    count = tl.load(before + tl.minimum(stop * pool_size, num_tokens))
+    return exist & (count - tl.load(before + tl.minimum(first * pool_size, num_tokens)) == (stop - first) * pool_size)
+
+
+@triton.jit
+def pools_of_side(
+    SIDE, first_query, last_query, num_pools, lowest, highest, pool_size, before, num_tokens, near_left, near_right,
+    scale, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """The pools on the left (SIDE 0) or right of the window of ``first_query`` … ``last_query``, in whole blocks.
+
+    Pools of which every query's window shows all tokens are on neither side.
+
+    Returns:
+        Their range, and in it the range of blocks of which every query sees all pools, and its window no token of them.
+    """
+    first, stop = keys_seen(first_query, last_query, num_pools, lowest, highest, pool_size, True)
+    shown = tl.maximum(last_query - near_left + pool_size - 1, 0) // pool_size  # the first pool that all windows show
+    middle = first + tl.cdiv(tl.maximum(shown - first, 0), BLOCK) * BLOCK
+    if SIDE == 0:
+        stop = tl.minimum(stop, middle)
+        inner_first = (tl.maximum(last_query + lowest, 0) + pool_size - 1) // pool_size
+        inner_stop = tl.maximum(first_query - near_left, 0) // pool_size
+    else:
+        first = tl.maximum(middle, (first_query + near_right + 1) // pool_size // 16 * 16)
+        inner_first = (last_query + near_right) // pool_size + 1
+        inner_stop = tl.maximum(first_query + highest + pool_size, 0) // pool_size
+    start, end = inside(first, stop, inner_first, inner_stop, BLOCK)
+    end = tl.where((scale >= 0.0) & all_count(start, end, pool_size, before, num_tokens), end, start)
+    if BLOCK_D > 64:  # as keys_inside
+        end = start
+    return first, stop, start, end
+
+
+@triton.jit
 def unseen_tokens(query_position, key_position, pool_size, before, num_tokens, near_left, near_right):
     """``UnseenTokens.counts``: how many of a pool's tokens count and lie outside of the query's window.
 
