@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -56,16 +56,19 @@ def by_one_kernel(
 
 def _passes_self_check(tokens: Call, pools: Call) -> bool:
     """Whether a small problem of the calls' variant has the reference's result; always on a CPU."""
-    query, masks, near, far = tokens.query, tokens.masks, tokens.window, pools.window
+    query, masks, pooling = tokens.query, tokens.masks, pools.pooling
     if not query.is_cuda:
         return True
-    flags = masks.padding is not None, masks.global_keys is not None, tokens.dropout_p > 0.0, near.right > 0
-    variant = query.dtype, query.device, query.size(3), pools.pooling, flags, far.left < tokens.key.size(2)
+    has_globals, both_sides = masks.global_keys is not None, tokens.window.right != 0
+    flags = masks.padding is not None, has_globals, tokens.dropout_p > 0.0, both_sides
+    variant = query.dtype, query.device, query.size(3), pooling, flags
     if variant not in _passes:
         if torch.cuda.is_current_stream_capturing():
             return True  # nothing else may be computed now
         with ThreadPoolExecutor(1) as thread:  # which has no mode of this one's: no_grad, autocast, hooks, …
-            checked = thread.submit(largest_error, query.dtype, query.device, query.size(3), pools.pooling, *flags)
+            checked = thread.submit(
+                largest_error, query.dtype, query.device, query.size(3), cast(Pooling, pooling), *flags
+            )
             problem: Any = checked.exception()
         if isinstance(problem, torch.OutOfMemoryError):
             return False  # and try again at the next call

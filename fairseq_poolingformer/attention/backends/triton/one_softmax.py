@@ -35,7 +35,7 @@ def run(tokens: Call, pools: Call) -> Tensor:
     """The output (B, H, T, D) of one softmax over a call's tokens and another one's pools."""
     plan = Plan.of(tokens)
     of_pools = replace(Plan.of(replace(pools, dropout_p=0.0)), dropout=plan.dropout)
-    pairs = []
+    pairs: list[Tensor] = []
     for call in (tokens, pools):
         key, value = dense(call.key), dense(call.value)
         pairs += (key, value) if same_layout(key, value) else (key.contiguous(), value.contiguous())
@@ -43,14 +43,16 @@ def run(tokens: Call, pools: Call) -> Tensor:
         return _OneSoftmax.apply(plan, of_pools, dense(tokens.query), *pairs)
 
 
-def _inputs(plan: Plan, of_pools: Plan, query: Tensor, key: Tensor, value: Tensor, *pools: Tensor) -> Any:
+def _inputs(
+    plan: Plan, of_pools: Plan, query: Tensor, key: Tensor, value: Tensor, pool_key: Tensor, pool_value: Tensor
+) -> Any:
     """The inputs of launches over tokens alone, over both, and over pools alone; and the group of the last."""
     tokens, pool_tokens = Tokens.of(plan), Tokens.of(of_pools)
-    (group,) = local_groups(of_pools, pool_tokens, query, *pools)
+    (group,) = local_groups(of_pools, pool_tokens, query, pool_key, pool_value)
     group = group._replace(draw=DRAW_OF_POOLS, key_hidden=None)  # pools without a token count nothing
     x = launches.Inputs(plan, tokens, query, key, value, None, None)
     both = x._replace(plan=replace(plan, unseen=of_pools.unseen), pools=group)
-    return x, both, launches.Inputs(of_pools, pool_tokens, query, *pools, None, None), group
+    return x, both, launches.Inputs(of_pools, pool_tokens, query, pool_key, pool_value, None, None), group
 
 
 class _OneSoftmax(torch.autograd.Function):
