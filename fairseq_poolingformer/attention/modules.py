@@ -165,7 +165,7 @@ class TwoLevelAttention(nn.Module):
         masks = Masks.of(masks, global_mask, key_padding_mask)
         attend = partial(self._operator, dropout_p=self.dropout_p)
 
-        def both(query: Tensor, tokens: dict[str, Any], pools: dict[str, Any]) -> Tensor:
+        def both(query: Tensor, tokens: dict[str, Any], pools: Callable[[], dict[str, Any]]) -> Tensor:
             out = by_one_kernel(query, tokens, pools, self.dropout_p, self.backend)
             return of_both(attend, query, tokens, pools) if out is None else out
 
@@ -241,7 +241,7 @@ class TwoLevelAttention(nn.Module):
         if not has_pools:
             y = attend("one", query, **level_one)
         else:  # one softmax over the tokens and the pools
-            y = both(query, level_one, self._unseen_pools(key, value, masks, score_terms, rotary))
+            y = both(query, level_one, partial(self._unseen_pools, key, value, masks, score_terms, rotary))
         if self.one_softmax and not has_pools and self.pooled_k_pool_weight is not None and torch.is_grad_enabled():
             unused = self.pooled_k_pool_weight[0, 0] + self.pooled_v_pool_weight[0, 0]
             y = y + 0 * unused  # a gradient of zeros, for which several GPUs wait

@@ -24,10 +24,15 @@ logger = logging.getLogger(__name__)
 _passes: dict[Any, bool] = {}  # the self-checks of this process
 
 
-def of_both(attend: Callable[..., Any], query: Tensor, tokens: dict[str, Any], pools: dict[str, Any]) -> Tensor:
-    """(B, H, T, D) by two calls, each run by ``attend``: the pools' share of the softmax goes to their values."""
+def of_both(
+    attend: Callable[..., Any], query: Tensor, tokens: dict[str, Any], pools: Callable[[], dict[str, Any]]
+) -> Tensor:
+    """(B, H, T, D) by two calls, each run by ``attend``: the pools' share of the softmax goes to their values.
+
+    ``tokens`` are the arguments of level one's call, ``pools`` makes those of level two's.
+    """
     y, lse = attend("one", query, **tokens, return_lse=True)
-    pooled, pools_lse = attend("two", query, **pools, return_lse=True)
+    pooled, pools_lse = attend("two", query, **pools(), return_lse=True)
     return torch.lerp(y, pooled, share_of_pools(lse, pools_lse, tokens["masks"]).to(y.dtype))
 
 
@@ -41,14 +46,14 @@ def share_of_pools(lse: Tensor, pools_lse: Tensor, masks: Masks) -> Tensor:
 
 
 def by_one_kernel(
-    query: Tensor, tokens: dict[str, Any], pools: dict[str, Any], dropout_p: float, backend: str | None
+    query: Tensor, tokens: dict[str, Any], pools: Callable[[], dict[str, Any]], dropout_p: float, backend: str | None
 ) -> Tensor | None:
     """(B, H, T, D) on a GPU; None where there is no kernel for it. Arguments as :func:`of_both`'s."""
     if backend not in (None, "triton") or exporting() or torch.compiler.is_compiling():
         return None
     if not triton_backend.runs_on(query):
         return None
-    calls = Call.of(query, **tokens, dropout_p=dropout_p), Call.of(query, **pools, dropout_p=dropout_p)
+    calls = Call.of(query, **tokens, dropout_p=dropout_p), Call.of(query, **pools(), dropout_p=dropout_p)
     if triton_backend.why_not_both(*calls) is not None or not _passes_self_check(*calls):
         return None
     return triton_backend.run_both(*calls)

@@ -14,4 +14,4 @@ def test_share_of_pools_by_hand():
 
 
 def test_another_backend_has_no_kernel_of_both():
-    assert by_one_kernel(torch.zeros(1, 1, 4, 4), {}, {}, 0.0, "block") is None
+    assert by_one_kernel(torch.zeros(1, 1, 4, 4), {}, dict, 0.0, "block") is None
