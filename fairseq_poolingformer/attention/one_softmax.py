@@ -51,7 +51,7 @@ def by_one_kernel(
     """(B, H, T, D) on a GPU; None where there is no kernel for it. Arguments as :func:`of_both`'s."""
     if backend not in (None, "triton") or exporting() or torch.compiler.is_compiling():
         return None
-    if not triton_backend.runs_on(query):
+    if tokens["score_terms"] or not triton_backend.runs_on(query):  # before pools are made, which are made once
         return None
     calls = Call.of(query, **tokens, dropout_p=dropout_p), Call.of(query, **pools(), dropout_p=dropout_p)
     if triton_backend.why_not_both(*calls) is not None or not _passes_self_check(*calls):

@@ -44,9 +44,8 @@ class Inputs(NamedTuple):
     value: Tensor
     table: Tensor | None
     positions: PositionTables | None
-    pools: KernelGroup | None = (
-        None  # the pools beside the tokens in one softmax; their counts are the plan's ``unseen``
-    )
+    # the pools beside the tokens in one softmax; their counts are the plan's ``unseen``
+    pools: KernelGroup | None = None
 
     def tile_shape(self, num_queries: int, num_keys: int) -> TileShape:
         with_lookups = self.table is not None or (self.plan.unseen is not None and self.pools is None)
