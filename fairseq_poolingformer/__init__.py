@@ -11,7 +11,7 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 # what registers itself with fairseq when it is imported, beside the tasks with their models and losses
-_REGISTERED = ("training.linear_cross_entropy", "training.optimizers", "training.staged_lr")
+_REGISTERED = ("training.linear_cross_entropy", "training.optimizers")
 
 
 def register() -> None:

@@ -25,7 +25,7 @@ import numpy
 import torch
 from torch.serialization import safe_globals
 
-from fairseq_poolingformer.text.digests import digest_of
+from fairseq_poolingformer.text.data_folder import digest_of
 
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02"  # first bytes of a zip archive, and of the pickles before torch 1.6
 OPTIMIZER = "last_optimizer_state"  # the entry that training alone needs: twice the bytes of the parameters

@@ -16,7 +16,6 @@ import argparse
 import functools
 import itertools
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -211,6 +210,3 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

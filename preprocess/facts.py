@@ -9,7 +9,6 @@ import argparse
 import ast
 import functools
 import hashlib
-import inspect
 import json
 import re
 import sys
@@ -301,7 +300,7 @@ def _docstrings(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node)
             if docstring:
-                yield inspect.cleandoc(docstring)
+                yield docstring
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -320,6 +319,3 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

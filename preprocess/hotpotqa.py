@@ -9,7 +9,6 @@ import functools
 import json
 import math
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -264,6 +263,3 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

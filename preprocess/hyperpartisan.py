@@ -8,7 +8,6 @@ import argparse
 import functools
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -23,7 +22,6 @@ from .pipeline.records import InputError, Record, describe_file, read_files
 from .pipeline.report import task_table, with_lines
 from .pipeline.run import Corpus
 
-TEXTS = ("body", "title_and_body")
 _EITHER_OR = re.compile(r"(?<![a-zA-Z])[a-zA-Z]+/[a-zA-Z]+")  # begins with a run of letters, so that each is read once
 _LINKS = tuple(re.compile(rf"{start}\S+") for start in ("http", "www", "href"))
 _MARKS = re.compile(r"[!?.]+([!?.])")
@@ -33,7 +31,7 @@ _RUN = re.compile(r"(.)\1{2,}", re.DOTALL)
 
 
 def read_articles(path: Path, labels: Mapping[str, str]) -> Iterator[Record]:
-    """Read every article as a record: JSON with its id, its label if there is one, its title and its text in parts."""
+    """Read every article as a record: JSON with its id, its label if there is one, and its text in parts."""
     return read_files([path], functools.partial(_articles, labels=labels), "article")
 
 
@@ -42,7 +40,7 @@ def _articles(content: BinaryIO, file: str, labels: Mapping[str, str]) -> Iterat
     try:
         for attributes, parts in data.read_articles(content, file):
             found, name = True, attributes.get("id", "")
-            fields = {"id": name, "label": labels.get(name), "parts": parts, "title": attributes.get("title", "")}
+            fields = {"id": name, "label": labels.get(name), "parts": parts}
             yield 1, json.dumps(fields).encode()
     except ValueError as error:
         raise InputError(str(error)) from error
@@ -86,19 +84,15 @@ def _is_word(character: str) -> bool:
 
 
 @task_corpus.from_object
-def parse(fields: dict, text: str) -> LabelledDocument:
-    """Make an example of an article; ``text`` is one of :data:`TEXTS`."""
+def parse(fields: dict) -> LabelledDocument:
+    """Make an example of an article."""
     name = task_corpus.id_of(fields, "id")
     if not fields["label"]:
         raise BadLine(f"no ground truth: article {name!r}")
-    if text == "body":
-        found = clean("".join(fields["parts"]))
-    else:
-        paragraphs = (" ".join(part.split()) for part in (fields["title"], *fields["parts"]))
-        found = "\n".join(filter(None, paragraphs))
-    if not found:
+    text = clean("".join(fields["parts"]))
+    if not text:
         raise BadLine(f"empty document: article {name!r}")
-    return LabelledDocument(name, (found,), fields["label"])
+    return LabelledDocument(name, (text,), fields["label"])
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -106,9 +100,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser = make_shared_parser("hyperpartisan", __doc__)
     parser.add_argument("--articles", metavar="FILE", type=Path, required=True, help="articles-….xml, plain or .gz")
     parser.add_argument("--truth", metavar="FILE", type=Path, required=True, help="ground-truth-….xml")
-    text = "body: the article's text, cleaned as Longformer's authors do; title_and_body: the title and the paragraphs "
-    text += "as they are (default: %(default)s)"
-    parser.add_argument("--text", choices=TEXTS, default=TEXTS[0], help=text)
     text = "which articles are in which split, in place of shares: JSON of lists of ids under train, dev and test, "
     text += "such as Longformer's scripts/hp-splits.json, or lines of an id and a split"
     parser.add_argument("--splits", metavar="FILE", type=Path, help=text)
@@ -135,14 +126,11 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         HYPERPARTISAN_LABELS,
         name="hyperpartisan",
         splits=divided,
-        parse=functools.partial(parse, text=args.text),
-        settings={**settings, "text": args.text},
+        parse=parse,
+        settings=settings,
         inputs=[describe_file(path) for path in paths],
         table=table,
     )
 
 
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

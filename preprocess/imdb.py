@@ -6,7 +6,6 @@ reviews becomes the split valid.
 
 import argparse
 import functools
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -64,6 +63,3 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

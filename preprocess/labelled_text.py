@@ -8,7 +8,6 @@ with labels make their corpus here, too.
 import argparse
 import functools
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -255,6 +254,3 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,7 +11,6 @@ import argparse
 import functools
 import itertools
 import re
-import sys
 
 import numpy as np
 
@@ -126,6 +125,3 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,7 +4,6 @@ A part of a document is an example. Text outside of documents, and documents wit
 """
 
 import functools
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -109,6 +108,3 @@ _FIELDS = {"name": "ontonotes", "kind": "coreference", "layout": CoreferenceSpli
 make_parser = functools.partial(task_corpus.make_parser, "ontonotes", __doc__, "*_gold_conll, plain, .gz or .bz2")
 make_corpus = functools.partial(task_corpus.make_corpus, read=read_documents, parse=parse, **_FIELDS)
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,6 @@ import argparse
 import functools
 import io
 import itertools
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -108,6 +107,3 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,6 @@ of v2 without an answer train nothing, and count as wrong.
 import argparse
 import functools
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -122,6 +121,3 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 make_parser = functools.partial(options.make_parser, "squad", __doc__, f"SQuAD's JSON, or rows: {options.FORMATS}")
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

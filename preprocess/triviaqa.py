@@ -10,7 +10,6 @@ import functools
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,6 +187,3 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,7 +6,6 @@ paragraphs.
 """
 
 import functools
-import sys
 
 from fairseq_poolingformer.tasks.question_answering.official import TYDIQA_KEYS, tydiqa_annotation, tydiqa_span
 from fairseq_poolingformer.tasks.question_answering.predictions import example_id_text
@@ -74,6 +73,3 @@ def _annotation(
 make_parser = functools.partial(questions.make_parser, "tydiqa", __doc__)
 make_corpus = functools.partial(questions.make_corpus, name="tydiqa", unit="byte", parse=parse, settings={})
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,7 +6,6 @@ The input is an array of objects with ``id``, ``query``, ``candidates``, ``suppo
 
 import functools
 import json
-import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +91,3 @@ _FIELDS = {"name": "wikihop", "layout": WikihopSplit.layout, "encode": encode, "
 make_parser = functools.partial(task_corpus.make_parser, "wikihop", __doc__, "QAngaroo's JSON, plain, .gz or .bz2")
 make_corpus = functools.partial(task_corpus.make_corpus, read=read_elements, parse=parse, **_FIELDS)
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,6 @@ counted.
 import argparse
 import functools
 import importlib.metadata
-import sys
 from collections.abc import Mapping
 
 from fairseq_poolingformer.command import finite
@@ -56,8 +55,6 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         sites={str(path): read_site(path) for path in paths},
         bounds=bounds,
         min_chars=args.min_chars,
-        keep_templates=args.templates == "keep",
-        formula=args.formula,
         left_out_sections=frozenset(map(str.casefold, args.leave_out_sections)),
     )
     return documents.make_corpus(
@@ -68,8 +65,6 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         parse=parse_record,
         settings={
             "cleaning": CLEANING,
-            "templates": args.templates,
-            "formula": args.formula,
             "leave_out_sections": sorted(set(map(str.casefold, args.leave_out_sections))),
             "min_chars": args.min_chars,
             "bounds": [bounds.seconds, bounds.memory, args.max_page_bytes],
@@ -85,11 +80,6 @@ def make_parser() -> argparse.ArgumentParser:
     group = parser.add_argument_group("input")
     text = "dumps or globs: pages-articles XML, plain, .bz2 (multistream too) or .gz"
     group.add_argument("--input", metavar="DUMP", nargs="+", required=True, help=text)
-    text = "{{templates}} that carry no text known here: drop them, or keep their parameters that have no name "
-    text += "(default: %(default)s)"
-    group.add_argument("--templates", choices=["drop", "keep"], default="drop", help=text)
-    text = "put this in place of each formula (default: nothing)"
-    group.add_argument("--formula", metavar="TEXT", default="", help=text)
     text = "leave out the sections of these headings, such as 'See also' References 'External links'"
     group.add_argument("--leave-out-sections", metavar="HEADING", nargs="+", default=[], help=text)
     seconds = "reject a page that takes more CPU time to clean (default: %(default)g)"
@@ -102,6 +92,3 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -104,7 +104,7 @@ if [[ -n $data ]]; then
       "--sentencepiece-model $demo/tokenizer/sentencepiece.model"
 else
   data=$out/corpus made=1
-  logged corpus.out "$python" -m fairseq_poolingformer.preprocess.facts --output-folder "$data" --overwrite \
+  logged corpus.out "$python" -m fairseq_poolingformer.cli.main preprocess facts --output-folder "$data" --overwrite \
     --sentencepiece-model "$demo/tokenizer/sentencepiece.model" \
     --train "$documents" --valid 20 --test "$examples" --words "${words%,*}" "${words#*,}" \
     --papers "${papers%,*}" "${papers#*,}"
@@ -161,7 +161,7 @@ summarize() {
   logged "$1/generate.out" "$python" -m fairseq_cli.generate "$data" --user-dir "$root/fairseq_poolingformer" \
     --task long_summarization --path "$folder/checkpoints/checkpoint_last.pt" --gen-subset test-few --cpu \
     "${search[@]}" --max-tokens "$max_tokens" --batch-size 8 --num-workers 1
-  logged "$1/rouge.txt" "$python" -m fairseq_poolingformer.cli.score "$folder/generate.out" \
+  logged "$1/rouge.txt" "$python" -m fairseq_poolingformer.cli.main score "$folder/generate.out" \
     --references "$references" --output "$folder/summaries.txt" --json "$folder/rouge.json" --no-perl
   [[ $dry_run == 1 ]] || printf '%s\n' "$examples ${search[*]}" >"$folder/summarized"
 }
@@ -185,7 +185,7 @@ for system in "${all_systems[@]}"; do
   logs+=("$out/${system}_${all_seeds[0]}/train.log")
   [[ $system != "$baseline" ]] || baseline="$system ($keys)" compared=1
 done
-logged rouge-lead.txt "$python" -m fairseq_poolingformer.cli.score --documents "$data/test-few.document.txt" \
+logged rouge-lead.txt "$python" -m fairseq_poolingformer.cli.main score --documents "$data/test-few.document.txt" \
   --lead-words 60 --references "$references" --json "$out/rouge-lead.json" --no-perl
 
 announce 5 "Results"

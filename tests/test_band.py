@@ -28,15 +28,15 @@ def pair(name: str, **changes) -> tuple[nn.Module, nn.Module]:
     config = scan_band.tiny(transformers.CONFIG_MAPPING[name], 5)
     config.update(changes)
     model_class = scan_band.class_of(type(config))
-    own, ours = (scan_band.build(model_class, config, implementation) for implementation in ("sdpa", "band"))
+    theirs, ours = (scan_band.build(model_class, config, implementation) for implementation in ("sdpa", "band"))
     assert ours.config._attn_implementation == "band"
-    return own, ours
+    return theirs, ours
 
 
-def check_equal(ours: nn.Module, own: nn.Module, padding: str) -> None:
+def check_equal(ours: nn.Module, theirs: nn.Module, padding: str) -> None:
     """Outputs and gradients, for 24 tokens."""
     for numbers in (scan_band.plain, scan_band.gradients):
-        assert scan_band.difference(numbers(ours, padding), numbers(own, padding)) <= 1e-12
+        assert scan_band.difference(numbers(ours, padding), numbers(theirs, padding)) <= 1e-12
 
 
 def heads(length: int = 12) -> list[Tensor]:
@@ -72,15 +72,15 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask, **arguments) -> Tens
 @pytest.fixture
 def calls(monkeypatch) -> list[tuple[Window, torch.Size]]:
     """The windows of all calls of the operator, and the queries' shapes."""
-    seen = []
+    windows = []
     operator = band.band_attention
 
     def recorded(*tensors: Tensor, **arguments) -> Tensor:
-        seen.append((arguments["window"], tensors[0].shape))
+        windows.append((arguments["window"], tensors[0].shape))
         return operator(*tensors, **arguments)
 
     monkeypatch.setattr(band, "band_attention", recorded)
-    return seen
+    return windows
 
 
 @pytest.fixture
@@ -286,8 +286,8 @@ def test_a_bias_in_a_window_is_added_and_weights_are_not_promised(caplog):
 def test_an_encoder_whose_distances_are_less_than_its_window(calls, caplog):
     """EmbeddingGemma's window is what its configuration says, halved."""
     band._warn_once.cache_clear()
-    own, ours = pair("gemma3_text", use_bidirectional_attention=True, sliding_window=3)
-    check_equal(ours.model, own.model, "holes")
+    theirs, ours = pair("gemma3_text", use_bidirectional_attention=True, sliding_window=3)
+    check_equal(ours.model, theirs.model, "holes")
     assert {window for window, _ in calls} == {Window(2)}
     assert caplog.text == ""
 
@@ -295,16 +295,16 @@ def test_an_encoder_whose_distances_are_less_than_its_window(calls, caplog):
 @pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static", "disable_compile": True}])
 def test_greedy_decoding_and_checkpointing(cache):
     """A padded prompt with holes, a change of the implementation; checkpointing recomputes the same."""
-    own, ours = pair("mistral")
+    theirs, ours = pair("mistral")
     tokens, is_token = scan_band.tokens_of(40), torch.ones(2, 40, dtype=torch.long)
     is_token[1, :7] = is_token[0, 20:23] = 0
     arguments = {"attention_mask": is_token, "max_new_tokens": 12, "min_new_tokens": 12, "do_sample": False, **cache}
-    expected = own.generate(tokens, **arguments)
-    own.set_attn_implementation("band")
-    for model in (ours, own):
+    expected = theirs.generate(tokens, **arguments)
+    theirs.set_attn_implementation("band")
+    for model in (ours, theirs):
         assert torch.equal(model.generate(tokens, **arguments), expected)
-    own.train().gradient_checkpointing_enable()
-    check_equal(own, ours, "holes")
+    theirs.train().gradient_checkpointing_enable()
+    check_equal(theirs, ours, "holes")
 
 
 def in_one_graph(model: Callable) -> tuple[Callable, list[str]]:
@@ -320,19 +320,25 @@ def in_one_graph(model: Callable) -> tuple[Callable, list[str]]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["mistral", "modernbert"])
-@pytest.mark.parametrize("padding", ["none", "holes"])
+@pytest.mark.parametrize(("name", "padding"), [("mistral", "holes"), ("modernbert", "holes"), ("modernbert", "none")])
 def test_graphs_keep_the_windows(name, padding):
     """Whole graphs of the compiler, forward and backward, and exported ones."""
-    own, ours = pair(name)
-    own.config.use_cache = ours.config.use_cache = False
+    theirs, ours = pair(name)
+    theirs.config.use_cache = ours.config.use_cache = False
     compiled, called = in_one_graph(ours)
-    check_equal(compiled, own, padding)
-    # decoders look for packed documents where they have neither mask nor cache
-    assert any("poolingformer.attention" in name for name in called) == (padding == "holes" or name == "modernbert")
+    check_equal(compiled, theirs, padding)
+    assert any("poolingformer.attention" in operator for operator in called)
     inputs, mask = scan_band.inputs_of(ours, 24, scan_band.mask_of(padding)), scan_band.mask_of(padding)
     actual = scan_band.numbers(torch.export.export(ours, (), inputs).module()(**inputs), mask)
-    assert scan_band.difference(actual, scan_band.plain(own, padding)) <= 1e-12
+    assert scan_band.difference(actual, scan_band.plain(theirs, padding)) <= 1e-12
+
+
+def test_in_a_graph_the_flags_decide(monkeypatch):
+    """It cannot look at a mask function, which is the window alone where a skip is allowed."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    for may_skip in (True, False):
+        mask = mask_of(WINDOW_5, local_size=5, allow_is_causal_skip=may_skip)
+        assert isinstance(mask, Tensor) != may_skip
 
 
 def test_sinks_stay_in_a_graph():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_poolingformer.cli.options import add_device_options
+from fairseq_poolingformer.cli.models import add_device_options
 from fairseq_poolingformer.command import add_gold, aligned, run_command
 from tests.lab import ROOT
 
@@ -31,7 +31,7 @@ def test_a_broken_pipe_to_another_process_is_an_error():
     assert "program: [Errno 32] Broken pipe" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["fairseq_poolingformer.cli.main", "fairseq_poolingformer.cli.score", "preprocess"])
+@pytest.mark.parametrize("command", ["fairseq_poolingformer.cli.main", "preprocess"])
 def test_a_reader_who_has_seen_enough_is_no_error(command):
     reader, writer = os.pipe()
     os.close(reader)

@@ -17,7 +17,7 @@ import torch
 import triton
 
 from fairseq_poolingformer.attention import Masks, Pooling, Window, band_attention
-from fairseq_poolingformer.attention.backends.triton import backend, backward, forward, launcher
+from fairseq_poolingformer.attention.backends.triton import backend, backward, forward, launches
 from fairseq_poolingformer.attention.call import Call
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
@@ -71,7 +71,7 @@ def compiled(num_keys: int = LENGTH, pools: dict[str, Any] | None = None, **argu
         torch.empty(length, 1, HEADS, HEAD_DIM, dtype=torch.bfloat16).permute(1, 2, 0, 3).requires_grad_()
         for length in (LENGTH, num_keys, num_keys, num_pools, num_pools)
     )
-    launcher._compiled.clear()
+    launches.launches_of.cache_clear()
     for kernel in KERNELS:
         kernel.device_caches.clear()
     if pools is None:

@@ -187,20 +187,14 @@ def make_parser() -> argparse.ArgumentParser:
     huggingface.set_defaults(convert=to_huggingface)
     huggingface.add_argument("source", type=Path, metavar="FAIRSEQ_CHECKPOINT", help="a .pt file")
     huggingface.add_argument("output", type=Path, metavar="OUTPUT_FOLDER", help="new folder to write")
-    text = (
-        "Hugging Face model to make (default: bart, roberta or xlm-roberta for fairseq's own models, led, longformer "
-    )
-    text += (
-        "or, with relative attention, deberta for this package's; poolingformer-bart or poolingformer-roberta where "
-    )
-    text += "these have a second attention level)"
+    text = "Hugging Face model to make (default: bart, roberta or xlm-roberta for fairseq's own models, led, "
+    text += "longformer or, with relative attention, deberta for this package's; poolingformer-bart or "
+    text += "poolingformer-roberta where these have a second attention level)"
     huggingface.add_argument("--model-type", choices=list(conversion.FAMILIES), help=text)
     text = "leave out the second attention level, which changes the outputs"
     huggingface.add_argument("--drop-pooled", action="store_true", help=text)
-    text = (
-        "folder with the model's encoder.json, vocab.bpe and dict.txt, or its sentencepiece model, such as tokenizer/ "
-    )
-    text += "of a data folder (default: tokenizer/ beside the checkpoint, or in the data folder that it was trained on)"
+    text = "folder with the model's encoder.json, vocab.bpe and dict.txt, or its sentencepiece model, such as "
+    text += "tokenizer/ of a data folder (default: tokenizer/ beside the checkpoint, or in its training's data folder)"
     huggingface.add_argument("--tokenizer", type=Path, metavar="FOLDER", help=text)
     from_short.add_command(commands)
     text = "leave out classification and question-answering heads"

@@ -12,7 +12,7 @@ from fairseq_poolingformer.attention import DisentangledPosition, Pooling, Relat
 from fairseq_poolingformer.attention.backends.choice import fastest_backend
 from fairseq_poolingformer.attention.call import DTYPES, Call
 from fairseq_poolingformer.cli.main import versions
-from fairseq_poolingformer.cli.options import device_name
+from fairseq_poolingformer.cli.models import device_name
 from fairseq_poolingformer.command import load_fairseq, run_command
 
 HEADS, LENGTH, HEAD_DIM = 2, 64, 64

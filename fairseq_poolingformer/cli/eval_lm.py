@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,8 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from fairseq_poolingformer.cli.models import load_models
-from fairseq_poolingformer.cli.options import add_device_options
+from fairseq_poolingformer.cli.models import add_device_options, load_models
 from fairseq_poolingformer.command import (
     UsageError,
     add_shard_options,
@@ -94,9 +92,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--context", type=positive, metavar="N", help=text)
     text = "bytes (default: the checkpoint's --eval-stride, 512, where it is no more than --context)"
     add("--stride", type=positive, metavar="N", help=text)
-    text = (
-        "bytes that each layer keeps of what came before, where its windows reach so far; 0: none (default: as trained)"
-    )
+    text = "bytes that each layer keeps of what came before, where its windows reach so far; 0: none (default: as "
+    text += "trained)"
     add("--memory-length", type=natural, metavar="M", help=text)
     text = "every byte sees --memory-length bytes, itself included; without this flag also the block's before it"
     add("--same-length", action="store_true", help=text)
@@ -221,7 +218,3 @@ def join(files: Sequence[Path]) -> dict[str, Any]:
 
 def _totals(nll: float, scored: int) -> dict[str, Any]:
     return {"scored": scored, "nll": nll, "bpc": nll / math.log(2) / scored if scored else None}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

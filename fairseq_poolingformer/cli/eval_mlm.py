@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from fairseq_poolingformer.cli.models import batches, load_models
-from fairseq_poolingformer.cli.options import add_device_options
+from fairseq_poolingformer.cli.models import add_device_options, batches, load_models
 from fairseq_poolingformer.command import UsageError, add_user_dir, aligned, positive, run_command, take_user_dir
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
@@ -57,10 +56,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--subset", default="valid", help="split to evaluate (default: %(default)s)")
     text = "upper limits of the classes in tokens, such as w1 and w2 (default: 128 512)"
     add("--distances", type=positive, nargs="+", default=[128, 512], metavar="N", help=text)
-    text = (
-        "count tokens of words of at least N tokens; 2: of words that the vocabulary has no symbol for, such as names "
-    )
-    text += "(default: all)"
+    text = "count tokens of words of at least N tokens; 2: of words that the vocabulary has no symbol for, such as "
+    text += "names (default: all)"
     add("--min-word-tokens", type=positive, default=1, metavar="N", help=text)
     add("--block-tokens", type=positive, metavar="N", help="tokens of a block (default: as in training)")
     add("--max-tokens", type=positive, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
@@ -173,7 +170,3 @@ def plot(results: Sequence[dict[str, Any]], path: Path) -> None:
     axes.legend()
     with atomic_write(path) as unfinished:
         figure.savefig(unfinished, format=path.suffix.lstrip(".") or "png")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

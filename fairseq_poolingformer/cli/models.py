@@ -1,18 +1,43 @@
-"""The models of checkpoints, as commands load them."""
+"""The models of checkpoints, as commands load them, and the options that say where and how precisely to compute."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from fairseq_poolingformer.checkpoints import MissingCheckpointError, explained
-from fairseq_poolingformer.cli.options import DTYPES
 from fairseq_poolingformer.command import load_fairseq
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def add_device_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--precision``, a key of :data:`DTYPES`, and ``--device``."""
+    parser.add_argument(
+        "--precision", choices=DTYPES, default="fp32", help="of parameters and computation (default: %(default)s)"
+    )
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument(
+        "--device", type=device_name, default=device, help="cpu, cuda, cuda:1, … (default here: %(default)s)"
+    )
+
+
+def device_name(name: str) -> str:
+    """The type of an option that names a device, which must be there."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise argparse.ArgumentTypeError(f"{name!r} is no device; give cpu, cuda or cuda:1") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise argparse.ArgumentTypeError(f"{name} is not there: torch finds {torch.cuda.device_count()} GPUs here")
+    return name
 
 
 def checkpoint_of(path: Path) -> Path:

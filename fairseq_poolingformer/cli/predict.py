@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.cli.models import batches, is_of_transformers, load_models, read_batches
-from fairseq_poolingformer.cli.options import add_device_options
+from fairseq_poolingformer.cli.models import add_device_options, batches, is_of_transformers, load_models, read_batches
 from fairseq_poolingformer.command import (
     OpenParser,
     UsageError,
@@ -124,7 +123,3 @@ def _on_cpu(output: Any) -> Any:
     if not is_dataclass(output):
         return utils.apply_to_sample(lambda x: x.cpu(), {"output": output})["output"]
     return replace(output, **{field.name: _on_cpu(getattr(output, field.name)) for field in fields(output)})
-
-
-if __name__ == "__main__":
-    sys.exit(main())

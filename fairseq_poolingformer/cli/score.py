@@ -146,7 +146,3 @@ def _scores_of(name: str) -> ModuleType:
     if name not in known:
         raise UsageError(f"--task {name}: no such task; choose one of {', '.join([*known, SQUAD])}")
     return known[name].scores()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

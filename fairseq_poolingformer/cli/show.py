@@ -9,8 +9,7 @@ from typing import Any
 
 from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, entry, load
 from fairseq_poolingformer.cli.convert import write_fairseq
-from fairseq_poolingformer.cli.models import checkpoint_of, is_of_transformers
-from fairseq_poolingformer.cli.options import DTYPES, add_device_options
+from fairseq_poolingformer.cli.models import DTYPES, add_device_options, checkpoint_of, is_of_transformers
 from fairseq_poolingformer.cli.summarize import (
     add_search_options,
     load_demo_model,

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, data_folder, entry, load
-from fairseq_poolingformer.cli.models import checkpoint_of, is_of_transformers
-from fairseq_poolingformer.cli.options import DTYPES, add_device_options
+from fairseq_poolingformer.cli.models import DTYPES, add_device_options, checkpoint_of, is_of_transformers
 from fairseq_poolingformer.command import UsageError, finite, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.patches.processes import under_torchrun
 from fairseq_poolingformer.patches.saving import DICTIONARIES
@@ -149,7 +148,7 @@ def load_demo_model():
     from fairseq_poolingformer.models import demo_model
 
     print(
-        "the small demo model that comes with the package, summarizes documents that poolingformer-preprocess "
+        "the small demo model, which comes with the package, summarizes documents that poolingformer-preprocess "
         "facts makes; what it writes of other text means nothing",
         file=sys.stderr,
     )
@@ -187,7 +186,3 @@ def load_hub(model: Any, checkpoint: Path, given: Path | None, saved: Any) -> An
         return model.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error} (--data-folder names the folder that preprocessing wrote)") from None
-
-
-if __name__ == "__main__":
-    sys.exit(main())

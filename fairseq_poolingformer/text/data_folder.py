@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_poolingformer.text import digests
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_entries
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.sequences import Sequences
 
 _BLOCK = 2**22  # ids compared at a time
+SMALL_BYTES = 2**20  # files up to this size are read whole whenever they are opened, of others the size is compared
 
 
 class FolderError(ValueError):
@@ -159,7 +159,7 @@ class DataFolder:
 
     def write_corpus(self, content: Mapping[str, object], splits: Iterable[str]) -> None:
         """Write ``corpus.json`` with a description of every file; this makes the folder a finished one."""
-        described = {path.relative_to(self.path).as_posix(): digests.describe(path) for path in self.files(splits)}
+        described = {path.relative_to(self.path).as_posix(): describe(path) for path in self.files(splits)}
         whole = json.loads(json.dumps({**content, "files": described}))  # as it will be read
         whole["corpus_sha256"] = _digest(whole)
         write_lines(self.corpus_path, [json.dumps(whole, ensure_ascii=False, indent=1)])
@@ -186,7 +186,7 @@ def tokenizer_config(folder: Path) -> Path:
 def check_file(folder: Path, path: Path) -> None:
     """Compare a file of a data folder with its description in ``corpus.json``, if there is one."""
     if (expected := _described(folder, path)) is not None:
-        digests.check(_require(path, "restore it from a copy, or preprocess again"), expected)
+        compare(_require(path, "restore it from a copy, or preprocess again"), expected)
 
 
 def _described(folder: Path, path: Path) -> Any:
@@ -204,7 +204,7 @@ def check_folder(folder: Path) -> tuple[int, list[str]]:
     problems = []
     for name, expected in described.items():
         try:
-            digests.check(_require(Path(folder) / name, "preprocess again"), expected, whole=True)
+            compare(_require(Path(folder) / name, "preprocess again"), expected, whole=True)
         except (FileNotFoundError, ValueError) as error:
             problems.append(str(error))
     return len(described), problems
@@ -233,3 +233,30 @@ def _require(path: Path, remedy: str) -> Path:
         what = "not a file" if path.exists() else "not found"
         raise FileNotFoundError(f"{path}: {what}; {remedy}")
     return path
+
+
+def describe(path: Path) -> dict[str, object]:
+    """A file's size and the digest of its content."""
+    return {"bytes": path.stat().st_size, "sha256": digest_of(path)}
+
+
+def compare(path: Path, expected: Mapping[str, object], whole: bool = False) -> None:
+    """Compare a file with its description: its size, and of a small file, or where ``whole``, its content."""
+    size, change = path.stat().st_size, None
+    if size != expected["bytes"]:
+        change = f"{size:,} bytes instead of {expected['bytes']:,}"
+    elif (whole or size <= SMALL_BYTES) and digest_of(path) != expected.get("sha256"):
+        change = "its bytes have changed"
+    if change:
+        raise ValueError(
+            f"{path}: not the file that preprocessing wrote: {change}. Restore it from a copy, or preprocess again"
+        )
+
+
+def digest_of(path: Path) -> str:
+    """Digest the content of a file (SHA-256, hexadecimal)."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(SMALL_BYTES):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Optimizers for fairseq: ``--optimizer fused_adamw``, torch's fused AdamW, and ``--optimizer clipped_adagrad``."""
+"""Optimizers for fairseq, ``fused_adamw`` and ``clipped_adagrad``, and the schedule ``staged``."""
 
 import ast
 from collections.abc import Callable, Collection, Iterable
@@ -9,6 +9,7 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import FairseqAdam
+from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 from torch import Tensor
 from torch.optim.adamw import adamw
@@ -248,3 +249,28 @@ def parse_betas(betas: Any) -> tuple[float, float]:
     except (SyntaxError, TypeError, ValueError):
         pass
     raise UsageError(f"--adam-betas must be two numbers in [0, 1), such as '(0.9, 0.98)'; got {betas!r}")
+
+
+@dataclass
+class StagedLRConfig(FairseqDataclass):
+    stage_first_update: int = option(0, "number of updates before this stage of the training")
+    warmup_updates: int = option(0, "updates of the stage in which the learning rate rises to --lr, linearly")
+    lr: list[float] = field(default=II("optimization.lr"))
+
+
+@register_lr_scheduler("staged", dataclass=StagedLRConfig)
+class StagedLR(FairseqLRScheduler):
+    """A constant learning rate with a warm-up in each stage (Longformer, table 12); updates go on counting."""
+
+    def __init__(self, cfg: StagedLRConfig, optimizer: FairseqOptimizer) -> None:
+        super().__init__(cfg, optimizer)
+        if len(cfg.lr) != 1:
+            rates = ",".join(map(str, cfg.lr))
+            raise ValueError(f"--lr-scheduler staged has one learning rate a stage, got --lr {rates}; train each stage")
+
+    def step_update(self, num_updates: int) -> float:
+        """Set the learning rate for the next update."""
+        done = max(num_updates - self.cfg.stage_first_update, 0)
+        rise = min(1.0, (done + 1) / max(self.cfg.warmup_updates, 1))
+        self.optimizer.set_lr(self.cfg.lr[0] * rise)
+        return self.optimizer.get_lr()

@@ -11,21 +11,18 @@ import binascii
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sentencepiece import SentencePieceProcessor
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from fairseq_poolingformer.extras import needing
-from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS
+from fairseq_poolingformer.text.dictionary import BOS, EOS, MARKS, SPECIAL_SYMBOLS, UNK
 from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
+from fairseq_poolingformer.text.tokenizers import SPACE, SentencePieceTokenizer
 from fairseq_poolingformer.weights import ConversionError
 from fairseq_poolingformer.weights.gpt2_bpe import mask_token
 from fairseq_poolingformer.weights.special_tokens import MASK, appended
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 NAMES = ("sentencepiece.bpe.model", *SentencePieceTokenizer.files)  # Hugging Face's and ours
 LANGUAGES = (  # of mBART's first release, in the order of their rows
@@ -55,7 +52,7 @@ def rebuild(source: Path, folder: Path) -> Path | None:
 
 def languages_of(source: Path, model: Path, rows: int) -> Sequence[str]:
     """Return the languages of a Hugging Face folder of mBART's, in the order of their rows."""
-    first = len(_tokenizer(model))
+    first = len(SentencePieceTokenizer(model))
     count = rows - 1 - first
     if count <= 0:
         return ()
@@ -86,13 +83,35 @@ def write_fairseq(
 
 
 def write_huggingface(folder: Path, model: Path, rows: int, max_length: int, languages: Sequence[str] = ()) -> None:
-    """Write ``tokenizer.json`` and ``tokenizer_config.json``, and the model itself beside them."""
+    """Write ``tokenizer.json``, which gives the ids of fairseq's dictionary, its config, and the model beside them."""
     with needing("huggingface"):
         from transformers import PreTrainedTokenizerFast
+    from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+    from tokenizers.models import Unigram
+
     last = rows - len(_read(model, rows, languages)) - len(languages)  # <mask>, and the tasks' special tokens
+    proto = ModelProto.FromString(model.read_bytes())
+    normalizer, pieces = proto.normalizer_spec, proto.pieces[OWN_PIECES:]
+    spaces = (normalizer.add_dummy_prefix, normalizer.remove_extra_whitespaces, normalizer.escape_whitespaces)
+    is_unigram, kinds = proto.trainer_spec.model_type == TrainerSpec.UNIGRAM, {piece.type for piece in pieces}
+    if not is_unigram or kinds - {PLAIN, BYTE} or not all(spaces):
+        raise ConversionError(
+            f"{model}: only unigram models of plain pieces and bytes, with sentencepiece's default treatment of "
+            "spaces, become a tokenizer for transformers"
+        )
     bos, pad, eos, unk = SPECIAL_SYMBOLS
+    vocab = [*((symbol, 0.0) for symbol in SPECIAL_SYMBOLS), *((piece.piece, piece.score) for piece in pieces)]
+    tokenizer = Tokenizer(Unigram(vocab, UNK, BYTE in kinds))  # XLM-R's class in transformers has no bytes
+    charsmap = normalizer.precompiled_charsmap
+    table = [normalizers.Precompiled(charsmap)] if charsmap else []
+    tokenizer.normalizer = normalizers.Sequence([*table, normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="always")
+    tokenizer.post_processor = processors.RobertaProcessing((eos, EOS), (bos, BOS), trim_offsets=False)
+    steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(steps)
+    tokenizer.add_special_tokens(list(languages))  # before <mask>
     PreTrainedTokenizerFast(
-        tokenizer_object=_unigram_tokenizer(model, languages, has_mask=last > 0),
+        tokenizer_object=tokenizer,
         model_max_length=max_length,
         **{"bos_token": bos, "cls_token": bos, "pad_token": pad, "eos_token": eos, "sep_token": eos, "unk_token": unk},
         mask_token=mask_token() if last else None,
@@ -101,48 +120,8 @@ def write_huggingface(folder: Path, model: Path, rows: int, max_length: int, lan
     (folder / SentencePieceTokenizer.files[0]).write_bytes(model.read_bytes())
 
 
-def _unigram_tokenizer(path: Path, languages: Sequence[str], has_mask: bool) -> Tokenizer:
-    """Return a tokenizer of :mod:`tokenizers` that gives the ids of fairseq's dictionary."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
-    from tokenizers.models import Unigram
-
-    model = ModelProto.FromString(path.read_bytes())
-    normalizer, pieces = model.normalizer_spec, model.pieces[OWN_PIECES:]
-    spaces = (normalizer.add_dummy_prefix, normalizer.remove_extra_whitespaces, normalizer.escape_whitespaces)
-    is_unigram, kinds = model.trainer_spec.model_type == TrainerSpec.UNIGRAM, {piece.type for piece in pieces}
-    if not is_unigram or kinds - {PLAIN, BYTE} or not all(spaces):
-        raise ConversionError(
-            f"{path}: only unigram models of plain pieces and bytes, with sentencepiece's default treatment of spaces, "
-            "become a tokenizer for transformers"
-        )
-    vocab = [*((symbol, 0.0) for symbol in SPECIAL_SYMBOLS), *((piece.piece, piece.score) for piece in pieces)]
-    bos, _, eos, unk = SPECIAL_SYMBOLS
-    tokenizer = Tokenizer(Unigram(vocab, SPECIAL_SYMBOLS.index(unk), BYTE in kinds))
-    charsmap = normalizer.precompiled_charsmap
-    table = [normalizers.Precompiled(charsmap)] if charsmap else []
-    tokenizer.normalizer = normalizers.Sequence([*table, normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()])
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="always")
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{bos} $A {eos}",
-        pair=f"{bos} $A {eos} {eos} $B:0 {eos}:0",
-        special_tokens=[(symbol, SPECIAL_SYMBOLS.index(symbol)) for symbol in (bos, eos)],
-    )
-    steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    tokenizer.decoder = decoders.Sequence(steps)
-    special = [AddedToken(token, normalized=False, special=True) for token in (*SPECIAL_SYMBOLS, *languages)]
-    tokenizer.add_special_tokens([*special, *[mask_token()] * has_mask])
-    return tokenizer
-
-
-def _tokenizer(model: Path) -> SentencePieceTokenizer:
-    try:
-        return SentencePieceTokenizer(model)
-    except ValueError as error:
-        raise ConversionError(str(error)) from error
-
-
 def _read(model: Path, rows: int, languages: Sequence[str]) -> SentencePieceTokenizer:
-    tokenizer = _tokenizer(model)
+    tokenizer = SentencePieceTokenizer(model)
     processor = SentencePieceProcessor(model_file=str(model))
     first = [processor.id_to_piece(piece) for piece in range(min(OWN_PIECES, len(processor)))]
     named = processor.is_unknown(0) and all(processor.is_control(piece) for piece in range(1, len(first)))
@@ -163,7 +142,6 @@ def _read(model: Path, rows: int, languages: Sequence[str]) -> SentencePieceToke
 
 LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z]{2}")
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
-SPACE = "\u2581"  # sentencepiece's
 PLAIN, BYTE = ModelProto.SentencePiece.NORMAL, ModelProto.SentencePiece.BYTE  # types of pieces
 
 

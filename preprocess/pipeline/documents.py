@@ -63,13 +63,22 @@ def make_corpus(
 def _valid_limit(read: ReadAll, key: Callable[[Record], bytes], parse: Parse, valid_share: float) -> int:
     """The hash below which documents are valid: that of the share, or of one document where the share has none."""
     limit = int(valid_share * 2**64)
-    least, chosen = 2**64, ""
+    least, chosen, most = 2**64, "", -1
     for record in read():
         place = hash_of(key(record))
-        if place < least and isinstance(example := parsed(record, parse), Example):
-            least, chosen = place, example.id
-            if least < limit:
+        if not least <= place <= most and isinstance(example := parsed(record, parse), Example):
+            if place < least:
+                least, chosen = place, example.id
+            most = max(most, place)
+            if least < limit <= most:
                 return limit
-    if chosen:
-        logger.warning("--valid-share %g takes no document of this corpus; valid gets one: %s", valid_share, chosen)
+    if most < 0:  # train's rejects say why
+        return 0
+    if least == most:
+        raise InputError(
+            f"only one document ({chosen}), and the valid split takes one: give --valid-share 0, or more documents "
+            "(plain_text --documents block makes one of each block of lines)"
+        )
+    which = "every" if most < limit else "no"
+    logger.warning("--valid-share %g takes %s document of this corpus; valid gets one: %s", valid_share, which, chosen)
     return least + 1

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_poolingformer.extras import how_to_install
-from fairseq_poolingformer.text.digests import digest_of
+from fairseq_poolingformer.text.data_folder import digest_of
 from fairseq_poolingformer.text.json_file import HEAD_BYTES, other_than_text
 
 MAX_LINE_BYTES = 64 * 2**20

@@ -185,7 +185,8 @@ class Work:
         write_lines(path, (json.dumps(reject, ensure_ascii=False) for reject in rejects))
         total, most_rejected = result.examples + len(rejects), self._args.max_reject_fraction
         if not total:
-            raise InputError(f"{name}: no good example. There are no records in its files, or none of them for it")
+            reason = f"All were skipped: {_counts(result.skipped)}" if result.skipped else "Its files hold none"
+            raise InputError(f"{name}: no good example. {reason}")
         if rejects:
             kinds = _counts(Counter(reject["reason"].split(":")[0] for reject in rejects))
             first = "{file}, line {line}: {reason}".format(**rejects[0])

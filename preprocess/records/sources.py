@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from fairseq_poolingformer.text.digests import digest_of
+from fairseq_poolingformer.text.data_folder import digest_of
 
 from ..pipeline import json_stream
 from ..pipeline.records import MAX_LINE_BYTES, InputError, describe_file, open_compressed

@@ -17,7 +17,6 @@ FILES_AND_CATEGORIES = frozenset({"file", "image", "category"})  # every languag
 
 _is_dropped = re.compile(DROPPED_TAGS).fullmatch
 _is_block = re.compile(BLOCK_TAGS).fullmatch
-FORMULA_TAGS = frozenset({"math", "chem", "ce"})
 _BEFORE_PUNCTUATION = re.compile(r"[,;:!?)]|\.(?!\d)")
 _EXPONENT = re.compile(r"[+\-−–]?\d+")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*|simple")
@@ -28,25 +27,21 @@ _MEDIA = re.compile(r"\.(?:jpe?g|png|svg|gif|tiff?|og[agv]|webm|webp|pdf|djvu|mi
 def plain_text(
     wikitext: str,
     hidden_prefixes: frozenset[str] = FILES_AND_CATEGORIES,
-    keep_templates: bool = False,
-    formula: str = "",
     left_out_sections: frozenset[str] = frozenset(),
 ) -> str:
     """Turn a page into its prose, a line for each paragraph, heading or list item; links become their text."""
     stream = Parser()._tokenizer.tokenize(wikitext, 0, True)  # True: leaves '' and ''' in the text
-    walk = _Walk(stream, hidden_prefixes, keep_templates, formula.translate(PROTECTED))
-    return clean_lines("".join(walk.text(0, len(stream))), left_out_sections)
+    text = _Walk(stream, hidden_prefixes).text(0, len(stream))
+    return clean_lines("".join(text), left_out_sections)
 
 
 class _Walk:
     """Visits tokens once; ``_kinds`` are their types."""
 
-    def __init__(self, stream: list[tokens.Token], hidden_prefixes: frozenset[str], keep_templates: bool, formula: str):
+    def __init__(self, stream: list[tokens.Token], hidden_prefixes: frozenset[str]):
         self._tokens = stream
         self._kinds = list(map(type, stream))
         self._hidden_prefixes = hidden_prefixes
-        self._keep_templates = keep_templates
-        self._formula = formula
         self._visit = {
             tokens.TemplateOpen: self._template,
             tokens.ArgumentOpen: self._argument,
@@ -97,13 +92,7 @@ class _Walk:
         name_end = self._find(position, tokens.TemplateParamSeparator, tokens.TemplateClose)
         name = "".join(self.text(position + 1, name_end))
         render = find_renderer(name)
-        if render is not None:
-            out.append(render(self._parameters(name_end, end - 1)) or REMOVED)
-        elif self._keep_templates:
-            parameters = self._parameters(name_end, end - 1)
-            out += [" ".join(value.strip() for key, value in parameters.items() if key.isdecimal()), REMOVED]
-        else:
-            out.append(REMOVED)
+        out.append((render and render(self._parameters(name_end, end - 1))) or REMOVED)
         return end
 
     def _parameters(self, position: int, end: int) -> Parameters:
@@ -177,7 +166,7 @@ class _Walk:
         if _is_dropped(name):
             end = self._after_tag(position)
             if name != "ref":
-                out.append((name in FORMULA_TAGS and self._formula) or REMOVED)
+                out.append(REMOVED)
             elif self._precedes_punctuation(end):
                 _strip_spaces(out)
             return end

@@ -66,7 +66,7 @@ prepare() {
 
 preprocess() {
   need "$raw_file" raw
-  run "$python" -m fairseq_poolingformer.preprocess.char_lm --input "$raw_file" --output-folder "$data_folder"
+  run "$python" -m fairseq_poolingformer.cli.main preprocess char_lm --input "$raw_file" --output-folder "$data_folder"
 }
 
 # set_batches: device_batch and update_freq of every stage, before any is trained, because a later one may not divide.
@@ -134,12 +134,12 @@ train() {
 evaluate() {
   need "$checkpoint" out
   local shard files=() command
-  command=("$python" -m fairseq_poolingformer.cli.eval_lm "$data_folder" --path "$checkpoint" --subset "$subset"
+  command=("$python" -m fairseq_poolingformer.cli.main eval-lm "$data_folder" --path "$checkpoint" --subset "$subset"
     --context "$context" --stride "$stride" --batch-size "$eval_batch" --precision "$precision")
   ((gpus > 0)) || command+=(--device cpu)
   for ((shard = 0; shard < devices; shard++)); do files+=("$run_folder/$subset.$shard.json"); done
   shards "$run_folder/$subset.%.json" "${command[@]}"
-  run "$python" -m fairseq_poolingformer.cli.eval_lm "$data_folder" --join "${files[@]}" \
+  run "$python" -m fairseq_poolingformer.cli.main eval-lm "$data_folder" --join "${files[@]}" \
     --output "$run_folder/$subset.json"
 }
 

@@ -63,9 +63,9 @@ text=(--task masked_names --document-blocks pack --mask-whole-words --mask-names
 make_corpus() {
   ! made "$out/twice/corpus.json" || return 0
   run "$python" "$here/sources.py" "$out/raw" ${sources:+--root "$sources"}
-  run "$python" -m fairseq_poolingformer.preprocess.plain_text --input "$out/raw/train.txt" --valid "$out/raw/valid.txt" --documents block \
+  run "$python" -m fairseq_poolingformer.cli.main preprocess plain_text --input "$out/raw/train.txt" --valid "$out/raw/valid.txt" --documents block \
     --sentencepiece-train "$vocabulary" --output-folder "$out/data" --overwrite
-  run "$python" -m fairseq_poolingformer.preprocess.plain_text --input "$out/raw/twice.txt" --documents block --valid-share 0 \
+  run "$python" -m fairseq_poolingformer.cli.main preprocess plain_text --input "$out/raw/twice.txt" --documents block --valid-share 0 \
     --sentencepiece-model "$out/data/tokenizer/sentencepiece.model" --output-folder "$out/twice" --overwrite
 }
 
@@ -117,7 +117,7 @@ evaluate() {
   IFS=, read -ra limits <<<"$distances"
   for context in "${context_list[@]}"; do
     made "$folder/bits_$context.json" ||
-      run "$python" -m fairseq_poolingformer.cli.eval_mlm "$out/data" --user-dir "$here" --path "$folder/checkpoints/checkpoint_last.pt" \
+      run "$python" -m fairseq_poolingformer.cli.main eval-mlm "$out/data" --user-dir "$here" --path "$folder/checkpoints/checkpoint_last.pt" \
         --block-tokens "$context" --distances "${limits[@]}" --min-word-tokens 2 --device cpu \
         --output "$folder/bits_$context.json"
   done

@@ -18,7 +18,7 @@ from fairseq_poolingformer.attention import (
     Window,
     band_attention,
 )
-from fairseq_poolingformer.attention.backends.triton import arguments
+from fairseq_poolingformer.attention.backends.triton import arguments, launches
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 # In units of error(), some more than in any call. The gradients of tables are sums of numbers that cancel: four times.
@@ -93,6 +93,8 @@ class KernelCall:
         torch.manual_seed(7)  # of the dropout
         with ExitStack() as stack:
             if self.small:
+                launches.launches_of.cache_clear()  # they follow from the tiles
+                stack.callback(launches.launches_of.cache_clear)
                 stack.enter_context(patch.object(arguments, "STEPS_PER_SPLIT", 1 if self.split else 1000))
                 stack.enter_context(patch.object(arguments, "tile_shape", lambda *_: arguments.TileShape(16, 16, 4, 1)))
             return band_attention(

@@ -192,7 +192,7 @@ predict_one() {
 
 # predict_folder DATA OUTPUT SPLIT: predicts a split with the best checkpoint of run_folder.
 predict_folder() {
-  run "$python" -m fairseq_poolingformer.cli.predict "$1" --path "$run_folder/checkpoints/checkpoint_best.pt" \
+  run "$python" -m fairseq_poolingformer.cli.main predict "$1" --path "$run_folder/checkpoints/checkpoint_best.pt" \
     --subset "$3" --max-tokens "$predict_tokens" --precision "$precision" --output "$2"
 }
 
@@ -202,7 +202,7 @@ score() {
 
 score_one() {
   need "$run_folder/predictions" out
-  run "$python" -m fairseq_poolingformer.cli.score "$run_folder/predictions" --gold "${gold[@]}" \
+  run "$python" -m fairseq_poolingformer.cli.main score "$run_folder/predictions" --gold "${gold[@]}" \
     --task "$task" --json "$run_folder/scores.json"
 }
 

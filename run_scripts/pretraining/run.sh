@@ -66,7 +66,7 @@ preprocess() {
   else
     need "$bpe_folder/vocab.bpe" bpe
   fi
-  local command=("$python" -m fairseq_poolingformer.preprocess.wikipedia --input "${input[@]}" "${tokenizer[@]}"
+  local command=("$python" -m fairseq_poolingformer.cli.main preprocess wikipedia --input "${input[@]}" "${tokenizer[@]}"
     --valid-share "$valid_share" --output-folder "$data_folder")
   run_preprocess "${command[@]}"
 }

@@ -156,14 +156,14 @@ predict() {
     paths+=${paths:+:}$out/$member/checkpoints/checkpoint_best.pt
   done
   [[ $dry_run == 1 ]] || { mkdir -p "$run_folder" && rm -f "$run_folder"/predictions.*; }
-  shards "$run_folder/predict.%.out" "$python" -m fairseq_poolingformer.cli.predict "$data_folder" --path "$paths" --subset test \
+  shards "$run_folder/predict.%.out" "$python" -m fairseq_poolingformer.cli.main predict "$data_folder" --path "$paths" --subset test \
     --max-positions "$length" --doc-stride "$doc_stride" --max-tokens "$predict_tokens" --precision "$precision" \
     --output "$run_folder/predictions.%.json" --readable "$run_folder/predictions.%.tsv"
 }
 
 score() {
   need "$run_folder/predictions.0.json" out
-  run "$python" -m fairseq_poolingformer.cli.score "$run_folder/predictions.*.json" --gold "${dev_patterns[@]}" \
+  run "$python" -m fairseq_poolingformer.cli.main score "$run_folder/predictions.*.json" --gold "${dev_patterns[@]}" \
     --task question_answering --json "$run_folder/scores.json" --min-annotations "$min_annotations"
 }
 

@@ -64,7 +64,7 @@ prepare() {
 preprocess() {
   need "$raw_folder" raw
   need "$bpe_folder/vocab.bpe" bpe
-  local command=("$python" -m fairseq_poolingformer.preprocess.arxiv_pubmed --input-folder "$raw_folder" --gpt2-bpe "$bpe_folder"
+  local command=("$python" -m fairseq_poolingformer.cli.main preprocess arxiv_pubmed --input-folder "$raw_folder" --gpt2-bpe "$bpe_folder"
     --output-folder "$data_folder")
   [[ $limit == - ]] || command+=(--limit "$limit")
   run_preprocess "${command[@]}"
@@ -116,7 +116,7 @@ generate() {
 
 score() {
   need "$run_folder/generate.0.out" out
-  local command=("$python" -m fairseq_poolingformer.cli.score "$run_folder/generate.*.out"
+  local command=("$python" -m fairseq_poolingformer.cli.main score "$run_folder/generate.*.out"
     --references "$data_folder/$subset.summary.txt" --output "$run_folder/hypotheses.txt" --json "$run_folder/rouge.json")
   [[ $perl == 1 ]] || command+=(--no-perl)
   run "${command[@]}"

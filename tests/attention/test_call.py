@@ -18,7 +18,10 @@ def test_distances_by_hand():
 
 @pytest.mark.parametrize(
     ("queries", "keys", "stride"),
-    [(range(5), range(3, 10), 1), (range(1, 13, 3), range(2, 20, 3), 1), (range(8), range(1), 1)],
+    [
+        *((range(5), range(3, 10), 1), (range(1, 13, 3), range(2, 20, 3), 1), (range(8), range(1), 1)),
+        (range(1, 10, 3), range(4), 3),  # a class of query-aligned pools, as far apart as the queries
+    ],
 )
 def test_all_pairs_of_a_diagonal_have_its_distance(queries, keys, stride):
     pairs = Pairs(queries, keys, query_offset=7, key_offset=-1, key_stride=stride, scale=0.5, with_global=True)
@@ -42,10 +45,3 @@ def test_all_pairs_of_a_diagonal_have_its_distance(queries, keys, stride):
 )
 def test_pairs_without_diagonals_of_one_distance_have_none(pairs):
     assert pairs.by_diagonal() is None
-
-
-def test_pools_as_far_apart_as_the_queries_have_diagonals():
-    """A class of query-aligned pools: every third query, and keys three tokens apart."""
-    pairs = Pairs(range(1, 10, 3), range(4), key_stride=3)
-    assert pairs.by_diagonal().distance(CPU).tolist() == [[7, 4, 1, -2, -5, -8]]
-    assert pairs.distance(CPU).tolist() == [[1, -2, -5, -8], [4, 1, -2, -5], [7, 4, 1, -2]]

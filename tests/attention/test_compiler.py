@@ -15,7 +15,7 @@ from fairseq_poolingformer.attention import (
     band_attention,
     pool_keys,
 )
-from tests.attention.calls import ON_CPU, right_padding, tensors
+from tests.attention.calls import right_padding, tensors
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +32,7 @@ def layer_inputs():
     return x, global_mask, right_padding([21, 13], 21)
 
 
-@pytest.mark.parametrize("backend", ON_CPU)
-@pytest.mark.parametrize("masks", [False, True])
+@pytest.mark.parametrize(("backend", "masks"), [("block", True), ("reference", False)])
 def test_the_operator(backend, masks):
     query, key, value = tensors(2, 2, 21, 21, 4)
     global_mask, padding = layer_inputs()[1:] if masks else (None, None)
@@ -60,14 +59,13 @@ TWO_LEVELS = {"pooled_window": Window(7), "pooling": Pooling(3, 2)}
 LED = {"separate_global_projections": True}
 
 
-@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "shared"),
     [
-        TWO_LEVELS,
-        pytest.param(LED, marks=pytest.mark.full),
-        pytest.param({**TWO_LEVELS, "pooling": Pooling(2, 2), "pool_merge": "softmax"}, marks=pytest.mark.full),
-        pytest.param({**TWO_LEVELS, **LED, "pool_type": "max"}, marks=pytest.mark.full),
+        (TWO_LEVELS, False),
+        pytest.param(LED, False, marks=pytest.mark.full),
+        pytest.param({**TWO_LEVELS, "pooling": Pooling(2, 2), "pool_merge": "softmax"}, True, marks=pytest.mark.full),
+        pytest.param({**TWO_LEVELS, **LED, "pool_type": "max"}, True, marks=pytest.mark.full),
     ],
 )
 def test_a_layer_in_training_and_inference(settings, shared):

@@ -35,11 +35,11 @@ def test_share_and_independence_of_what_is_kept(probability):
 def test_seeds_come_from_torchs_generator():
     device = torch.device("cpu")
     torch.manual_seed(5)
-    first, second = KeepMask.draw(0.1, device), KeepMask.draw(0.1, device)
+    mask, next_mask = KeepMask.draw(0.1, device), KeepMask.draw(0.1, device)
     torch.manual_seed(5)
-    assert KeepMask.draw(0.1, device) == first != second
+    assert KeepMask.draw(0.1, device) == mask != next_mask
     torch.manual_seed(5)
-    assert first.seed == torch.randint(2**62, ())
+    assert mask.seed == torch.randint(2**62, ())
     assert KeepMask.draw(0.0, device).seed is None
 
 
@@ -67,8 +67,8 @@ def test_a_replayed_graph_draws_another_mask(levels):
     for _ in range(2):
         graph.replay()
         replayed.append([result.clone() for result in results])
-    for one, other in zip(*replayed, strict=True):
-        assert not torch.equal(one, other)
+    for a, b in zip(*replayed, strict=True):
+        assert not torch.equal(a, b)
 
 
 GLOBAL = torch.arange(40)[None].expand(2, -1) % torch.tensor([[19], [50]]) == 3

@@ -1,7 +1,6 @@
 """The operator: fast backends against the reference, and properties that every backend must have."""
 
 import random
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -77,17 +76,6 @@ def test_a_score_term_is_told_where_pools_start(backend, alignment, first_start)
 
 
 @pytest.mark.parametrize("backend", FAST)
-@pytest.mark.parametrize("window", [Window(5), Window(2, 1, (1, 3))])
-@pytest.mark.usefixtures("small_blocks")
-def test_score_terms_and_their_gradients(backend, window):
-    table, shared, frozen = (torch.randn(shape, dtype=torch.float64) for shape in ((2, 9), (1, 3), (2, 5)))
-    terms = [RelativePositionBias(t) for t in (table.requires_grad_(), frozen, shared.requires_grad_())]
-    masks = {"global_mask": torch.arange(30).expand(2, 30) < 2, "key_padding_mask": right_padding([30, 17], 30)}
-    inputs = tensors(2, 2, 30, 30, 4)
-    assert_equals_reference(inputs, backend, [table, shared], window=window, score_terms=terms, **masks)
-
-
-@pytest.mark.parametrize("backend", FAST)
 @pytest.mark.usefixtures("small_blocks")
 def test_random_sweep(backend):
     rng = random.Random(0)
@@ -96,8 +84,9 @@ def test_random_sweep(backend):
         queries, keys = rng.randint(1, 90), rng.randint(1, 90)
         arguments, tables = random_arguments(rng, batch, heads, keys), []
         if case % 4 == 0:
-            tables = [torch.randn(heads, 9, dtype=torch.float64, requires_grad=True)]
-            arguments["score_terms"] = [RelativePositionBias(tables[0])]
+            trained = torch.randn(rng.choice([1, heads]), 9, dtype=torch.float64, requires_grad=True)
+            frozen, tables = torch.randn(heads, 5, dtype=torch.float64), [trained]
+            arguments["score_terms"] = [RelativePositionBias(frozen), RelativePositionBias(trained)]
         inputs = tensors(batch, heads, queries, keys, head_dim, seed=case)
         assert_equals_reference(inputs, backend, tables, return_lse=case % 8 < 4, **arguments)
 
@@ -110,117 +99,11 @@ def test_error_is_at_most_twice_that_of_plain_pytorch(dtype, length):
     assert_error_at_most_twice_the_references(run, tensors(2, 2, length, length, 64, dtype), dtype)
 
 
-@pytest.mark.parametrize("backend", FAST)
-def test_dropout_has_the_right_mean_and_is_repeatable(backend):
-    inputs = tensors(1, 2, 40, 40, 4)
-    arguments = {"window": Window(8), "global_mask": torch.arange(40)[None] < 1, "backend": backend}
-    plain = band_attention(*inputs, **arguments)
-    torch.manual_seed(0)
-    samples = [band_attention(*inputs, dropout_p=0.3, **arguments) for _ in range(400)]
-    assert not torch.equal(samples[0], samples[1])
-    spread = torch.stack(samples).std(0) / 20
-    assert ((torch.stack(samples).mean(0) - plain).abs() < 5 * spread + 1e-9).all()
-    torch.manual_seed(0)
-    assert torch.equal(band_attention(*inputs, dropout_p=0.3, **arguments), samples[0])
-
-
-@pytest.mark.parametrize("backend", FAST)
-def test_dropout_gradients_belong_to_the_same_mask(backend):
-    inputs = tensors(1, 1, 12, 12, 3)
-    table = torch.randn(1, 5, dtype=torch.float64, requires_grad=True)
-
-    def run(query, key, value, table):
-        torch.manual_seed(3)
-        return band_attention(
-            query,
-            key,
-            value,
-            window=Window(3),
-            global_mask=torch.arange(12)[None] == 4,
-            score_terms=[RelativePositionBias(table)],
-            dropout_p=0.4,
-            backend=backend,
-        )
-
-    assert torch.autograd.gradcheck(run, (*inputs, table))
-
-
-@pytest.mark.parametrize("lane", ["window", "global keys", "global queries"])
-def test_dropout_gradients_belong_to_the_same_mask_in_every_key_block(lane):
-    """Of a lane of more than 512 keys. An identity of values shows the mask, and the gradients follow from it."""
-    keys, queries = 1100, 5
-    global_mask = torch.zeros(1, keys, dtype=torch.bool)
-    if lane == "global keys":
-        global_mask[:, queries : queries + 600] = True
-    elif lane == "global queries":
-        global_mask[:, :queries] = True
-    window = Window.unlimited() if lane == "window" else Window(0)
-    query, key, value = inputs = tensors(1, 1, queries, keys, 4)
-    scores = 0.5 * query @ key.transpose(2, 3)
-    seen = torch.eye(queries, keys, dtype=torch.bool) | global_mask if lane == "global keys" else torch.ones(()).bool()
-    expected_weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
-
-    def attend(x):
-        torch.manual_seed(3)
-        arguments = {"window": window, "global_mask": global_mask, "dropout_p": 0.4, "backend": "block"}
-        return band_attention(query, key, x, **arguments)
-
-    dropped = torch.cat([attend(x.expand(1, 1, -1, -1)) for x in torch.eye(keys).double().split(4, dim=1)], dim=3)
-    out, expected = attend(value), (expected_weights * (dropped.detach() != 0) / 0.6) @ value
-    torch.testing.assert_close(out, expected, atol=1e-4, rtol=0)  # probabilities are of 16 bits
-    wanted = torch.autograd.grad(expected.sum(), inputs)
-    for a, e in zip(torch.autograd.grad(out.sum(), inputs), wanted, strict=True):
-        torch.testing.assert_close(a, e, atol=1e-4, rtol=0)
-
-
 @pytest.mark.parametrize("backend", ON_CPU)
 def test_wide_window_is_full_attention(backend):
     q, k, v = (x.detach() for x in tensors(2, 3, 37, 37, 8))
     full = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     torch.testing.assert_close(band_attention(q, k, v, window=Window(37), backend=backend), full)
-
-
-@pytest.mark.parametrize("backend", ON_CPU)
-@pytest.mark.parametrize("alignment", ["grid", "query"])
-def test_pooling_by_one_is_window_attention(backend, alignment):
-    q, k, v = tensors(1, 2, 50, 50, 4)
-    arguments, pooling = {"window": Window(7), "backend": backend}, Pooling(1, 1, alignment)
-    pooled = band_attention(q, *(pool_keys(x, pooling)[0] for x in (k, v)), pooling=pooling, **arguments)
-    torch.testing.assert_close(pooled, band_attention(q, k, v, **arguments))
-
-
-@pytest.mark.parametrize("backend", ON_CPU)
-def test_gradient_is_zero_outside_the_receptive_field(backend):
-    q, k, v = tensors(1, 1, 60, 60, 4)
-    band_attention(q, k, v, window=Window(5, 2), backend=backend)[:, :, 30].sum().backward()
-    for x in (k, v):
-        outside = torch.ones(60, dtype=torch.bool)
-        outside[25:33] = False
-        assert (x.grad[0, 0, outside] == 0).all()
-        assert (x.grad[0, 0, ~outside] != 0).any(-1).all()
-    assert (q.grad[0, 0, torch.arange(60) != 30] == 0).all()
-
-
-@pytest.mark.parametrize("backend", ON_CPU)
-def test_causal_window_does_not_see_the_future(backend):
-    q, k, v = (x.detach() for x in tensors(1, 2, 50, 50, 4))
-    before = band_attention(q, k, v, window=Window(9, 0), backend=backend)
-    k[:, :, 30:], v[:, :, 30:] = 7.0, 7.0
-    after = band_attention(q, k, v, window=Window(9, 0), backend=backend)
-    assert torch.equal(before[:, :, :30], after[:, :, :30])
-    assert not torch.equal(before[:, :, 30:], after[:, :, 30:])
-
-
-@pytest.mark.parametrize("backend", ON_CPU)
-def test_a_query_that_sees_nothing_returns_zeros(backend):
-    inputs, padding = tensors(2, 1, 20, 20, 4), torch.zeros(2, 20, dtype=torch.bool)
-    padding[1] = True
-    padding[0, :12] = True
-    out, *grads = outputs_and_gradients(inputs, window=Window(3), key_padding_mask=padding, backend=backend)
-    assert (out[1] == 0).all()
-    assert (out[0, 0, :9] == 0).all()
-    assert (out[0, 0, 9:] != 0).all()
-    assert all(torch.isfinite(g).all() for g in grads)
 
 
 @pytest.mark.parametrize(
@@ -297,11 +180,9 @@ def test_unlimited_windows(backend, pooling, causal):
 
 @pytest.mark.parametrize("backend", ON_CPU)
 @pytest.mark.parametrize("changed", ["key_padding_mask", "global_mask"])
-@pytest.mark.parametrize("both", [False, True])
-def test_masks_changed_before_the_backward_pass_change_no_gradient(backend, changed, both):
+def test_masks_changed_before_the_backward_pass_change_no_gradient(backend, changed):
     inputs = tensors(2, 2, 40, 40, 4)
     masks = {"key_padding_mask": right_padding([40, 23], 40), "global_mask": torch.arange(40).expand(2, 40) % 13 == 1}
-    masks = masks if both else {changed: masks[changed]}
     expected = outputs_and_gradients(inputs, window=Window(3), backend=backend, **masks)
     masks = masks | {changed: masks[changed].clone()}
     out = band_attention(*inputs, window=Window(3), backend=backend, **masks)
@@ -323,17 +204,6 @@ def test_no_gradient_is_computed_from_tensors_that_were_changed(changed):
     used[changed].detach().mul_(2.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         torch.autograd.grad(out.sum(), leaves)
-
-
-@pytest.mark.parametrize(("failure", "picked"), [(None, "triton"), ("it is broken", "block")])
-def test_the_next_backend_runs_where_a_self_check_fails(failure, picked, monkeypatch, caplog):
-    triton = SimpleNamespace(why_not=lambda call: None, self_check=lambda call: failure)
-    monkeypatch.setitem(BACKENDS, "triton", triton)
-    choice._warn_once.cache_clear()
-    x = torch.zeros(1, 1, 4, 8)
-    call = Call.of(x, x, x, window=Window(1))
-    assert choice.fastest_backend(call)[0] == picked
-    assert ("attention backend triton is left out" in caplog.text) == (failure is not None)
 
 
 @pytest.mark.parametrize("backend", ON_CPU)

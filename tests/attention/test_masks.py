@@ -21,13 +21,13 @@ def layers(**arguments):
 
 @pytest.mark.parametrize("options", [{}, {"pool_merge": "softmax"}, {"separate_global_projections": True}])
 def test_layers_that_share_masks_compute_them_once_and_give_the_same_numbers(options):
-    one, two = layers(**options)
+    lower, upper = layers(**options)
     global_mask, padding = masks_of_batch()
     x = torch.randn(2, 21, 8, dtype=torch.float64)
-    expected = two(one(x, global_mask=global_mask, key_padding_mask=padding), masks=Masks(global_mask, padding))
+    expected = upper(lower(x, global_mask=global_mask, key_padding_mask=padding), masks=Masks(global_mask, padding))
     masks = Masks(global_mask, padding)
-    hidden, count = one(x, masks=masks), len(masks._derived)
-    assert torch.equal(two(hidden, masks=masks), expected)
+    hidden, count = lower(x, masks=masks), len(masks._derived)
+    assert torch.equal(upper(hidden, masks=masks), expected)
     assert len(masks._derived) == count > 0
 
 
@@ -45,10 +45,10 @@ def test_a_plain_mask_is_read_at_each_call():
     """It shares its memory with numpy, which tells torch of no change."""
     mask = numpy.zeros((1, 6), dtype=bool)
     padding, x, pooling = torch.from_numpy(mask), torch.arange(6.0).view(1, 1, 6, 1), Pooling(2, 2)
-    first, _ = pool_keys(x, pooling, padding_mask=padding)
+    before, _ = pool_keys(x, pooling, padding_mask=padding)
     mask[0, 5] = True
-    second, _ = pool_keys(x, pooling, padding_mask=padding)
-    assert (first.flatten().tolist(), second.flatten().tolist()) == ([0.5, 2.5, 4.5], [0.5, 2.5, 4.0])
+    after, _ = pool_keys(x, pooling, padding_mask=padding)
+    assert (before.flatten().tolist(), after.flatten().tolist()) == ([0.5, 2.5, 4.5], [0.5, 2.5, 4.0])
 
 
 def test_later_changes_of_the_callers_masks_have_no_effect():

@@ -44,33 +44,30 @@ def normal_pool_weights(naive):
     return naive.double()
 
 
-@pytest.mark.parametrize("backend", ["reference", "block"])
 @pytest.mark.parametrize("kind", POOL_TYPES)
 @pytest.mark.parametrize("alignment", ["grid", "query"])
-def test_two_levels(backend, kind, alignment):
+def test_two_levels(kind, alignment):
     levels = [(False, False), (True, False), (False, True)]
     for (kappa, xi), (mix, share), w2 in itertools.product([(5, 4), (2, 3)], levels, (1, 6)):
         torch.manual_seed(0)
         naive = normal_pool_weights(NaiveAttention(C, H, 2, w2, kappa, xi, kind, alignment, mix, share))
         geometry = {"window": Window(2), "pooled_window": Window(w2), "pooling": Pooling(kappa, xi, alignment)}
-        options = {"pool_type": kind, "mix": mix, "share_weights": share, "backend": backend}
+        options = {"pool_type": kind, "mix": mix, "share_weights": share}
         assert_rows_equal(TwoLevelAttention(C, H, **geometry, **options).double(), naive)
 
 
-@pytest.mark.parametrize("backend", ["reference", "block"])
 @pytest.mark.parametrize("kind", ["ldconv", "mean-ldconv", "mean"])
-def test_one_softmax(backend, kind):
+def test_one_softmax(kind):
     for w1, w2, size in [(2, 6, 4), (0, 40, 3), (16, 20, 4)]:
         naive = normal_pool_weights(NaiveAttention(C, H, w1, w2, size, size, kind, merge="softmax"))
         geometry = {"window": Window(w1), "pooled_window": Window(w2), "pooling": Pooling(size, size)}
-        options = {"pool_type": kind, "pool_merge": "softmax", "backend": backend}
+        options = {"pool_type": kind, "pool_merge": "softmax"}
         assert_rows_equal(TwoLevelAttention(C, H, **geometry, **options).double(), naive)
 
 
-@pytest.mark.parametrize("backend", ["reference", "block"])
-def test_level_one(backend):
+def test_level_one():
     naive = NaiveAttention(C, H, w1=3).double()
-    assert_rows_equal(TwoLevelAttention(C, H, window=Window(3), backend=backend).double(), naive)
+    assert_rows_equal(TwoLevelAttention(C, H, window=Window(3)).double(), naive)
 
 
 def test_by_hand():

@@ -18,6 +18,7 @@ from fairseq_poolingformer.attention import (
 )
 from tests.attention.calls import random_arguments
 from tests.attention.naive import attend, visibility
+from tests.attention.test_rotary import rotary_of
 
 B, H, T, D = 2, 2, 23, 4
 
@@ -86,10 +87,15 @@ def test_weights_of_pools_are_spread_over_their_tokens():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"mix": True, "share_weights": True}, {"separate_global_projections": True}, {"batch_first": False}],
+    [
+        *({}, {"mix": True, "share_weights": True}, {"separate_global_projections": True}, {"batch_first": False}),
+        {"mix": True, "share_weights": True, "separate_global_projections": True, "rotary": True},
+    ],
 )
 def test_the_module_gives_the_weights_of_its_output(options):
     """Both levels: from the weights and the projections of the values follows the output."""
+    options = dict(options)
+    rotates = options.pop("rotary", False)
     torch.manual_seed(0)
     levels = {"window": Window(3), "pooled_window": Window(6), "pooling": Pooling(3, 2), "pool_type": "mean"}
     module = TwoLevelAttention(8, 2, **levels, **options).double()
@@ -98,7 +104,8 @@ def test_the_module_gives_the_weights_of_its_output(options):
     global_mask[0, [0, 9]] = padding[1, 12:] = True
     with recorded_weights(module) as recorded:
         tokens = x if module.batch_first else x.transpose(0, 1)
-        output = module(tokens, global_mask=global_mask, key_padding_mask=padding)
+        rotary = rotary_of(torch.arange(17)[None], module.pooling, padding) if rotates else None
+        output = module(tokens, global_mask=global_mask, key_padding_mask=padding, rotary=rotary)
     level_one, level_two = map(dense, recorded[""])
     module.batch_first, split, merge = True, module._split, module._merge
 

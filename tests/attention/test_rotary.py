@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import Masks, Pooling, band_weights
+from fairseq_poolingformer.attention import Pooling
 from fairseq_poolingformer.attention.global_tokens import FirstTokens
 from fairseq_poolingformer.attention.rotary import Rotary, pool_positions, turned
 from tests.attention.naive import pool_centres, pool_starts, rotate
@@ -49,9 +49,9 @@ def test_positions_of_pools_are_their_middles(kernel_size, stride, alignment):
     assert torch.equal(pool_positions(far, pooling), 2**22 + expected[:1].float())
 
 
-@pytest.mark.parametrize("seed", range(36))
+@pytest.mark.parametrize("seed", range(0, 36, 3))
 def test_layers_are_the_equations(seed):
-    module = random_layer(seed, bias=seed % 3 > 0)
+    module = random_layer(seed, bias=seed % 2 > 0)
     x, global_mask, padding = example()
     check(module, rotary_of(torch.arange(x.size(1))[None], module.pooling, padding), THETA)
     if seed == 0:
@@ -70,24 +70,3 @@ def test_global_tokens_at_the_beginning_need_no_look_at_the_mask():
         for mask in (FirstTokens(at_start, 2), at_start)
     )
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
-
-
-@torch.no_grad()
-def test_weights_are_those_of_turned_queries_and_keys():
-    module = build(separate_global_projections=True, share_weights=True, mix=True)
-    x, global_mask, padding = example()
-    rotary = rotary_of(torch.arange(x.size(1))[None], module.pooling, padding)
-    masks = {"global_mask": global_mask, "key_padding_mask": padding}
-    level_one, level_two = module.weights(x, **masks, rotary=rotary)
-    query, key = (turned(module._split(p(x)), rotary) for p in (module.q_proj, module.k_proj))
-    expected = band_weights(query, key, window=module.window, **masks)
-    torch.testing.assert_close(level_one.band, expected.band, rtol=0, atol=1e-12)
-    query_of, key_of = (turned(module._split(p(x)), rotary) for p in (module.global_q_proj, module.global_k_proj))
-    scores = (query_of @ key_of.transpose(2, 3) / D**0.5).masked_fill(padding[:, None, None], -torch.inf)
-    torch.testing.assert_close(level_one.from_global[0, :, 1], scores.softmax(-1)[0, :, 7], rtol=0, atol=1e-12)
-    rows = [torch.stack([level.of_query(t) for t in range(x.size(1))], 2) for level in (level_one, level_two)]
-    y, of_global = (rows[0] @ module._split(p(x)) for p in (module.v_proj, module.global_v_proj))
-    y = torch.where(global_mask[:, None, :, None], of_global, y)
-    z = rows[1] @ module._pool_projected(x, module.v_proj, None, Masks(None, padding))
-    expected = module.out_proj(module._merge(y + z))
-    torch.testing.assert_close(module(x, **masks, rotary=rotary)[~padding], expected[~padding], rtol=0, atol=1e-12)

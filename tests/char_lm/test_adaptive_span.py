@@ -16,16 +16,6 @@ def spans(z, shared=None):
     return module
 
 
-def test_spans_are_gaas():
-    torch.testing.assert_close(spans([[0.0, 0.5], [1.0, 0.1]])(), torch.tensor([[0.0, 500], [1000, 100]]))
-    shared = spans([[0.25, 0.5], [0.75, 0.1]], shared=0.2)
-    torch.testing.assert_close(shared(), torch.tensor([[400.0, 600], [800, 280]]))
-    shared().sum().backward()
-    for z in shared.z:
-        torch.testing.assert_close(z.grad, torch.full((2,), 800.0))
-    torch.testing.assert_close(shared.shared.grad, torch.tensor([1000 * (0.75 + 0.5 + 0.25 + 0.9)]))
-
-
 def test_reaches_cover_the_ramp_and_are_rounded_up():
     module = spans([[0.0, 0.031], [0.033, 0.0], [0.9, 0.2], [1.0, 1.0]])
     assert module.reaches(module()) == [64, 128, 960, 1000]

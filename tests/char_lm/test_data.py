@@ -103,6 +103,7 @@ def test_a_memory_is_handed_out_where_it_fits_alone(caplog):
     assert memory.before(sample(6, rows=2)) is None
     assert memory.before(sample(3, rows=1)) is None
     assert len(caplog.messages) == 2
+    assert "no saved memory fits byte 6 (another position or batch size): starting with an empty one" in caplog.text
     assert memory.before(sample(3, rows=2, continues=False)) is None
     assert len(caplog.messages) == 2, "an empty memory at the beginning is no surprise"
 

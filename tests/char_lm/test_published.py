@@ -71,13 +71,13 @@ def adaptive_span_state(symbols):
 def by_head(length, attend):
     """(n, C): ``attend(i, columns, head)`` of each position and head, side by side."""
     columns = [slice(head * HEAD_WIDTH, (head + 1) * HEAD_WIDTH) for head in range(HEADS)]
-    return torch.stack([torch.cat([attend(i, own, head) for head, own in enumerate(columns)]) for i in range(length)])
+    return torch.stack([torch.cat([attend(i, dims, head) for head, dims in enumerate(columns)]) for i in range(length)])
 
 
-def feed(h, p, first, last, norm):
+def feed(h, p, inner, outer, norm):
     """A feed-forward sublayer, the residual connection and the norm after it."""
-    hidden = (h @ p[f"{first}.weight"].t() + p[f"{first}.bias"]).relu()
-    return normed(h + hidden @ p[f"{last}.weight"].t() + p[f"{last}.bias"], p, norm)
+    hidden = (h @ p[f"{inner}.weight"].t() + p[f"{inner}.bias"]).relu()
+    return normed(h + hidden @ p[f"{outer}.weight"].t() + p[f"{outer}.bias"], p, norm)
 
 
 def normed(h, p, name):
@@ -94,11 +94,11 @@ def transformer_xl(p, ids, memory, clamp):
         q, k, v = (h @ p[f"{name}dec_attn.qkv_net.weight"].t()).chunk(3, 1)
         r = sinusoids @ p[f"{name}dec_attn.r_net.weight"].t()
 
-        def attend(i, own, head, q=q, k=k, v=v, r=r):
+        def attend(i, dims, head, q=q, k=k, v=v, r=r):
             begin = max(0, i - memory + 1)
-            scores = (q[i, own] + p["r_w_bias"][head]) @ k[begin : i + 1, own].t()
-            scores = scores + (q[i, own] + p["r_r_bias"][head]) @ r[: i + 1 - begin, own].flip(0).t()
-            return (scores / math.sqrt(HEAD_WIDTH)).softmax(0) @ v[begin : i + 1, own]
+            scores = (q[i, dims] + p["r_w_bias"][head]) @ k[begin : i + 1, dims].t()
+            scores = scores + (q[i, dims] + p["r_r_bias"][head]) @ r[: i + 1 - begin, dims].flip(0).t()
+            return (scores / math.sqrt(HEAD_WIDTH)).softmax(0) @ v[begin : i + 1, dims]
 
         h = h + by_head(len(ids), attend) @ p[f"{name}dec_attn.o_net.weight"].t()
         h = normed(h, p, f"{name}dec_attn.layer_norm")
@@ -115,12 +115,12 @@ def adaptive_span(p, ids):
         k, v = (F.pad(x, (0, 0, SPAN, 0)) for x in (k, v))
         z = p[f"{name}attn.attn.adaptive_span._mask.current_val"]
 
-        def attend(i, own, head, q=q, k=k, v=v, z=z):
-            keys = k[i : i + SPAN, own]  # the last of them is the position before i
-            scores = (q[i, own] @ keys.t() + q[i, own] @ p["key_pe"][0]) / math.sqrt(HEAD_WIDTH)
+        def attend(i, dims, head, q=q, k=k, v=v, z=z):
+            keys = k[i : i + SPAN, dims]  # the last of them is the position before i
+            scores = (q[i, dims] @ keys.t() + q[i, dims] @ p["key_pe"][0]) / math.sqrt(HEAD_WIDTH)
             mask = ((torch.arange(1 - SPAN, 1) + z[head, 0, 0] * SPAN) / RAMP + 1).clamp(0, 1)
             weights = scores.softmax(-1) * mask
-            return weights / weights.sum() @ v[i : i + SPAN, own]
+            return weights / weights.sum() @ v[i : i + SPAN, dims]
 
         h = h + by_head(len(ids), attend) @ p[f"{name}attn.proj_out.weight"].t()
         h = feed(normed(h, p, f"{name}norm1"), p, f"{name}ff.fc1", f"{name}ff.fc2", f"{name}norm2")

@@ -1,6 +1,5 @@
 """The task: memory carried from block to block, dropped where it must be, saved and resumed; bits by hand."""
 
-import logging
 import math
 
 import pytest
@@ -68,10 +67,10 @@ def test_without_carrying_each_block_has_an_empty_memory(folder):
     model = build()
     task, criterion = setup(folder, "--no-carry-memory")
     read = batches(task, "train", 2)
-    alone = [float(criterion(model, batch)[0]) for batch in read]
-    assert [float(criterion(model, batch)[0]) for batch in reversed(read)] == pytest.approx(alone[::-1])
+    alone = [criterion(model, batch)[0].item() for batch in read]
+    assert [criterion(model, batch)[0].item() for batch in reversed(read)] == pytest.approx(alone[::-1])
     task, criterion = setup(folder)
-    carried = [float(criterion(model, batch)[0]) for batch in read]
+    carried = [criterion(model, batch)[0].item() for batch in read]
     assert carried[0] == pytest.approx(alone[0])
     assert all(abs(a - b) > 1e-3 for a, b in zip(carried[1:], alone[1:], strict=True))
 
@@ -82,7 +81,7 @@ def test_train_and_valid_have_memories_of_their_own_and_an_epoch_begins_with_non
 
     def losses(read, training):
         criterion.train(training)
-        return [float(criterion(model, batch)[0]) for batch in read]
+        return [criterion(model, batch)[0].item() for batch in read]
 
     undisturbed, interrupted = losses(train, True), losses(train[:4], True)
     first_valid = losses(valid, False)
@@ -99,21 +98,6 @@ def test_gradients_end_where_the_block_begins(folder):
     kept = task.train_memory.before(read[2])
     assert not any(tensor.requires_grad for tensor in kept)
     criterion(model, read[2])[0].backward()  # of one block: the graph of the others is gone
-
-
-def test_memory_that_does_not_precede_a_block_is_not_used(folder, caplog):
-    model, (task, criterion) = build(), setup(folder)
-    read = batches(task, "train")
-    criterion(model, read[0])
-    with caplog.at_level(logging.WARNING):
-        assert task.train_memory.before(read[2]) is None
-    assert "no saved memory fits byte 20 (another position or batch size): starting with an empty one" in caplog.text
-    assert task.train_memory.before(read[1]) is not None
-    assert task.train_memory.before(batches(task, "train", rows=4)[1]) is None
-    assert task.train_memory.before(read[0]) is None
-    shorter, _ = setup(folder, "--tokens-per-sample", "5")
-    assert task.train_memory.before(batches(shorter, "train")[1]) is None, "byte 5, not byte 10"
-    assert task.train_memory.before(batches(shorter, "train")[2]) is not None
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -146,7 +130,7 @@ def test_bits_and_spans_by_hand(folder):
     for batch in batches(task, "train"):
         loss, size, log = criterion(Reporting(), batch)
         assert size == int((batch["target"] != PAD).sum())
-        assert float(loss) == pytest.approx(size * (math.log(260) + 0.25), rel=1e-6)
+        assert loss.item() == pytest.approx(size * (math.log(260) + 0.25), rel=1e-6)
         counted += size
         logs.append(log)
     assert counted == SIZES[0]

@@ -39,8 +39,8 @@ def test_cut_by_hand():
 def naive(model, text, contexts):
     """Each byte alone: the probability after exactly the bytes that it should be given."""
     total = 0.0
-    for number, first in enumerate(contexts):
-        inputs, targets = text.read(first, number + 1)
+    for number, begin in enumerate(contexts):
+        inputs, targets = text.read(begin, number + 1)
         total -= float(model(inputs[None])[0][0, -1].double().log_softmax(-1)[targets[-1]])
     return total
 
@@ -62,24 +62,19 @@ def evaluate(checkpoint, folder, *flags):
     return json.loads(output.read_text())
 
 
-def test_with_memory_one_row_is_the_whole_text(checkpoint, data_folder):
+@pytest.mark.parametrize("rows", [1, 4])
+def test_with_memory_rows_read_before_they_are_scored(checkpoint, data_folder, rows):
+    """One row, the default, is the whole text."""
     path, model = checkpoint
     text = TextStream(data_folder / "test")
-    result = evaluate(path, data_folder, "--context", "20")
-    expected = naive(model, text, [0] * SIZE)
+    result = evaluate(path, data_folder, "--context", "20", *(["--batch-size", "4"] if rows > 1 else []))
+    step = math.ceil((SIZE - 20) / rows)
+    starts = [*range(0, step * (rows - 1), step), SIZE - 20 - step]
+    contexts = [0] * 20 + [start for start in starts for _ in range(step)]
+    expected = naive(model, text, contexts[:SIZE])
     assert result["nll"] == pytest.approx(expected, rel=1e-5)
     assert result["bpc"] == pytest.approx(expected / SIZE / math.log(2), rel=1e-5)
     assert result["scored"] == result["bytes"] == SIZE
-
-
-def test_with_memory_rows_read_before_they_are_scored(checkpoint, data_folder):
-    path, model = checkpoint
-    text = TextStream(data_folder / "test")
-    result = evaluate(path, data_folder, "--context", "20", "--batch-size", "3")
-    step = math.ceil((SIZE - 20) / 3)
-    firsts = [0] * (20 + step) + [step] * step + [SIZE - 20 - step] * step
-    assert result["nll"] == pytest.approx(naive(model, text, firsts[:SIZE]), rel=1e-5)
-    assert result["scored"] == SIZE
 
 
 @pytest.mark.parametrize("flags", [["--no-memory", "--stride", "6"], ["--batch-size", "2"]])

@@ -59,12 +59,6 @@ def test_documents_that_are_cut_are_named(run, files, caplog):
     assert message.startswith(f"{files[1]}: ")
 
 
-def test_fairseqs_own_checkpoints_are_converted_first(tmp_path, files, capsys):
-    write_checkpoint(tmp_path / "model.pt", {"arch": "bart_large", "task": "denoising"}, {"x": torch.zeros(1)})
-    assert summarize.main(["--checkpoint", str(tmp_path / "model.pt"), "--device", "cpu", str(files[0])]) == 1
-    assert f"poolingformer convert to-huggingface {tmp_path}/model.pt FOLDER" in capsys.readouterr().err
-
-
 def test_one_hypothesis_after_several(tmp_path):
     """fairseq's own decoder, of --arch bart_large, remembers the number of the search before."""
     source = tiny_huggingface.folder(tmp_path / "hf", "bart")
@@ -103,21 +97,29 @@ def test_torchrun_is_refused(run, monkeypatch):
         run("paper.txt")
 
 
+OF_A_TASK = "{place}: a model of --task {task}, which writes no summaries; poolingformer "
+
+
 @pytest.mark.parametrize(
-    ("task", "command"),
+    ("arch", "task", "message"),
     [
-        ("document_classification", "poolingformer predict DATA-FOLDER --output FILE --model"),
-        ("long_masked_lm", "poolingformer eval-mlm DATA-FOLDER --model"),
+        ("bart_large", "denoising", "poolingformer convert to-huggingface {path} FOLDER"),
+        (
+            "poolingformer_roberta_tiny",
+            "document_classification",
+            OF_A_TASK + "predict DATA-FOLDER --output FILE --model {place} serves it",
+        ),
+        ("poolingformer_roberta_tiny", "long_masked_lm", OF_A_TASK + "eval-mlm DATA-FOLDER --model {place} serves it"),
     ],
 )
-def test_a_model_of_another_task_is_named_with_the_command_that_serves_it(tmp_path, files, capsys, task, command):
-    folder = tmp_path / "judge"
-    folder.mkdir()
-    write_checkpoint(folder / "model.pt", {"arch": "poolingformer_roberta_tiny", "task": task}, {"x": torch.zeros(1)})
-    for given in (folder, folder / "model.pt"):
-        assert summarize.main(["--checkpoint", str(given), "--device", "cpu", str(files[0])]) == 1
+def test_other_models_are_named_with_the_command_that_serves_them(tmp_path, files, capsys, arch, task, message):
+    path = tmp_path / "judge" / "model.pt"
+    path.parent.mkdir()
+    write_checkpoint(path, {"arch": arch, "task": task}, {"x": torch.zeros(1)})
+    for place in (path.parent, path):
+        assert summarize.main(["--checkpoint", str(place), "--device", "cpu", str(files[0])]) == 1
         error = capsys.readouterr().err
-        assert f"{given}: a model of --task {task}, which writes no summaries; {command} {given} serves it" in error
+        assert message.format(place=place, task=task, path=path) in error
         assert error.count("\n") == 1
 
 

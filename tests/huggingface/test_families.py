@@ -8,9 +8,7 @@ import pickle
 
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import AlbertConfig, AlbertModel, BertModel, GPT2Config, GPT2Model, PreTrainedTokenizerFast
+from transformers import AlbertConfig, AlbertModel, BertModel, GPT2Config, GPT2Model
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.attention import recorded_weights
@@ -40,6 +38,7 @@ from tests.huggingface.tiny_models import (
     rolled,
     short,
     without_dropout,
+    word_tokenizer,
 )
 from tests.weights.conftest import run
 
@@ -62,11 +61,11 @@ def assert_equal_outputs(actual, expected, real):
 
 def gradients(model):
     """Of the parameters by transformers' names: q, k and v are one in ModernBERT."""
-    found = {name: p.grad for name, p in model.named_parameters(remove_duplicate=False) if p.grad is not None}
-    for name in [name for name in found if ".attn.q_proj." in name]:
-        parts = [found.pop(name.replace(".q_proj.", f".{letter}_proj.")) for letter in "qkv"]
-        found[name.replace("q_proj", "Wqkv")] = torch.cat(parts)
-    return {name.replace(".attn.out_proj", ".attn.Wo"): grad for name, grad in found.items()}
+    grads = {name: p.grad for name, p in model.named_parameters(remove_duplicate=False) if p.grad is not None}
+    for name in [name for name in grads if ".attn.q_proj." in name]:
+        parts = [grads.pop(name.replace(".q_proj.", f".{letter}_proj.")) for letter in "qkv"]
+        grads[name.replace("q_proj", "Wqkv")] = torch.cat(parts)
+    return {name.replace(".attn.out_proj", ".attn.Wo"): grad for name, grad in grads.items()}
 
 
 @BOTH
@@ -77,9 +76,9 @@ def test_with_wide_windows_it_is_transformers_own_model(kind, head):
     long = ours(kind, head).from_short(theirs, max_position_embeddings=62, **merged if narrow else WIDE)
     poolers = [[name for name in model.state_dict() if "pooler." in name] for model in (theirs, long)]
     assert poolers[0] == poolers[1]
-    given = inputs(kind, head)
-    real = given["attention_mask"].bool()
-    expected, actual = theirs(**given), long(**given)
+    batch = inputs(kind, head)
+    real = batch["attention_mask"].bool()
+    expected, actual = theirs(**batch), long(**batch)
     assert_equal_outputs(actual, expected, real)
     loss_of(expected, real).backward()
     loss_of(actual, real).backward()
@@ -95,13 +94,13 @@ def test_with_wide_windows_it_is_transformers_own_model(kind, head):
 @torch.no_grad()
 def test_embeddings_and_positions_of_the_users_own(kind):
     head = CONFIGS[kind][1][0]
-    theirs, given = short(kind, head), inputs(kind, head)
+    theirs, batch = short(kind, head), inputs(kind, head)
     long = ours(kind, head).from_short(theirs, max_position_embeddings=62, **WIDE)
-    real = given["attention_mask"].bool()
-    given["inputs_embeds"] = theirs.get_input_embeddings()(given.pop("input_ids"))
+    real = batch["attention_mask"].bool()
+    batch["inputs_embeds"] = theirs.get_input_embeddings()(batch.pop("input_ids"))
     if kind in ENCODERS:
-        given["position_ids"] = 23 - torch.arange(20).expand(4, 20)
-    assert_equal_outputs(long(**given), theirs(**given), real)
+        batch["position_ids"] = 23 - torch.arange(20).expand(4, 20)
+    assert_equal_outputs(long(**batch), theirs(**batch), real)
 
 
 @pytest.mark.parametrize(("kind", "head"), [pair for pair in PAIRS if pair[1] == "Model" or pair[0] not in ENCODERS])
@@ -112,20 +111,20 @@ def test_both_levels_are_the_dense_ones(kind, head):
     settings = {**actual.config.to_dict(), "attention_backend": "reference"}
     expected = type(actual)(type(actual.config)(**settings)).double().eval()
     expected.load_state_dict(actual.state_dict())
-    given = inputs(kind, head)
-    real, results = given["attention_mask"].bool(), []
+    batch = inputs(kind, head)
+    real, results = batch["attention_mask"].bool(), []
     for model in (actual, expected):
-        output = model(**given, output_attentions=True, output_hidden_states=True)
+        output = model(**batch, output_attentions=True, output_hidden_states=True)
         loss_of(output, real).backward()
         results.append([loss_of(output, real), *(p.grad for p in model.parameters() if p.grad is not None)])
     assert len(results[0]) == len(results[1]) > 20
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-11 * max(1, other.abs().max().item()))
+    for result, reference in zip(*results, strict=True):
+        torch.testing.assert_close(result, reference, rtol=0, atol=1e-11 * max(1, reference.abs().max().item()))
     of_encoder = "" if kind in ENCODERS or head == "EncoderModel" else "encoder_"
     attentions, states = output[f"{of_encoder}attentions"], output[f"{of_encoder}hidden_states"]
     assert [weights.level_two is None for weights in attentions] == [True, False, False]
     with torch.no_grad(), recorded_weights(model) as recorded:
-        model(**given)
+        model(**batch)
     torch.testing.assert_close(tuple(recorded.values()), attentions, rtol=0, atol=0)
     if kind.startswith(("t5", "mt5", "modernbert", "mbart")):  # with scores, rotations, or norms before
         return
@@ -133,9 +132,9 @@ def test_both_levels_are_the_dense_ones(kind, head):
     modules = [module for module in model.modules() if isinstance(module, EncoderSelfAttention)]
     for attention, weights, x in zip(modules, attentions, states, strict=False):
         q, k = attention._split(attention.q_proj(x)), attention._split(attention.k_proj(x))
-        seen = expected_weights(q, k, window=attention.window, **masks) > 0
+        visible = expected_weights(q, k, window=attention.window, **masks) > 0
         scores = q.size(-1) ** -0.5 * q @ k.mT
-        wanted = scores.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num()
+        wanted = scores.masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num()
         torch.testing.assert_close(dense(weights.level_one), wanted, rtol=0, atol=1e-6)
 
 
@@ -153,15 +152,16 @@ def test_padding_may_be_on_the_left(kind, head):
     if head == "ForQuestionAnswering":
         moved = 20 - torch.tensor(LENGTHS)
         left |= {name: right[name] + moved for name in ("start_positions", "end_positions")}
-    first = []
+    outputs = []
     for mask in (None, chosen):
         masks = (mask, None if mask is None else rolled(mask))
         if head == "ForMultipleChoice" and mask is not None:
             masks = tuple(each.unflatten(0, (2, 2)) for each in masks)
         expected, actual = (
-            model(**given, global_attention_mask=own) for given, own in zip((right, left), masks, strict=True)
+            model(**batch, global_attention_mask=global_mask)
+            for batch, global_mask in zip((right, left), masks, strict=True)
         )
-        first.append(next(value for name, value in expected.items() if name != "loss"))
+        outputs.append(next(value for name, value in expected.items() if name != "loss"))
         for name, value in expected.items():
             if torch.is_tensor(value):
                 is_of_tokens = value.shape[:2] == (4, 20)
@@ -169,7 +169,7 @@ def test_padding_may_be_on_the_left(kind, head):
                 value = rolled(value) if is_of_tokens else value
                 limit = 1e-12 if value.dtype == torch.float64 else 1e-6  # some losses are in float32
                 torch.testing.assert_close(actual[name][real], value[real], rtol=0, atol=limit)
-    assert (first[0] != first[1]).any()  # the user's global tokens are heeded
+    assert (outputs[0] != outputs[1]).any()  # the user's global tokens are heeded
 
 
 @EVERY
@@ -178,70 +178,72 @@ def test_global_tokens_see_and_are_seen(kind):
     head = CONFIGS[kind][1][0]
     model = ours(kind, head).from_short(short(kind, head), window_size="1", pooled_layers="none", global_tokens=0)
     encoder = model if kind in ENCODERS else model.get_encoder()
-    given = {**inputs(kind), "attention_mask": None}
-    given.pop("decoder_input_ids", None)
-    changed = {**given, "input_ids": given["input_ids"].clone()}
+    batch = {**inputs(kind), "attention_mask": None}
+    batch.pop("decoder_input_ids", None)
+    changed = {**batch, "input_ids": batch["input_ids"].clone()}
     changed["input_ids"][:, 5] = 49
     mask = torch.zeros(4, 20, dtype=torch.long)
     mask[:, 5] = 1
     for global_mask, reaches in ((None, False), (mask, True)):
-        one, other = (encoder(**each, global_attention_mask=global_mask).last_hidden_state for each in (given, changed))
-        assert (one[0, -1] != other[0, -1]).any() == reaches
-        assert (one[0, 6] != other[0, 6]).any()
+        plain, altered = (
+            encoder(**each, global_attention_mask=global_mask).last_hidden_state for each in (batch, changed)
+        )
+        assert (plain[0, -1] != altered[0, -1]).any() == reaches
+        assert (plain[0, 6] != altered[0, 6]).any()
 
 
 @EVERY
 def test_trainer_peft_and_checkpointing(kind):
     """A share of the batches' mean, adapters in both levels, recomputed layers."""
     head = "ForMaskedLM" if kind in ENCODERS else "ForConditionalGeneration"
-    model, given = ours(kind, head).from_short(short(kind, head), **LEVELS).eval(), inputs(kind, head)
-    loss = model(**given).loss
-    share = model(**given, num_items_in_batch=100).loss
-    torch.testing.assert_close(share, loss * given["labels"].ne(-100).sum() / 100)
+    model, batch = ours(kind, head).from_short(short(kind, head), **LEVELS).eval(), inputs(kind, head)
+    loss = model(**batch).loss
+    share = model(**batch, num_items_in_batch=100).loss
+    torch.testing.assert_close(share, loss * batch["labels"].ne(-100).sum() / 100)
     loss.backward()
     expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.gradient_checkpointing_enable()
     without_dropout(model.train()).zero_grad()
-    model(**given).loss.backward()
+    model(**batch).loss.backward()
     for name, value in expected.items():
         torch.testing.assert_close(model.get_parameter(name).grad, value, rtol=0, atol=1e-10)
     peft = pytest.importorskip("peft")
     query = family_of(kind.partition("-")[0]).layout.names[0]
     adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=[query, "pooled_q_proj"]))
-    adapted(**given).loss.backward()
+    adapted(**batch).loss.backward()
     actual = [name for name, p in adapted.named_parameters() if p.requires_grad and p.grad is not None]
     assert any("pooled_q_proj" in name for name in actual)
     assert any("pooled" not in name for name in actual)
 
 
 @pytest.mark.parametrize(
-    ("kind", "first"), [("bert", 0), ("electra", 0), ("distilbert", 0), ("roberta", 2), ("roberta-padded", 4)]
+    ("kind", "offset"), [("bert", 0), ("electra", 0), ("distilbert", 0), ("roberta", 2), ("roberta-padded", 4)]
 )
 @torch.no_grad()
-def test_positions_are_repeated(kind, first):
+def test_positions_are_repeated(kind, offset):
     """From the first token's row on, which in RoBERTa's kin is behind padding's."""
     theirs = short(kind)
-    own = theirs.embeddings.position_embeddings.weight
+    rows = theirs.embeddings.position_embeddings.weight
     model = ours(kind, "Model").from_short(theirs, max_position_embeddings=75, **LEVELS)
-    table, count = model.embeddings.position_embeddings.weight, 30 - first
-    assert torch.equal(table[:30], own)
-    assert torch.equal(table[30:], own[first:].repeat(3, 1)[: 75 - 30])
-    assert model.max_tokens == short_models.longest_input(model) == 75 - first
+    table, count = model.embeddings.position_embeddings.weight, 30 - offset
+    assert torch.equal(table[:30], rows)
+    assert torch.equal(table[30:], rows[offset:].repeat(3, 1)[: 75 - 30])
+    assert model.max_tokens == short_models.longest_input(model) == 75 - offset
     assert short_models.longest_input(theirs) == short_models.longest_input(theirs.config) == count
-    tokens = torch.randint(4, 50, (1, 75 - first))
+    tokens = torch.randint(4, 50, (1, 75 - offset))
     assert model(tokens).last_hidden_state.isfinite().all()
-    with pytest.raises(ValueError, match=f"the model takes {75 - first} "):
+    with pytest.raises(ValueError, match=f"the model takes {75 - offset} "):
         model(torch.cat([tokens, tokens[:, :1]], 1))
 
 
 @torch.no_grad()
 def test_positions_of_sines_are_computed():
     theirs = short("distilbert", sinusoidal_pos_embds=True)
-    own = theirs.embeddings.position_embeddings.weight
-    own.add_(torch.randn_like(own))  # trained further
+    rows = theirs.embeddings.position_embeddings.weight
+    rows.add_(torch.randn_like(rows))  # trained further
     table = ours("distilbert", "Model").from_short(theirs, max_position_embeddings=75, **LEVELS).embeddings
     fresh = type(theirs)(config("distilbert", sinusoidal_pos_embds=True, max_position_embeddings=75)).embeddings
-    assert torch.equal(table.position_embeddings.weight[:30], own)
+    assert torch.equal(table.position_embeddings.weight[:30], rows)
     assert torch.equal(table.position_embeddings.weight[30:], fresh.position_embeddings.weight[30:].double())
 
 
@@ -270,10 +272,10 @@ def test_half_precision_is_as_transformers_loads_it(tmp_path):
 def test_a_decoder_that_reads_the_input_takes_what_the_encoder_takes(head):
     model = ours("bart", head).from_short(short("bart", head), max_position_embeddings=62, **LEVELS)
     assert model.config.max_decoder_position_embeddings == 62
-    given = inputs("bart", head)
-    given["input_ids"] = torch.cat([given["input_ids"][:, :1]] * 42 + [given["input_ids"]], 1)
-    given["attention_mask"] = given["input_ids"].ne(1).long()
-    assert model(**given).loss.isfinite()
+    batch = inputs("bart", head)
+    batch["input_ids"] = torch.cat([batch["input_ids"][:, :1]] * 42 + [batch["input_ids"]], 1)
+    batch["attention_mask"] = batch["input_ids"].ne(1).long()
+    assert model(**batch).loss.isfinite()
     less = ours("bart", head).from_short(short("bart", head), max_decoder_position_embeddings=40, **LEVELS)
     assert less.config.max_decoder_position_embeddings == 40
 
@@ -292,11 +294,11 @@ def test_an_output_matrix_of_its_own_stays_one(tmp_path):
     theirs = short("t5", "ForConditionalGeneration")
     theirs.lm_head.weight = torch.nn.Parameter(torch.randn_like(theirs.shared.weight))
     long = ours("t5", "ForConditionalGeneration").from_short(theirs, **WIDE)
-    given = inputs("t5", "ForConditionalGeneration")
-    expected = theirs(**given).logits
-    torch.testing.assert_close(long(**given).logits, expected, rtol=0, atol=1e-12)
+    batch = inputs("t5", "ForConditionalGeneration")
+    expected = theirs(**batch).logits
+    torch.testing.assert_close(long(**batch).logits, expected, rtol=0, atol=1e-12)
     long.save_pretrained(tmp_path)
-    torch.testing.assert_close(type(long).from_pretrained(tmp_path)(**given).logits, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(type(long).from_pretrained(tmp_path)(**batch).logits, expected, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
@@ -330,8 +332,6 @@ def test_other_models_are_refused(kind, head, make, message):
 
 
 def test_settings_and_inputs_are_refused():
-    with pytest.raises(ValueError, match="every token sees both sides"):
-        ours("bert", "Model").from_short(short("bert"), is_decoder=True)
     assert not set(short_models.REFUSED) & {kind for family in FAMILIES.values() for kind in family.short}
     with pytest.raises(ValueError, match="give either input_ids or inputs_embeds"):
         ours("bert", "ForMultipleChoice")(ours("bert", "Model").config_class(**ENCODER, pooled_layers="1"))()
@@ -348,10 +348,7 @@ def test_settings_and_inputs_are_refused():
 def test_from_short_on_the_command_line(kind, head, arguments, tokens, tmp_path, capsys):
     short(kind, head).float().save_pretrained(tmp_path / "short")
     vocabulary = ["<pad>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(WordLevel({word: row for row, word in enumerate(vocabulary)}, "[UNK]"))
-    )
-    tokenizer.save_pretrained(tmp_path / "short")
+    word_tokenizer(*vocabulary).save_pretrained(tmp_path / "short")
     settings = ["--max-tokens", tokens, "--window-size", "4", "--pooled-layers", "2", *arguments]
     assert run("from-short", tmp_path / "short", tmp_path / "long", *settings) == 0
     end = {"multiple-choice": "ForMultipleChoice", "masked-lm": "ForMaskedLM"}.get((arguments or [""])[-1], head)
@@ -370,10 +367,10 @@ def test_from_short_on_the_command_line(kind, head, arguments, tokens, tmp_path,
     ],
 )
 def test_the_head_on_the_command_line(kind, head, arguments, end):
-    own = short(kind, head).config
-    own.architectures = [ours(kind, head).__name__.removeprefix("Poolingformer")]
-    family, found = made_class(own, arguments[-1] if arguments else None)
-    assert getattr(huggingface, f"Poolingformer{family.name}{found}") is ours(kind, end)
+    short_config = short(kind, head).config
+    short_config.architectures = [ours(kind, head).__name__.removeprefix("Poolingformer")]
+    family, ending = made_class(short_config, arguments[-1] if arguments else None)
+    assert getattr(huggingface, f"Poolingformer{family.name}{ending}") is ours(kind, end)
 
 
 def test_a_model_without_the_part_is_refused():

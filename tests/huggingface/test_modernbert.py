@@ -9,9 +9,6 @@ from torch import nn
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
-    AutoModelForMultipleChoice,
-    AutoTokenizer,
-    PreTrainedTokenizerFast,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -19,15 +16,10 @@ from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.huggingface import (
     PoolingformerModernBertConfig,
-    PoolingformerModernBertForMultipleChoice,
-    PoolingformerModernBertForSequenceClassification,
     PoolingformerModernBertModel,
 )
-from fairseq_poolingformer.show import look
-from fairseq_poolingformer.show.looks import ONE, TWO
 from tests.attention.test_modules import expected_output
-from tests.huggingface.test_tools import Encoder, dynamic
-from tests.huggingface.tiny_models import MERGED
+from tests.huggingface.tiny_models import enlarge, short, word_tokenizer
 from tests.weights.conftest import run
 
 ROWS, WINDOW, LENGTHS = 60, 5, (40, 23, 9)
@@ -47,93 +39,23 @@ def own_class(head):
 
 
 def short_model(head="Model", **changes):
-    """A random ModernBERT, every parameter of which is large enough to be missed."""
-    torch.manual_seed(1)
-    model = getattr(transformers, f"ModernBert{head}")(transformers.ModernBertConfig(**{**SIZES, **changes})).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name else 0.2))
-    return model
+    return short("modernbert", head, **{**SIZES, **changes}).float()
 
 
-def batch(lengths=LENGTHS, left=False):
-    """(B, T) random ids, and the mask of their padding on one side."""
+def batch(lengths=LENGTHS):
+    """(B, T) random ids, and the mask of their padding."""
     generator = torch.Generator().manual_seed(4)
     tokens = torch.full((len(lengths), max(lengths)), 1)
     for row, length in zip(tokens, lengths, strict=True):
-        row[max(lengths) - length if left else 0 :][:length] = torch.randint(3, ROWS, (length,), generator=generator)
+        row[:length] = torch.randint(3, ROWS, (length,), generator=generator)
     return tokens, tokens.ne(1).long()
-
-
-@torch.no_grad()
-def test_in_single_precision_and_with_inputs_of_the_users_own():
-    """Embeddings, positions, and the first token's class with padding on the left."""
-    short, (tokens, mask) = short_model(), batch()
-    long = PoolingformerModernBertModel.from_short(short, **WIDE)
-    assert long.config.max_position_embeddings == 64
-    embedded = short.get_input_embeddings()(tokens)
-    positions = torch.arange(40).flip(0)[None] * 2
-    for inputs in ({"input_ids": tokens}, {"inputs_embeds": embedded, "position_ids": positions}):
-        expected, actual = (model(**inputs, attention_mask=mask).last_hidden_state for model in (short, long))
-        torch.testing.assert_close(actual[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-5)
-    classifier = PoolingformerModernBertForSequenceClassification.from_short(
-        short_model("ForSequenceClassification"), **LEVELS
-    )
-    expected = classifier(tokens, attention_mask=mask).logits
-    left, left_mask = batch(left=True)
-    torch.testing.assert_close(classifier(left, attention_mask=left_mask).logits, expected, rtol=0, atol=1e-5)
-    with pytest.raises(ValueError, match=r"input of 65 tokens, the model takes 64 \(max_position_embeddings\)"):
-        long(torch.zeros(1, 65, dtype=torch.long))
-
-
-@torch.no_grad()
-def test_level_two_over_pools_of_one_token_is_full_attention(doubles):
-    """It reads the layer's input with level one's weights, so that both levels are the same, and W_o doubles.
-
-    In one softmax with a window, W_o stays.
-    """
-    short = short_model().double()
-    tokens, mask = batch()
-    expected = short(tokens, attention_mask=mask).last_hidden_state
-    merged = PoolingformerModernBertModel.from_short(short, **MERGED)
-    actual = merged(tokens, attention_mask=mask).last_hidden_state
-    torch.testing.assert_close(actual[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-12)
-    same = {"pool_kernel_size": 1, "pool_stride": 1, "pool_type": "mean", "pool_mix": True, "pool_share_weights": True}
-    long = PoolingformerModernBertModel.from_short(short, window_size="all", pooled_window_size="all", **same)
-    assert [layer.attn.pooling is not None for layer in long.layers] == [True, False, False, True, False]
-    for layer in (0, 3):
-        short.layers[layer].attn.Wo.weight.mul_(2)
-    expected, actual = (model(tokens, attention_mask=mask).last_hidden_state for model in (short, long))
-    torch.testing.assert_close(actual[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-12)
-
-
-@torch.no_grad()
-def test_a_second_level_starts_as_a_copy_or_silent(doubles):
-    short, (tokens, mask) = short_model().double(), batch()
-    silent, copied = (
-        PoolingformerModernBertModel.from_short(short, window_size="all", pooled_init=start)
-        for start in ("copy-zero-values", "copy")
-    )
-    expected = short(tokens, attention_mask=mask).last_hidden_state[mask.bool()]
-    actual = silent(tokens, attention_mask=mask).last_hidden_state[mask.bool()]
-    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
-    attention, fused = copied.layers[3].attn, short.layers[3].attn.Wqkv.weight
-    for x, weight in zip("qkv", fused.chunk(3), strict=True):
-        assert torch.equal(getattr(attention, f"{x}_proj").weight, weight)
-        assert torch.equal(getattr(attention, f"pooled_{x}_proj").weight, weight)
-    assert attention.pooled_q_proj.bias is None
-    assert (copied(tokens, attention_mask=mask).last_hidden_state[mask.bool()] - expected).abs().max() > 0.1
 
 
 def two_levels(head="Model", layers=5, **settings):
     """One with a second level that is large enough to be missed, and three global tokens."""
     settings = {**LEVELS, "max_position_embeddings": 300, "global_tokens": 3, **settings}
     model = own_class(head).from_short(short_model(head, num_hidden_layers=layers), **settings)
-    torch.manual_seed(5)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if ".pooled_" in name or ".global_" in name:
-                parameter.add_(torch.randn_like(parameter) * 0.3)
+    enlarge(model, ".pooled_", ".global_")
     return model
 
 
@@ -143,32 +65,18 @@ def test_the_encoder_is_what_the_equations_say(settings):
     """Token by token in double precision; angles are float32, as transformers computes them."""
     model, (tokens, mask) = two_levels(**settings).double(), batch((26, 17))
     padding = mask == 0
-    first = (torch.arange(26) < 3) & ~padding
+    is_global = (torch.arange(26) < 3) & ~padding
     x = model.embeddings(tokens)
     for number, layer in enumerate(model.layers):
         is_full = number in (0, 3)
         theta = model.config.rope_parameters["full_attention" if is_full else "sliding_attention"]["rope_theta"]
         assert layer.attn.window.left == (3 if is_full else WINDOW)
         assert (layer.attn.global_q_proj is not None) == (is_full and "separate_global_projections" in settings)
-        globals_here = first if is_full else torch.zeros_like(first)
+        globals_here = is_global if is_full else torch.zeros_like(is_global)
         x = x + expected_output(layer.attn, layer.attn_norm(x), globals_here, padding, theta)
         x = x + layer.mlp(layer.mlp_norm(x))
-    found = model(tokens, attention_mask=mask).last_hidden_state
-    torch.testing.assert_close(found[mask.bool()], model.final_norm(x)[mask.bool()], rtol=0, atol=1e-5)
-
-
-@torch.no_grad()
-def test_padding_and_holes_are_as_if_they_were_not_there():
-    model = two_levels().double()
-    tokens, _ = batch((31,))
-    alone = model(tokens).last_hidden_state
-    wide, wide_mask = torch.full((2, 37), 1), torch.zeros(2, 37, dtype=torch.long)
-    places = [n for n in range(37) if n not in (2, 7, 8, 20, 35, 36)]
-    wide[0, places], wide_mask[0, places] = tokens[0], 1
-    wide[1, 6:], wide_mask[1, 6:] = tokens[0], 1
-    found = model(wide, attention_mask=wide_mask).last_hidden_state
-    torch.testing.assert_close(found[0, places], alone[0], rtol=0, atol=1e-10)
-    torch.testing.assert_close(found[1, 6:], alone[0], rtol=0, atol=1e-10)
+    states = model(tokens, attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(states[mask.bool()], model.final_norm(x)[mask.bool()], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -181,10 +89,10 @@ def test_a_folder_opens_as_it_was_saved(tmp_path, head):
     assert type(again) is type(model)
     assert not any(info.values())
     tokens, mask = batch()
-    given = {"input_ids": tokens, "attention_mask": mask}
-    given = {name: x[None] for name, x in given.items()} if head == "ForMultipleChoice" else given
-    first, second = (tuple(m.eval()(**given).values()) for m in (model, again))
-    assert all(map(torch.equal, first, second))
+    inputs = {"input_ids": tokens, "attention_mask": mask}
+    inputs = {name: x[None] for name, x in inputs.items()} if head == "ForMultipleChoice" else inputs
+    saved, opened = (tuple(m.eval()(**inputs).values()) for m in (model, again))
+    assert all(map(torch.equal, saved, opened))
     assert again.base_model.rotary_emb.full_attention_inv_freq.dtype == torch.float32
     assert "ModernBert" in (tmp_path / "README.md").read_text()
     short_model(head).save_pretrained(tmp_path / "short")
@@ -192,11 +100,25 @@ def test_a_folder_opens_as_it_was_saved(tmp_path, head):
         own_class(head).from_pretrained(tmp_path / "short")
 
 
+class Encoder(nn.Module):
+    """The inputs and the output that an exported encoder has."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask):
+        return self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+
+
 @pytest.mark.full
 @pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this PyTorch does not say that it exports")
 def test_an_exported_encoder_takes_any_length():
-    model = two_levels(layers=2, separate_global_projections=True)
-    program = torch.export.export(Encoder(model), batch((90, 60)), dynamic_shapes=dynamic(5, 300), strict=False)
+    """The recipe of the documents, which is tested, too, exports pools of dynamic convolution."""
+    model = two_levels(layers=2, separate_global_projections=True, pool_type="max", pool_stride=2)
+    rows, tokens = torch.export.Dim("rows", min=1, max=64), torch.export.Dim("tokens", min=5, max=300)
+    shapes = {"input_ids": {0: rows, 1: tokens}, "attention_mask": {0: rows, 1: tokens}}
+    program = torch.export.export(Encoder(model), batch((90, 60)), dynamic_shapes=shapes, strict=False)
     for length in (5, 63, 64, 65, 300):
         tokens, mask = batch((length, max(1, length // 2)))
         with torch.no_grad():
@@ -207,8 +129,8 @@ def test_an_exported_encoder_takes_any_length():
 def frequencies(**settings):
     """Those of full attention and of windows, and the factor of cos and sin, for 64 tokens made 1,024."""
     model = PoolingformerModernBertModel.from_short(short_model(), max_position_embeddings=1024, **settings)
-    found = model.rotary_emb
-    return found.full_attention_inv_freq, found.sliding_attention_inv_freq, found.full_attention_attention_scaling
+    rotary = model.rotary_emb
+    return rotary.full_attention_inv_freq, rotary.sliding_attention_inv_freq, rotary.full_attention_attention_scaling
 
 
 def test_positions_beyond_the_bases_are_scaled_as_asked():
@@ -220,17 +142,17 @@ def test_positions_beyond_the_bases_are_scaled_as_asked():
         assert torch.equal(same, local)
         assert torch.equal(same, theirs.sliding_attention_inv_freq)
         config = transformers.ModernBertConfig(**SIZES)
-        own = {"rope_type": dynamic_type, "factor": 1.0 if kind == "ntk" else 16.0}
-        config.rope_parameters["full_attention"] |= own
+        parameters = {"rope_type": dynamic_type, "factor": 1.0 if kind == "ntk" else 16.0}
+        config.rope_parameters["full_attention"] |= parameters
         expected, scaling = ROPE_INIT_FUNCTIONS[dynamic_type](config, seq_len=1024, layer_type="full_attention")
         torch.testing.assert_close(actual, expected, rtol=1e-6, atol=0)
         assert factor == scaling
         assert (actual - plain).abs().max() > 1e-3
     assert torch.equal(frequencies(rope_type="linear")[0] * 16, plain)
-    given = {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 160000.0}}}
-    assert torch.equal(frequencies(**given)[0] * 2, plain)
+    scaled = {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 160000.0}}}
+    assert torch.equal(frequencies(**scaled)[0] * 2, plain)
     with pytest.raises(ValueError, match="rope_type='ntk', but the base's positions are scaled already"):
-        frequencies(rope_type="ntk", **given)
+        frequencies(rope_type="ntk", **scaled)
     with pytest.raises(ValueError, match="rope_type must be one of default, linear, ntk, yarn, got 'dynamic'"):
         frequencies(rope_type="dynamic")
     with pytest.raises(ValueError, match="rope_type='ntk' needs original_max_position_embeddings"):
@@ -269,6 +191,8 @@ def test_folders_of_older_transformers_are_read(tmp_path):
     tokens, mask = batch()
     expected, actual = (model(tokens, attention_mask=mask).last_hidden_state for model in (short, long))
     torch.testing.assert_close(actual[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match=r"input of 501 tokens, the model takes 500 \(max_position_embeddings\)"):
+        long(torch.zeros(1, 501, dtype=torch.long))
 
 
 @pytest.mark.full
@@ -291,18 +215,6 @@ def test_a_new_model_is_initialized_as_modernbert_is():
     assert attention.pooled_k_pool_weight.std().item() == pytest.approx(0.02, rel=0.2)
 
 
-@torch.no_grad()
-def test_a_choice_takes_masks_of_every_text():
-    model = two_levels("ForMultipleChoice", classifier_pooling="mean")
-    tokens = batch((20, 20, 20))[0][None]
-    globals_at = torch.zeros_like(tokens)
-    globals_at[..., 10] = 1
-    plain, found = model(tokens).logits, model(tokens, global_attention_mask=globals_at).logits
-    assert plain.shape == (1, 3)
-    assert (plain - found).abs().max() > 1e-4
-    assert AutoModelForMultipleChoice._model_mapping[type(model.config)] is PoolingformerModernBertForMultipleChoice
-
-
 def test_dropout_is_modernberts():
     config = PoolingformerModernBertConfig(**{**SIZES, "max_position_embeddings": 500}, attention_dropout=0.25)
     model = PoolingformerModernBertModel(config)
@@ -313,17 +225,9 @@ def test_dropout_is_modernberts():
     attention.out_proj.bias = nn.Parameter(torch.ones(24))
     tokens = torch.zeros(1, 500, dtype=torch.long)
     dropped = {}
-    attention.register_forward_hook(lambda module, given, output: dropped.update(found=output[0]))
+    attention.register_forward_hook(lambda module, inputs, output: dropped.update(states=output[0]))
     model(tokens)
-    assert dropped["found"].eq(0).float().mean().item() == pytest.approx(0.25, abs=0.03)
-
-
-def add_tokenizer(folder):
-    """One that knows a word."""
-    model = {"type": "WordLevel", "vocab": {"[CLS]": 0, "[PAD]": 1, "[UNK]": 3, "word": 4}, "unk_token": "[UNK]"}
-    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model, "added_tokens": []}))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), pad_token="[PAD]")
-    tokenizer.save_pretrained(folder)
+    assert dropped["states"].eq(0).float().mean().item() == pytest.approx(0.25, abs=0.03)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +237,7 @@ def add_tokenizer(folder):
 def test_from_short_on_the_command_line(tmp_path, capsys, arguments, expected):
     source = tmp_path / "short"
     short_model("ForMaskedLM").save_pretrained(source)
-    add_tokenizer(source)
+    word_tokenizer("[CLS]", "[PAD]", "[SEP]", "[UNK]", "word", pad_token="[PAD]").save_pretrained(source)
     assert run("from-short", source, tmp_path / "long", "--window-size", 4, *arguments) == 0
     printed = capsys.readouterr().out
     assert f"PoolingformerModernBertForMaskedLM for {expected[0]} tokens, window_size 4,5,5,4,5" in printed
@@ -342,9 +246,3 @@ def test_from_short_on_the_command_line(tmp_path, capsys, arguments, expected):
     assert config.original_max_position_embeddings == 64
     assert run("from-short", source, tmp_path / "no", "--relative-attention", "c2p") == 1
     assert "made of a modernbert has no --relative-attention" in capsys.readouterr().err
-
-
-def test_its_looks_are_shown(tmp_path):
-    add_tokenizer(tmp_path)
-    found = look(two_levels(), "word word. " * 20, tokenizer=AutoTokenizer.from_pretrained(tmp_path))
-    assert {kind: view.layers for kind, view in found.views.items()} == {ONE: [0, 1, 2, 3, 4], TWO: [0, 3]}

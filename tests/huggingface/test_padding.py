@@ -42,17 +42,17 @@ def test_global_tokens_are_the_first_real_ones_or_the_users():
     assert masks.shape == (5, 2, 1, 5)
     assert masks[:, 0, 0].sum(1).tolist() == [3, 3, 2, 3, 0]
     assert masks[:, 0, 0].equal((torch.arange(5) < 3) & ~masks[:, 1, 0])
-    given = torch.tensor([[1, 0, 0, 0, 1], [0, 1, 0, 0, 1], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1], [1, 1, 0, 0, 0]])
-    chosen = Rows.of(MASK).masks(like, given, 3)[:, 0, 0]
+    users = torch.tensor([[1, 0, 0, 0, 1], [0, 1, 0, 0, 1], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1], [1, 1, 0, 0, 0]])
+    chosen = Rows.of(MASK).masks(like, users, 3)[:, 0, 0]
     assert [row.nonzero().flatten().tolist() for row in chosen] == [[2], [1], [1], [4], []]
     assert Rows.of(None).masks(like, None, 1).tolist() == [[[[True, False, False, False, False]]]] * 5
 
 
 @pytest.mark.parametrize("name", ["input_ids", "inputs_embeds"])
 def test_outputs_stand_where_the_inputs_stood(name):
-    given = torch.randint(9, (5, 5)) if name == "input_ids" else torch.randn(5, 5, 2)
+    values = torch.randint(9, (5, 5)) if name == "input_ids" else torch.randn(5, 5, 2)
     others = {"position_ids": torch.arange(25).view(5, 5)}
-    inputs = {"input_ids": None, "inputs_embeds": None, name: given, **others}
+    inputs = {"input_ids": None, "inputs_embeds": None, name: values, **others}
 
     def run(input_ids, inputs_embeds, position_ids, attention_mask, return_dict, flag):
         assert (return_dict, flag, attention_mask.shape) == (True, 1, (5, 2, 1, 5))
@@ -65,7 +65,7 @@ def test_outputs_stand_where_the_inputs_stood(name):
     chosen = torch.zeros(5, 5, dtype=torch.long)
     chosen[2:4, 3] = 1
     actual = encode(run, inputs, MASK, chosen, longest=5, global_tokens=1, flag=1, return_dict=False)
-    expected = (given.unsqueeze(-1) if name == "input_ids" else given).float()
+    expected = (values.unsqueeze(-1) if name == "input_ids" else values).float()
     assert actual.last_hidden_state.equal(expected)
     assert [states.equal(expected * (2 - number)) for number, states in enumerate(actual.hidden_states)] == [True, True]
 
@@ -85,13 +85,20 @@ IDS, EMBEDS = torch.zeros(2, 5, dtype=torch.long), torch.zeros(2, 5, 3)
             {"attention_mask": torch.ones(2, 4)},
             r"attention_mask must have a number for each token, \(2, 5\), got \(2, 4\)",
         ),
+        ({"attention_mask": torch.ones(1, 5)}, r"^attention_mask must .* \(2, 5\), got \(1, 5\)"),
         ({"attention_mask": torch.ones(2, 1, 5, 5)}, r"^attention_mask must .* got \(2, 1, 5, 5\)"),
         ({"global_attention_mask": torch.ones(1, 5)}, r"^global_attention_mask must .* \(2, 5\), got \(1, 5\)"),
         ({}, "input of 5 tokens, the model takes 4 .* as a tokenizer with model_max_length=4 does"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(inputs, words):
-    given = {"input_ids": IDS, "inputs_embeds": None, "attention_mask": None, "global_attention_mask": None, **inputs}
-    masks = (given.pop("attention_mask"), given.pop("global_attention_mask"))
+    arguments = {
+        "input_ids": IDS,
+        "inputs_embeds": None,
+        "attention_mask": None,
+        "global_attention_mask": None,
+        **inputs,
+    }
+    masks = (arguments.pop("attention_mask"), arguments.pop("global_attention_mask"))
     with pytest.raises(ValueError, match=words):
-        encode(None, given, *masks, longest=4, global_tokens=1)
+        encode(None, arguments, *masks, longest=4, global_tokens=1)

@@ -1,4 +1,4 @@
-"""Poolingformer-RoBERTa in transformers: fairseq's model with the same weights, and the heads of transformers."""
+"""Poolingformer-RoBERTa and the DeBERTa fusion in transformers: fairseq's models with the same weights, both ways."""
 
 import subprocess
 import sys
@@ -6,15 +6,34 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
+from transformers import AutoModelForMaskedLM
 
 from fairseq_poolingformer.huggingface import (
+    PoolingformerRobertaConfig,
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaForSequenceClassification,
 )
-from tests.huggingface.tiny_models import LEVELS, converted, converted_back
+from tests.huggingface.tiny_models import LEVELS, converted, converted_back, without_dropout
 from tests.models import tiny_huggingface
 from tests.weights.encoders import assert_agree, batch, globals_at, load
+
+FUSION = {
+    **{"window_size": "3", "pooled_window_size": "8", "pooled_layers": "1-2", "global_tokens": 1},
+    **{"max_relative_positions": 5, "global_relative_positions": 3, "layer_norm_eps": 1e-7},
+}
+
+
+def fusion(path, **settings):
+    """fairseq's fusion with random weights in double precision, and the folder that it converts to."""
+    absolute = settings.get("no_token_positional_embeddings") is False
+    settings, parts = {**FUSION, **settings}, (".pooled_", "global_")
+    model, folder = converted(path, "deberta", load, settings, parts, position_biased_input=absolute)
+    return model.double(), folder
+
+
+@pytest.fixture(scope="module")
+def fused(tmp_path_factory):
+    return fusion(tmp_path_factory.mktemp("deberta"))
 
 
 @pytest.fixture(scope="module")
@@ -25,36 +44,18 @@ def made(tmp_path_factory):
     return model.double(), folder
 
 
-def test_logits_are_fairseqs(made):
-    model, folder = made
+@pytest.mark.parametrize("relative_attention", ["none", "c2p,p2c"])
+def test_logits_are_fairseqs(relative_attention, request):
+    model, folder = request.getfixturevalue("made" if relative_attention == "none" else "fused")
     theirs, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert type(theirs) is PoolingformerRobertaForMaskedLM
     assert not any(info.values())
+    assert theirs.config.relative_attention == relative_attention
+    absolute = [name for name in theirs.state_dict() if name.endswith("embeddings.position_embeddings.weight")]
+    assert len(absolute) == (relative_attention == "none")
     for tokens in (batch(), batch((46, 1, 31))):
         assert_agree(model, theirs.eval(), tokens)
         assert_agree(model, theirs, tokens, globals_at(tokens, [0, 3], [0], [0, 1, 4]))
-
-
-def test_gradients_of_the_loss_are_fairseqs(made):
-    model, folder = made
-    theirs, tokens = AutoModelForMaskedLM.from_pretrained(folder).double().eval(), batch()
-    labels = tokens.masked_fill(tokens.eq(1), -100)
-    model.zero_grad()
-    loss = F.cross_entropy(model(tokens)[0].flatten(0, 1), labels.flatten())
-    loss.backward()
-    output = theirs(tokens, attention_mask=tokens.ne(1).long(), labels=labels)
-    output.loss.backward()
-    torch.testing.assert_close(output.loss, loss)
-    own = dict(model.named_parameters())
-    for number, layer in enumerate(theirs.roberta.encoder.layer):
-        ours = f"encoder.sentence_encoder.layers.{number}."
-        pairs = [(layer.attention.self.query, "self_attn.q_proj"), (layer.attention.output.dense, "self_attn.out_proj")]
-        pairs += [(layer.intermediate.dense, "fc1")]
-        for module, name in pairs:
-            torch.testing.assert_close(module.weight.grad, own[f"{ours}{name}.weight"].grad)
-        if number:
-            weight = layer.attention.self.pooled_k_pool_weight
-            torch.testing.assert_close(weight.grad, own[f"{ours}self_attn.pooled_k_pool_weight"].grad)
 
 
 def test_weights_go_to_transformers_and_back_bit_for_bit(made, tmp_path):
@@ -79,20 +80,6 @@ def test_from_short_makes_a_classifier_as_wide_as_asked(tmp_path):
         cls.from_short(tiny_huggingface.model("roberta"))
 
 
-def test_a_classifier_refuses_a_mask_of_another_batch():
-    short = tiny_huggingface.model("roberta", PoolingformerRobertaForSequenceClassification.short_classes["roberta"])
-    model = PoolingformerRobertaForSequenceClassification.from_short(short, **LEVELS)
-    with pytest.raises(ValueError, match=r"attention_mask must have a number for each token, \(2, 5\), got \(1, 5\)"):
-        model(torch.zeros(2, 5, dtype=torch.long), attention_mask=torch.tensor([[0, 0, 1, 1, 1]]))
-
-
-def test_pipelines_take_it(made):
-    _, folder = made
-    model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    found = pipeline("fill-mask", model=model, tokenizer=tokenizer)("the <mask> thing")
-    assert len(found) == 5
-
-
 WITHOUT_FAIRSEQ = """
 import sys
 sys.modules["fairseq"] = None
@@ -104,6 +91,7 @@ print(model(torch.tensor([[0, 5, 2]])).logits.shape[-1])
 """
 
 
+@pytest.mark.full
 def test_no_fairseq_is_needed(made):
     _, folder = made
     script = WITHOUT_FAIRSEQ.format(folder=str(folder))
@@ -120,3 +108,75 @@ def test_a_second_level_that_a_folder_lacks_is_initialized(made, tmp_path):
     for weight in (attention.pooled_k_pool_weight, attention.pooled_v_pool_weight, attention.pooled_q_proj.weight):
         assert weight.std().item() == pytest.approx(0.02, rel=0.3)
     assert not attention.pooled_k_proj.bias.any()
+
+
+def test_gradients_reach_the_shared_tables_and_are_fairseqs(fused):
+    model, folder = fused
+    theirs, tokens = AutoModelForMaskedLM.from_pretrained(folder).double(), batch()
+    theirs.gradient_checkpointing_enable()
+    without_dropout(theirs.train())
+    labels = tokens.masked_fill(tokens.eq(1), -100)
+    model.zero_grad()
+    F.cross_entropy(model(tokens)[0].flatten(0, 1), labels.flatten()).backward()
+    theirs(tokens, attention_mask=tokens.ne(1).long(), labels=labels).loss.backward()
+    parameters, encoder = dict(model.named_parameters()), theirs.roberta.encoder
+    for name in ("relative_positions", "global_relative_positions"):
+        table = getattr(encoder, name).weight
+        torch.testing.assert_close(table.grad, parameters[f"encoder.sentence_encoder.{name}.weight"].grad)
+        assert table.grad.any()
+    for name, parameter in encoder.layer[1].attention.self.relative_projections.named_parameters():
+        expected = parameters[f"encoder.sentence_encoder.layers.1.relative_projections.{name}"].grad
+        torch.testing.assert_close(parameter.grad, expected)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"global_tokens": 0, "global_relative_positions": 0, "pool_type": "mean"},
+        {"no_token_positional_embeddings": False, "pool_stride": 3},
+    ],
+)
+def test_a_fusion_goes_to_transformers_and_back_bit_for_bit(tmp_path, changes):
+    model, folder = fusion(tmp_path, **changes)
+    settings, checkpoint = converted_back(folder, model, tmp_path)
+    assert {name: settings[name] for name in FUSION} == {**FUSION, **{k: v for k, v in changes.items() if k in FUSION}}
+    flags = checkpoint.with_name("flags.txt").read_text()
+    assert "--relative-attention c2p,p2c" in flags
+    assert ("--no-absolute-positions" in flags) == ("no_token_positional_embeddings" not in changes)
+    assert "--layer-norm-eps 1e-07" in flags
+    assert ("--pool-type mean" in flags) == ("pool_type" in changes)
+    assert ("--pool-stride 3" in flags) == ("pool_stride" in changes)
+    again = load(checkpoint)
+    tokens = batch()
+    torch.testing.assert_close(again(tokens)[0][tokens.ne(1)], model(tokens)[0][tokens.ne(1)], rtol=0, atol=1e-10)
+
+
+def test_a_roberta_becomes_a_fusion_with_new_relative_positions():
+    short = tiny_huggingface.model("roberta")
+    long = PoolingformerRobertaForMaskedLM.from_short(
+        short, relative_attention="c2p", max_position_embeddings=60, window_size="4", max_relative_positions=6
+    )
+    layer = long.roberta.encoder.layer[0].attention.self
+    assert layer.relative_projections.k_proj.weight.any()
+    assert layer.scale == pytest.approx((2 * 6) ** -0.5)
+    assert torch.equal(layer.query.weight, short.roberta.encoder.layer[0].attention.self.query.weight)
+    assert long(batch()).logits.isfinite().all()
+
+
+def test_a_fusion_that_a_folder_lacks_is_initialized(tmp_path):
+    """Loading builds models without memory first, where the values of the constructor are lost."""
+    tiny_huggingface.model("roberta").save_pretrained(tmp_path)
+    settings = {"relative_attention": "c2p,p2c", "window_size": "4", "max_relative_positions": 6}
+    long = PoolingformerRobertaForMaskedLM.from_short(tmp_path, pooled_layers="none")
+    long.save_pretrained(tmp_path / "long")
+    model = PoolingformerRobertaForMaskedLM.from_pretrained(tmp_path / "long", **settings)
+    encoder = model.roberta.encoder
+    assert encoder.global_relative_positions.tokens_per_row.item() == 4096 / 64
+    assert encoder.relative_positions.weight.std().item() == pytest.approx(0.02, rel=0.3)
+
+
+def test_a_model_without_any_positions_is_refused():
+    config = PoolingformerRobertaConfig(absolute_positions=False, pooled_layers="0", num_hidden_layers=1)
+    with pytest.raises(ValueError, match="absolute_positions=False without relative_attention"):
+        PoolingformerRobertaForMaskedLM(config)

@@ -133,49 +133,37 @@ def test_level_two_is_in_one_softmax_but_where_a_value_is_the_papers_alone(caplo
         assert (config.pool_merge, config.pool_kernel_size) == ("sum", settings.get("pool_kernel_size", 5)), settings
 
 
-def test_adapters_that_leave_a_random_level_two_frozen_are_warned_of(caplog):
+SUM = {"pool_merge": "sum", "pool_type": "mean"}
+FROZEN, UNTRAINED = "level two keeps its random values", "the pool weights stay as they are"
+
+
+@pytest.mark.parametrize(
+    ("settings", "adapters", "warning"),
+    [
+        (SUM | {"pooled_init": "copy-zero-values"}, {}, None),
+        (SUM | {"pooled_init": "random"}, {"target_modules": ["query", "pooled_v_proj"]}, None),
+        (SUM | {"pooled_init": "random"}, {}, FROZEN),
+        # level two of a default long model has no other parameters
+        ({"pool_type": "mean"}, {}, None),
+        ({}, {"target_parameters": ["pooled_k_pool_weight", "pooled_v_pool_weight"]}, None),
+        ({}, {}, UNTRAINED),
+    ],
+)
+def test_adapters_that_leave_level_two_untrained_are_warned_of(settings, adapters, warning, caplog):
     peft = pytest.importorskip("peft")
     transformers.utils.logging.warning_once.cache_clear()
     tokens = torch.randint(4, 260, (1, 30))
-    for settings, targets, expected in (
-        ({"pooled_init": "copy-zero-values"}, ["query"], 0),
-        ({"pooled_init": "random"}, ["query", "pooled_v_proj"], 0),
-        ({"pooled_init": "random"}, ["query"], 1),
-        ({"pooled_init": "random"}, ["query"], 1),  # once
-    ):
-        long = PoolingformerRobertaForMaskedLM.from_short(
-            tiny_huggingface.model("roberta"),
-            window_size="4",
-            pooled_window_size="8",
-            pooled_layers="1-2",
-            pool_merge="sum",
-            **settings,
-        )
-        peft.get_peft_model(long, peft.LoraConfig(target_modules=targets)).train()(tokens)
-        assert caplog.text.count("level two keeps its random values") == expected
-
-
-def test_adapters_that_leave_pool_weights_untrained_are_warned_of(caplog):
-    """A default long model's level two has no other parameters."""
-    peft = pytest.importorskip("peft")
-    transformers.utils.logging.warning_once.cache_clear()
-    tokens = torch.randint(4, 260, (1, 30))
-    weights = ["pooled_k_pool_weight", "pooled_v_pool_weight"]
-    for settings, adapters, expected in (
-        ({"pool_type": "mean"}, {}, 0),
-        ({}, {"target_parameters": weights}, 0),
-        ({}, {}, 1),
-        ({}, {}, 1),  # once
-    ):
-        long = PoolingformerRobertaForMaskedLM.from_short(tiny_huggingface.model("roberta"), window_size=4, **settings)
-        config = peft.LoraConfig(target_modules=["query"], init_lora_weights=False, **adapters)
-        adapted = peft.get_peft_model(long, config).train()
+    long = PoolingformerRobertaForMaskedLM.from_short(tiny_huggingface.model("roberta"), window_size=4, **settings)
+    config = peft.LoraConfig(**{"target_modules": ["query"], "init_lora_weights": False, **adapters})
+    adapted = peft.get_peft_model(long, config).train()
+    for _ in range(2):  # and once
         adapted(tokens, labels=tokens).loss.backward()
-        assert caplog.text.count("the pool weights stay as they are") == expected
-        gradients = [p.grad for name, p in adapted.named_parameters() if name.endswith("self.lora_A.default.weight")]
-        assert len(gradients) == 2 * bool(adapters), settings
-        assert all(gradient.abs().max() > 0 for gradient in gradients)
-    long.requires_grad_(False).train()(tokens)  # not LoRA: the attention is not trained
-    transformers.utils.logging.warning_once.cache_clear()
-    long(tokens)
-    assert caplog.text.count("the pool weights stay as they are") == 1
+    assert [caplog.text.count(text) for text in (FROZEN, UNTRAINED)] == [warning == FROZEN, warning == UNTRAINED]
+    gradients = [p.grad for name, p in adapted.named_parameters() if name.endswith("self.lora_A.default.weight")]
+    assert len(gradients) == 2 * ("target_parameters" in adapters)
+    assert all(gradient.abs().max() > 0 for gradient in gradients)
+    if warning == UNTRAINED:  # not LoRA: the attention is not trained
+        long.requires_grad_(False).train()
+        transformers.utils.logging.warning_once.cache_clear()
+        long(tokens)
+        assert caplog.text.count(UNTRAINED) == 1

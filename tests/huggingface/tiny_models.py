@@ -2,6 +2,9 @@
 
 import torch
 import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.huggingface.families import family_of
@@ -125,27 +128,34 @@ def inputs(kind, head="Model", left=False):
         tokens[row, length:], labels[row, length:] = pad, -100
         if has_decoder:
             tokens[row, length - 1] = 2
-    given = {"input_ids": tokens, "attention_mask": tokens.ne(pad).long()}
+    batch = {"input_ids": tokens, "attention_mask": tokens.ne(pad).long()}
     if "type_vocab_size" in CONFIGS[kind][0]:
-        given["token_type_ids"] = places // 4 % 2
+        batch["token_type_ids"] = places // 4 % 2
     if head in ("ForMaskedLM", "ForTokenClassification"):
-        given["labels"] = labels
+        batch["labels"] = labels
     if left:
-        given = {name: rolled(x) for name, x in given.items()}
+        batch = {name: rolled(x) for name, x in batch.items()}
     if head == "ForMultipleChoice":
-        return {**{name: x.unflatten(0, (2, 2)) for name, x in given.items()}, "labels": torch.tensor([0, 1])}
+        return {**{name: x.unflatten(0, (2, 2)) for name, x in batch.items()}, "labels": torch.tensor([0, 1])}
     if head == "ForSequenceClassification":
-        given["labels"] = torch.tensor([0, 1, 1, 0])
+        batch["labels"] = torch.tensor([0, 1, 1, 0])
     if head == "ForQuestionAnswering":
-        given |= {"start_positions": torch.tensor([1, 2, 3, 4]), "end_positions": torch.tensor([4, 4, 4, 9])}
+        batch |= {"start_positions": torch.tensor([1, 2, 3, 4]), "end_positions": torch.tensor([4, 4, 4, 9])}
     if has_decoder and head in WRITERS:
-        given["decoder_input_ids" if head == "Model" else "labels"] = torch.randint(4, 50, (4, 9))
-    return given
+        batch["decoder_input_ids" if head == "Model" else "labels"] = torch.randint(4, 50, (4, 9))
+    return batch
 
 
 def rolled(x):
     """Move the padding of (4, 20) or (4, 20, C) to the left."""
     return torch.stack([row.roll(20 - length, 0) for row, length in zip(x, LENGTHS, strict=True)])
+
+
+def word_tokenizer(*words, **settings):
+    """A tokenizer of these words, [UNK] among them, in the order of their ids."""
+    backend = Tokenizer(WordLevel({word: row for row, word in enumerate(words)}, "[UNK]"))
+    backend.pre_tokenizer = Whitespace()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **settings)
 
 
 def loss_of(output, real):

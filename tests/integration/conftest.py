@@ -22,8 +22,9 @@ def dry_run(script: str, *arguments: object, **environment: str) -> list[list[st
 
 
 def module(words: list[str]) -> str:
-    """The last part of the name of the module that a command runs."""
-    return next(w for w in reversed(words) if words[words.index(w) - 1] == "-m").split(".")[-1]
+    """The last part of the name of the module that a command runs; the command of this package's."""
+    name, command = next(words[n : n + 2] for n in reversed(range(len(words))) if words[n - 1] == "-m")
+    return command if name == "fairseq_poolingformer.cli.main" else name.split(".")[-1]
 
 
 def options(words: list[str]) -> dict[str, str]:
@@ -51,5 +52,5 @@ def data_folder(tmp_path_factory) -> Path:
     raw = write_corpus(tmp_path_factory.mktemp("raw"), {"train": 40, "valid": 5, "test": 12})
     output = tmp_path_factory.mktemp("data") / "data-bin"
     splits = [argument for name in ("train", "valid", "test") for argument in (f"--{name}", raw / f"{name}.jsonl")]
-    run("preprocess.arxiv_pubmed", *splits, "--sentencepiece-train", 314, "--output-folder", output, "--workers", 1)
+    run("preprocess", "arxiv_pubmed", *splits, "--sentencepiece-train", 314, "--output-folder", output, "--workers", 1)
     return output

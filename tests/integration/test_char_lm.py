@@ -103,7 +103,8 @@ def test_memory_helps_and_the_commands_agree(folder, tmp_path):
     output = run("fairseq_cli.validate", folder, *user_dir, "--path", checkpoint, *validate)
     bpc = float(re.search(r"bpc ([0-9.]+)", output)[1])
     assert bpc == pytest.approx(float(valid[-1]["valid_bpc"]), abs=2e-3)
-    evaluate = [WITH_MODEL, "fairseq_poolingformer.cli.eval_lm", folder, "--path", checkpoint, "--subset", "valid"]
+    words = ["eval-lm", folder, "--path", checkpoint, "--subset", "valid"]
+    evaluate = [WITH_MODEL, "fairseq_poolingformer.cli.main", *words]
     result = tmp_path / "result.json"
     run(*evaluate, "--device", "cpu", "--output", result)
     assert json.loads(result.read_text())["bpc"] == pytest.approx(bpc, abs=2e-3)

@@ -108,7 +108,7 @@ def test_summarize_says_what_it_cuts_and_agrees_with_generate(generated, tmp_pat
     (tmp_path / "long.txt").write_text(" ".join(documents.values()), encoding="utf-8")
     files = [tmp_path / "short.txt", tmp_path / "long.txt"]
     arguments = ["--checkpoint", folder / "checkpoint_best.pt", "--max-length", 12, "--device", "cpu"]
-    result = run("fairseq_poolingformer.cli.summarize", *files, *arguments)
+    result = run("fairseq_poolingformer.cli.main", "summarize", *files, *arguments)
     assert re.search(r"long\.txt: [\d,]+ tokens; the model reads the first 126", result)
     assert "short.txt: " not in result
     assert f"short.txt\t{hypotheses[short]}\n" in result

@@ -41,7 +41,7 @@ def pretrained(vocabulary, tmp_path_factory):
     raw, output = tmp_path_factory.mktemp("raw"), tmp_path_factory.mktemp("data") / "data-bin"
     (raw / "train.txt").write_text("\n\n".join(random_texts(30, 40, seed=1)) + "\n", encoding="utf-8")
     files = ("--input", raw / "train.txt", "--documents", "block", "--min-chars", 1, "--valid-share", 0.1)
-    run("preprocess.plain_text", *files, "--gpt2-bpe", vocabulary, "--output-folder", output)
+    run("preprocess", "plain_text", *files, "--gpt2-bpe", vocabulary, "--output-folder", output)
     folder = tmp_path_factory.mktemp("pretrained")
     flags = ("--max-positions", 40, "--max-tokens", 200, "--max-update", 4, "--store-ema")
     log = train("long_masked_lm", output, folder, *flags)
@@ -89,5 +89,5 @@ def test_question_answering_with_global_questions(vocabulary, pretrained, tmp_pa
     before, after = load(pretrained[1]), load(tmp_path / "run")
     assert not torch.equal(before[P_G], after[P_G])
     arguments = ("--path", tmp_path / "run" / "checkpoint_last.pt", "--output", tmp_path / "predictions.json")
-    run("fairseq_poolingformer.cli.predict", data, "--device", "cpu", "--num-workers", 0, *arguments)
+    run("fairseq_poolingformer.cli.main", "predict", data, "--device", "cpu", "--num-workers", 0, *arguments)
     assert (tmp_path / "predictions.json").stat().st_size > 100

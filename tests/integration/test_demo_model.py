@@ -184,7 +184,7 @@ def test_the_demo_summarizes_with_the_reader(tmp_path, capsys):
     assert summarize.main(["--demo", str(tmp_path / "mill.txt"), "--lenpen", "1"]) == 0
     output = capsys.readouterr()
     assert output.out.startswith("The Tulmon mill. It is in Kelwick.")
-    assert "the small demo model that comes with the package" in output.err
+    assert "the small demo model, which comes with the package" in output.err
 
 
 @pytest.mark.full

@@ -16,6 +16,7 @@ from fairseq_poolingformer.settings import DEFAULTS
 from run_scripts import library_texts
 from run_scripts.evidence import crossover, report, retrieval, sources
 from run_scripts.evidence.systems import System, read_systems
+from tests.forked_python import PYTHON
 from tests.integration.conftest import options
 from tests.lab import ROOT, run_script
 
@@ -120,7 +121,7 @@ def test_summarizers_differ_in_the_upper_layers_attention_only():
 
 def test_reports_read_what_the_evaluations_write():
     found = commands(RUN)
-    evaluations = [options(words)["--output"] for words in found if "fairseq_poolingformer.cli.eval_mlm" in words]
+    evaluations = [options(words)["--output"] for words in found if "eval-mlm" in words]
     reports = [words for words in found if words[1].endswith("/report.py")]
     read = {
         f"{run.partition('=')[2]}/bits_{options(words)['--context']}.json"
@@ -207,7 +208,7 @@ def test_the_start_copies_before_it_is_trained_and_a_system_continues_from_it(tm
     write_modules(tmp_path / "library")
     small = ("vocabulary=300", "start_updates=1,1", "updates=1", "tokens=256", "lengths=64,128", "distances=8,16",
              "contexts=128,256", "positions=256")  # fmt: skip
-    arguments = (f"sources={tmp_path}/library", f"out={tmp_path}/out", f"python={sys.executable}", "seeds=1", *small)
+    arguments = (f"sources={tmp_path}/library", f"out={tmp_path}/out", f"python={PYTHON}", "seeds=1", *small)
     arguments += ("systems=mix_192", "steps=corpus,start,train,cost")
     run_script(RUN, *arguments)
     for context in (128, 256):

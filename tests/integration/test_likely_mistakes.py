@@ -20,13 +20,6 @@ LOSS = ["--criterion", "linear_cross_entropy"]
 TRAIN = [*lab.SUMMARIES, *lab.BART, *LOSS, *lab.UPDATE]
 
 
-def in_a_process(folder, command, *arguments):
-    """Run the command that fairseq installs."""
-    words = [Path(sys.executable).parent / f"fairseq-{command}", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Short names of data folders and checkpoints."""
@@ -124,10 +117,11 @@ def test_unknown_flags_are_one_line(folder, sentence, monkeypatch, capsys):
     assert sentence in line
 
 
-@pytest.mark.parametrize("sentence", ["was trained with --encoder-attention-heads 4", "give one from 0 to 1"])
-def test_the_sentence_is_all_that_is_printed(folder, sentence):
-    command, *arguments = MISTAKES[sentence]
-    result = in_a_process(folder, command, *arguments)
+def test_the_sentence_is_all_that_is_printed(folder):
+    command, *arguments = MISTAKES["was trained with --encoder-attention-heads 4"]
+    words = [Path(sys.executable).parent / f"fairseq-{command}", *map(str, arguments)]  # as fairseq installs it
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     assert result.returncode == 1
     *logged, line = result.stderr.splitlines()
     assert line.startswith("error: ")
@@ -146,9 +140,9 @@ def test_other_errors_keep_their_traceback(capsys):
     passed = []
     with pytest.raises(ValueError, match="invalid literal") as caught:  # Python's own error, within the plugin
         exec(compile("int('x')", str(fixes.PACKAGE / "file.py"), "exec"))
-    fixes.print_one_sentence(lambda *given: passed.append(given), caught.type, caught.value, caught.tb)
+    fixes.print_one_sentence(lambda *arguments: passed.append(arguments), caught.type, caught.value, caught.tb)
     assert passed.pop()[0] is ValueError
     for error in (ValueError("text"), OSError(2, "no such file"), RuntimeError("--lr"), KeyError("x")):
-        fixes.print_one_sentence(lambda *given: passed.append(given), type(error), error, None)
+        fixes.print_one_sentence(lambda *arguments: passed.append(arguments), type(error), error, None)
         assert passed.pop() == (type(error), error, None)
     assert capsys.readouterr().err == ""

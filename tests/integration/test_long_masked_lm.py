@@ -44,7 +44,7 @@ def data(tmp_path_factory):
         (raw / f"{split}.txt").write_text(text + "\n", encoding="utf-8")
     vocabulary = write_vocabulary(tmp_path_factory.mktemp("vocabulary"))
     files = ("--input", raw / "train.txt", "--valid", raw / "valid.txt", "--documents", "block", "--min-chars", 1)
-    run("preprocess.plain_text", *files, "--gpt2-bpe", vocabulary, "--output-folder", output)
+    run("preprocess", "plain_text", *files, "--gpt2-bpe", vocabulary, "--output-folder", output)
     return output
 
 

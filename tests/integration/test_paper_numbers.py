@@ -156,7 +156,7 @@ def test_what_comes_before_and_after_the_training():
     for found in steps("pretraining").values():
         assert options(found["train"])["--adam-betas"] == "(0.9, 0.98)"
     for name in ("wikihop", "triviaqa", "hotpotqa", "imdb"):
-        assert steps("longformer_tasks")[name]["score"][3] == f"/out/{name}/predictions"
+        assert steps("longformer_tasks")[name]["score"][4] == f"/out/{name}/predictions"
 
 
 def test_the_fusion_is_trained_as_the_model_beside_it():

@@ -38,11 +38,11 @@ def test_an_ensemble_predicts_with_all_members_into_a_folder_of_its_own():
     output = call_dry("experiments=nq_ensemble", "gpus=0")
     members = ["nq_large", "nq_large_lr1", "nq_large_lr3"]
     predict, score = (
-        shlex.split(line) for line in output.splitlines() if "cli.predict " in line or "cli.score " in line
+        shlex.split(line) for line in output.splitlines() if "cli.main predict " in line or "cli.main score " in line
     )
     assert options(predict)["--path"].split(":") == [f"/out/{name}/checkpoints/checkpoint_best.pt" for name in members]
     assert options(predict)["--output"] == "/out/nq_ensemble/predictions.0.json"
-    assert score[3] == "/out/nq_ensemble/predictions.*.json"
+    assert score[4] == "/out/nq_ensemble/predictions.*.json"
     assert options(score)["--json"] == "/out/nq_ensemble/scores.json"
     assert "nothing to train: nq_ensemble averages nq_large,nq_large_lr1,nq_large_lr3" in output
     assert output.splitlines()[-1].split()[-6:] == ["78.5", "81.2", "79.8", "70.4", "54.8", "61.6"]

@@ -75,7 +75,7 @@ def written(path):
 def predictions(data, checkpoint, tmp_path_factory):
     folder = tmp_path_factory.mktemp("predictions")
     output = ("--output", folder / "all.json", "--readable", folder / "all.tsv")
-    run("fairseq_poolingformer.cli.predict", data, "--device", "cpu", "--path", checkpoint, *output)
+    run("fairseq_poolingformer.cli.main", "predict", data, "--device", "cpu", "--path", checkpoint, *output)
     return written(folder / "all.json"), folder
 
 

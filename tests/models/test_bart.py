@@ -159,17 +159,6 @@ def test_left_padding_is_understood(folder):
     torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
 
 
-def test_a_given_global_mask_replaces_the_first_tokens(folder):
-    _, model = build(folder, *SIZES, "--window-size", "3", "--pooled-layers", "none")
-    source = sentences([60])
-    with torch.no_grad():
-        default = model.encoder(source)["encoder_out"][0]
-        same = model.encoder(source, global_mask=torch.arange(60)[None] < 1)["encoder_out"][0]
-        other = model.encoder(source, global_mask=torch.arange(60)[None] == 30)["encoder_out"][0]
-    assert torch.equal(default, same)
-    assert not torch.allclose(default, other, atol=1e-3)
-
-
 @pytest.mark.parametrize("flags", [[], ["--attention-dropout", "0.3", "--dropout", "0.2"]])
 def test_activation_checkpointing_changes_no_gradient(folder, flags):
     results, runs = [], []

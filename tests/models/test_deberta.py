@@ -42,17 +42,6 @@ def test_flags_choose_positions_and_epsilon(folder):
     assert {m.eps for m in roberta.modules() if isinstance(m, torch.nn.LayerNorm)} == {1e-5}
 
 
-def test_relative_positions_do_not_depend_on_where_a_text_stands(folder):
-    model = fusion(folder, "--global-tokens", "0", "--pooled-layers", "none", "--encoder-layers", "2")
-    tokens = sentences([30])
-    moved = torch.cat([torch.full((1, 7), 20), tokens], 1)
-    with torch.no_grad():
-        here, _ = model(tokens, features_only=True)
-        there, _ = model(moved, features_only=True)
-    torch.testing.assert_close(there[:, 7 + 12 :], here[:, 12:], atol=1e-5, rtol=0)  # two windows of 6 from the edge
-    assert not torch.allclose(there[:, 7:9], here[:, :2], atol=1e-2)
-
-
 def test_the_tables_gradient_is_the_sum_of_the_layers(folder):
     model = fusion(folder).double()
     encoder, tokens = model.encoder.sentence_encoder, sentences([40, 23])
@@ -120,14 +109,6 @@ def test_dropped_layers_and_another_encoder(folder, tmp_path):
 def test_settings_that_make_no_sense_are_refused(folder, flags, message):
     with pytest.raises(ValueError, match=message):
         fusion(folder, *flags)
-
-
-def test_a_model_without_any_positions_is_refused(folder):
-    none = ("--relative-attention", "none")
-    with pytest.raises(ValueError, match="without any positions: add --relative-attention c2p,p2c"):
-        build(folder, *SIZES, "--no-absolute-positions", *none)
-    for arch in ("poolingformer_roberta_tiny", DEBERTA):
-        build(folder, *SIZES, "--absolute-positions", *none, arch=arch)
 
 
 def test_flags_without_effect_are_named(folder, caplog):

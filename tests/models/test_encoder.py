@@ -121,7 +121,7 @@ def test_dynamically_quantized_layers_run(folder):
 def test_a_compiled_encoder_gives_the_same_numbers(folder):
     """In training, with padding, without dropout, whose masks the compiler draws in another way."""
     torch.compiler.reset()
-    flags = ("--encoder-layers", "2", "--pooled-layers", "1", "--activation-dropout", "0")
+    flags = ("--encoder-layers", "1", "--pooled-layers", "0", "--activation-dropout", "0")
     relative = ("--relative-attention", "c2p,p2c", "--max-relative-positions", "16")
     encoder = build_encoder(folder, *flags, *relative).train()
     compiled, results = torch.compile(encoder, backend="aot_eager"), []

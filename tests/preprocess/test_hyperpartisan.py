@@ -34,17 +34,13 @@ def flags_of(folder):
     return ("--articles", folder / "articles.xml", "--truth", folder / "truth.xml")
 
 
-def test_articles_are_paired_with_the_ground_truth_and_may_stay_as_they_are(tmp_path):
+def test_articles_are_paired_with_the_ground_truth(tmp_path):
     expected = write(tmp_path / "raw", 30)
     flags = (*flags_of(tmp_path / "raw"), "--valid-share", 0.3, "--test-share", 0.3)
     assert convert(hyperpartisan, tmp_path / "data", *flags) == 0
     splits = [examples(tmp_path / "data", split) for split in ("train", "valid", "test")]
     assert splits[0] | splits[1] | splits[2] == expected
     assert sum(map(len, splits)) == 30
-    flags = (*flags_of(tmp_path / "raw"), "--valid-share", 0, "--test-share", 0, "--text", "title_and_body")
-    assert convert(hyperpartisan, tmp_path / "whole", *flags, "--white-space", "keep") == 0
-    text, _ = examples(tmp_path / "whole", "train")["0000004"]
-    assert text == f"T & 4\nlead\n{TEXTS[0]} link end\nmore!!!\ntail"
 
 
 PUBLISHED = {"train": [0, 1, 2, 3, 5], "dev": [4, 6], "test": [5, 7, 1]}

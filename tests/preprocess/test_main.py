@@ -1,14 +1,10 @@
 import importlib
 import os
-import re
-import runpy
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import preprocess
 from fairseq_poolingformer.tasks.registry import corpora
 from preprocess.__main__ import main
 from tests.lab import ROOT
@@ -44,21 +40,3 @@ def test_a_clone_has_the_modules_under_the_projects_name_too(tmp_path):
     assert result.stdout.startswith("usage: poolingformer-preprocess char_lm ")
     installed = importlib.import_module("fairseq_poolingformer.preprocess.pipeline.records")
     assert installed.__file__ == importlib.import_module("preprocess.pipeline.records").__file__
-
-
-RUNNABLE = [
-    f"preprocess.{path.stem}"
-    for path in sorted(Path(preprocess.__file__).parent.glob("*.py"))
-    if re.search(r"^(?:def main\(|main = )", path.read_text(encoding="utf-8"), re.MULTILINE)
-]
-
-
-@pytest.mark.parametrize("module", RUNNABLE)
-def test_a_module_with_a_command_is_the_command(module, monkeypatch, capsys):
-    """``python -m preprocess.NAME`` does not end well without having done anything."""
-    monkeypatch.setattr("sys.argv", ["x", "--help"])
-    monkeypatch.delitem(sys.modules, module)
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module(module, run_name="__main__")
-    assert ended.value.code in (0, None)
-    assert "usage: " in capsys.readouterr().out

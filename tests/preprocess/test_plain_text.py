@@ -8,6 +8,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import plain_text
 from preprocess.pipeline.records import Record
+from preprocess.pipeline.splits import hash_of
 from preprocess.plain_text import parse, read_blocks, read_whole
 from tests.preprocess import conftest
 
@@ -41,6 +42,32 @@ def test_a_document_each_file(tmp_path):
     assert (out / "train.id.txt").read_text().split() == ["a.txt:1", "b.txt:1", "c.txt.gz:1"]
     corpus = json.loads((out / "corpus.json").read_text())
     assert corpus["skipped"] == {"train": {"fewer than 1 characters": 1}, "valid": {}}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"one text\n\nof two blocks", "only one document (a.txt:1), and the valid split takes one"),
+        (b"caf\xe9", "train: no good example. train: 1 of 1 lines rejected (1 × not UTF-8)"),
+        (b" \n", "train: no good example. All were skipped: 1 × fewer than 1 characters"),
+    ],
+)
+def test_without_two_documents_there_is_no_valid_split(tmp_path, capsys, content, message):
+    (tmp_path / "a.txt").write_bytes(content)
+    assert convert(tmp_path / "out", "--input", tmp_path / "a.txt", valid_share=0.005) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("share", "taken"), [(1e-9, "no"), (1 - 1e-9, "every")])
+def test_both_splits_have_a_document(tmp_path, capsys, share, taken):
+    """The first of the two in the order of hashes is valid, also where the share is too small or too large."""
+    texts = sorted((b"one", b"another"), key=hash_of)
+    for name, texts_of in (("a.txt", texts), ("b.txt", texts[::-1])):
+        (tmp_path / name).write_bytes(b"\n\n".join(texts_of))
+        out = tmp_path / f"{name}-{share}"
+        assert convert(out, "--input", tmp_path / name, "--documents", "block", valid_share=share) == 0
+        assert [documents(out, split) for split in ("valid", "train")] == [[text.decode()] for text in texts]
+        assert f"takes {taken} document of this corpus; valid gets one" in capsys.readouterr().err
 
 
 def test_a_document_each_block(tmp_path):

@@ -102,6 +102,7 @@ BAD = [
     (change([CANDIDATES, 1, "plaintext_start_byte"], 50), "candidates overlap"),
     (change([CANDIDATES, 1, "plaintext_start_byte"], 10**6), "malformed: passage_answer_candidates[1]"),
     (change([CANDIDATES, 0], {"plaintext_start_byte": -1, "plaintext_end_byte": -1}), "long answer in no"),
+    (change([CANDIDATES, 0], {"plaintext_start_byte": 120, "plaintext_end_byte": 120}), "long answer in no"),
     (change(["annotations", 0, "passage_answer", "candidate_index"], 2), "candidate out of range: candidate_index 2"),
     (change(["annotations", 0, "passage_answer", "candidate_index"], -1), "answer without a long answer"),
     (change([*MINIMAL, "plaintext_start_byte"], -1), "malformed: annotations[0].minimal_answer"),

@@ -163,7 +163,11 @@ def test_inputs_that_are_none(tmp_path, capsys):
         ([tmp_path / "text.xml"], {}, "text.xml: no MediaWiki dump"),
         ([empty], {}, no_example),
         ([empty], {"valid_share": 0.1}, no_example),
-        ([only_one], {"valid_share": 1e-9}, f"{no_example}. There are no records in its files, or none of them for it"),
+        (
+            [only_one],
+            {"valid_share": 1e-9},
+            "only one document (a), and the valid split takes one: give --valid-share 0",
+        ),
         ([SMALL], {"valid_share": 1}, "--valid-share 1: must be 0 or more and less than 1"),
         ([SMALL, "--max-page-memory", "1"], {}, "--max-page-memory 1: must be 256 or more"),
         ([SMALL, "--max-page-seconds", "0"], {}, "--max-page-seconds 0: must be more than 0"),
@@ -198,7 +202,7 @@ def test_options_of_the_text(tmp_path):
     text = "a &lt;math&gt;x&lt;/math&gt; b {{unknown|c}} {{lang|fr|d}}"
     text += "\n== See also ==\n* e\n== Références ==\nf\n== G ==\nh"
     dump = write_dump(tmp_path / "a.xml", page("T", text))
-    options = ["--formula", "[F]", "--leave-out-sections", "see Also", "Références", "--templates", "keep"]
+    options = ["--leave-out-sections", "see Also", "Références"]
     assert convert(tmp_path / "out", dump, "--min-chars", "1", *options) == 0
-    assert (tmp_path / "out" / "train.text.txt").read_text().split("\n") == ["T", "a [F] b c d", "G", "h", "", ""]
+    assert (tmp_path / "out" / "train.text.txt").read_text().split("\n") == ["T", "a b d", "G", "h", "", ""]
     assert convert(tmp_path / "out", dump, "--min-chars", "1") == 1  # other options, another corpus

@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.cli import convert
@@ -14,6 +11,7 @@ from fairseq_poolingformer.huggingface.families import FAMILIES
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from fairseq_poolingformer.show import look
 from fairseq_poolingformer.show.looks import CROSS, ONE, TWO
+from tests.huggingface.tiny_models import word_tokenizer
 from tests.models import tiny_huggingface
 from tests.show.test_recorded import SUMMARY, TEXT
 
@@ -24,8 +22,9 @@ WAYS = {
 }
 
 
-@pytest.fixture(params=list(WAYS))
-def both(request, tmp_path):
+@pytest.fixture(scope="module", params=list(WAYS))
+def both(request, tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp(request.param)
     name, ours = WAYS[request.param]
     source = tiny_huggingface.folder(tmp_path / "short", request.param, max_position_embeddings=92)
     torch.manual_seed(0)
@@ -40,8 +39,8 @@ def both(request, tmp_path):
 
 def test_it_looks_at_the_same_places(both):
     theirs, tokenizer, ours = both
-    given = {"summary": SUMMARY, "words": ["thing"]}
-    actual, expected = look(theirs, TEXT, tokenizer=tokenizer, **given), look(ours, TEXT, **given)
+    arguments = {"summary": SUMMARY, "words": ["thing"]}
+    actual, expected = look(theirs, TEXT, tokenizer=tokenizer, **arguments), look(ours, TEXT, **arguments)
     assert set(actual.views) == set(expected.views) == ({CROSS, ONE, TWO} if actual.summary else {ONE, TWO})
     for kind, view in expected.views.items():
         assert actual.views[kind].layers == view.layers
@@ -58,12 +57,12 @@ def test_it_looks_at_the_same_places(both):
 def test_it_writes_the_summary_itself(both):
     theirs, tokenizer, _ = both
     options = {"max_new_tokens": 6, "num_beams": 2}
-    found = look(theirs, TEXT, tokenizer=tokenizer, **options)
-    assert (found.summary is None) == (not theirs.can_generate())
-    if found.summary:
-        assert 0 < len(found.pieces) <= 18  # a random model writes broken characters, each three tokens
+    result = look(theirs, TEXT, tokenizer=tokenizer, **options)
+    assert (result.summary is None) == (not theirs.can_generate())
+    if result.summary:
+        assert 0 < len(result.pieces) <= 18  # a random model writes broken characters, each three tokens
         (written,) = huggingface.summarize(TEXT, theirs, tokenizer=tokenizer, **options)
-        assert found.summary.text == written
+        assert result.summary.text == written
 
 
 def test_mistakes(both):
@@ -78,16 +77,13 @@ def test_mistakes(both):
 
 
 def test_every_family_whose_texts_have_two_marks_is_shown():
+    marks = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
+    tokenizer = word_tokenizer("[PAD]", "[CLS]", "[SEP]", "[UNK]", "thing", **marks)
     for kind in ("bert", "electra", "distilbert", "modernbert"):
         config = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "pooled_layers": "2"}
         config |= {"vocab_size": 30, "intermediate_size": 16, "window_size": "4", "pad_token_id": 0}
         start = f"Poolingformer{FAMILIES[f'poolingformer-{kind}'].name}"
         model = getattr(huggingface, f"{start}Model")(getattr(huggingface, f"{start}Config")(**config))
-        words = {"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, "thing": 4}
-        whole = Tokenizer(WordLevel(words, unk_token="[UNK]"))
-        whole.pre_tokenizer = Whitespace()
-        marks = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
-        tokenizer = PreTrainedTokenizerFast(tokenizer_object=whole, **marks)
         model.config.bos_token_id = model.config.eos_token_id = None  # as BERT's own
         read = []
         model.get_input_embeddings().register_forward_pre_hook(lambda _, args, read=read: read.append(args[0]))

@@ -105,14 +105,6 @@ def shown_by_browser(path, text: str, address: str = "") -> str:
     return result.stdout.replace("&nbsp;", " ")
 
 
-def assert_shows(text: str, view: str, shares: list[str | None]) -> Elements:
-    elements = Elements(text)
-    (selected,) = [attributes for attributes, _ in elements.all(role="tab") if attributes["aria-selected"] == "true"]
-    assert selected["data-view"] == view
-    assert [attributes.get("data-share") for attributes, _ in elements.all(**{"class": "passage"})] == shares
-    return elements
-
-
 @needs_browser
 @pytest.mark.parametrize(
     ("address", "view", "shares", "extra"),
@@ -126,7 +118,10 @@ def assert_shows(text: str, view: str, shares: list[str | None]) -> Elements:
 )
 def test_a_browser_draws_the_shares(made_look, tmp_path, address, view, shares, extra):
     text = shown_by_browser(tmp_path, page(made_look), address)
-    elements = assert_shows(text, view, shares)
+    elements = Elements(text)
+    (selected,) = [attributes for attributes, _ in elements.all(role="tab") if attributes["aria-selected"] == "true"]
+    assert selected["data-view"] == view
+    assert [attributes.get("data-share") for attributes, _ in elements.all(**{"class": "passage"})] == shares
     assert [text for _, text in elements.all(**{"class": "passage"})] == [made_look.document[row] for row in range(4)]
     assert extra in text
 

@@ -166,12 +166,12 @@ def read_epochs(folder, epochs, workers, *flags):
 
 def test_wikihops_order_is_that_of_the_epoch_whatever_was_read_before(wikihop):
     folder, examples = wikihop
-    first, second = read_epochs(folder, [1, 2], 0)
-    assert read_epochs(folder, [2], 2) == [second]  # a training that goes on, with workers
+    epoch_1, epoch_2 = read_epochs(folder, [1, 2], 0)
+    assert read_epochs(folder, [2], 2) == [epoch_2]  # a training that goes on, with workers
 
-    rows = [sorted(row for _, tokens, _ in epoch for row in tokens) for epoch in (first, second)]
+    rows = [sorted(row for _, tokens, _ in epoch for row in tokens) for epoch in (epoch_1, epoch_2)]
     assert rows[0] != rows[1]
-    answers = {k: answer for ids, _, numbers in first for k, answer in zip(ids, numbers, strict=True)}
+    answers = {k: answer for ids, _, numbers in epoch_1 for k, answer in zip(ids, numbers, strict=True)}
     assert answers == {k: example["answer"][0] for k, example in enumerate(examples)}  # candidates keep their numbers
     kept = read_epochs(folder, [1, 2], 0, "--keep-order")
     rows = [sorted(row for _, tokens, _ in epoch for row in tokens) for epoch in kept]

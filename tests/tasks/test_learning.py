@@ -110,9 +110,8 @@ SPANS = {"flags": ("--max-question-length", "24")}
 HEAD = ("--head-hidden", "32", "--head-dropout", "0", "--max-span-width", "3", "--span-ratio", "4")
 MENTIONS = {"flags": (*HEAD, "--mention-loss-weight", "1"), "lr": 2e-3}
 CASES = {
-    "wikihop": Case("wikihop", wikihop, "accuracy", ENCODERS[2], flags=("--keep-order",)),
-    "wikihop in segments": Case("wikihop", wikihop, "accuracy", ENCODERS[3], flags=("--keep-order",)),
-    "one label": Case("document_classification", one_label, "accuracy", ENCODERS[3]),
+    "wikihop": Case("wikihop", wikihop, "accuracy", ENCODERS[3], flags=("--keep-order",)),
+    "one label": Case("document_classification", one_label, "accuracy", ENCODERS[2]),
     "labels": Case("document_classification", records([["a", "b"], [], ["c"], ["a", "c"]]), "macro_f1", ENCODERS[1]),
     "amounts": Case(
         *("document_classification", records([0.5, -1.25, 2, 1e-3]), "pearson", ENCODERS[1]),
@@ -161,7 +160,7 @@ def figures(task: str, data: Path, checkpoint: Path, gold: Path) -> dict[str, fl
     return json.loads(scores.read_text(encoding="utf-8"))
 
 
-MORE = ("wikihop", "one label", "amounts")  # of tasks that the quick run has another case of
+MORE = ("one label", "amounts")  # of tasks that the quick run has another case of
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.full][name not in MORE :]) for name in CASES])

@@ -1,10 +1,8 @@
-import subprocess
-import sys
-
 import pytest
 
 from fairseq_poolingformer.tasks import registry
-from tests.lab import ROOT
+from tests.forked_python import PYTHON
+from tests.lab import ROOT, call
 
 
 def test_every_task_has_its_parts():
@@ -30,14 +28,16 @@ def test_a_name_is_given_once():
     assert registry.add(registry.tasks()["wikihop"]) is registry.tasks()["wikihop"]
 
 
-def installed(tmp_path, value, code):
-    """Run code where a package with this entry point is installed."""
+def installed(tmp_path, value, code, status=0):
+    """The output of code where a package with this entry point is installed."""
     folder = tmp_path / "own-1.0.dist-info"
     folder.mkdir(exist_ok=True)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text(f"[fairseq_poolingformer.tasks]\nkey_sentence = {value}\n")
-    paths = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT / 'docs' / 'own_task')!r}]; "
-    return subprocess.run([sys.executable, "-c", paths + code], capture_output=True, text=True, cwd=ROOT)
+    paths = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT / 'docs' / 'own_task')!r}]\n"
+    program = tmp_path / "program.py"
+    program.write_text(paths + code)
+    return call([PYTHON, program], status)
 
 
 @pytest.mark.full
@@ -50,11 +50,10 @@ def test_an_installed_package_adds_its_task(tmp_path):
     )
     late = "import fairseq.tasks, key_sentence; print('key_sentence' in fairseq.tasks.TASK_REGISTRY)"
     for program, printed in ((code, ["key_sentence", "True"]), (late, ["True"])):
-        result = installed(tmp_path, "key_sentence:TASK", program)
-        assert result.stdout.split() == printed, result.stderr
+        assert installed(tmp_path, "key_sentence:TASK", program).split()[-len(printed) :] == printed
 
 
 def test_a_broken_package_is_named(tmp_path):
     code = "from fairseq_poolingformer.tasks import registry; registry.tasks()"
     message = "the task key_sentence of an installed package (no_such_package:TASK) cannot be imported"
-    assert message in installed(tmp_path, "no_such_package:TASK", code).stderr
+    assert message in installed(tmp_path, "no_such_package:TASK", code, status=1)

@@ -236,22 +236,6 @@ def test_clipped_adagrad_equals_its_definition(clip, decay):
     torch.testing.assert_close(updated(optimizer, parameters, steps), expected, atol=1e-6, rtol=0)
 
 
-def test_differs_from_clipping_all_gradients_before_they_are_squared():
-    steps, ours, theirs = clipped_gradients(), start(), start()
-    updated(ClippedAdagrad(ours, lr=0.07, clip_norm=0.03), ours, steps)
-    optimizer = torch.optim.Adagrad(theirs, lr=0.07)
-    for step in steps:
-        for parameter, gradient in zip(theirs, step, strict=True):
-            parameter.grad = gradient.clone()
-        torch.nn.utils.clip_grad_norm_(theirs, 0.03)
-        optimizer.step()
-    moved, moved_at_once = (
-        sum((end - begin).norm().item() for end, begin in zip(parameters, start(), strict=True))
-        for parameters in (ours, theirs)
-    )
-    assert moved < 0.8 * moved_at_once
-
-
 def test_options_of_clipped_adagrad_given_on_resuming_win():
     """And --fp16 does not make one tensor of all parameters: fairseq refuses with the flag that prevents it."""
     cfg, parameters = SimpleNamespace(lr=[0.1], parameter_clip_norm=0.5, weight_decay=0.0), start()

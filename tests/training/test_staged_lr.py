@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.optim import FairseqOptimizer
 
-from fairseq_poolingformer.training.staged_lr import StagedLR
+from fairseq_poolingformer.training.optimizers import StagedLR
 
 
 class Optimizer(FairseqOptimizer):

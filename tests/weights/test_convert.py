@@ -209,14 +209,6 @@ def test_a_rate_that_fairseq_writes_as_a_whole_number_opens_in_transformers(tmp_
     back_in_huggingface(path, "bart")
 
 
-def test_positions_lie_two_rows_down_in_led(tmp_path):
-    source, path = converted(tmp_path, "led")
-    positions = files.read_training(path)[1]["encoder.embed_positions.weight"]
-    assert positions.shape == (50, 24)
-    assert torch.equal(positions[2:], load_file(source / "model.safetensors")["led.encoder.embed_positions.weight"])
-    assert not positions[:2].any()
-
-
 # ----- Poolingformers
 
 
@@ -284,6 +276,14 @@ def test_level_two_and_heads_are_left_out_only_on_demand(tmp_path, capsys, model
         encoders.assert_agree(load(path, model_type), back, tokens, encoders.globals_at(tokens, [0], [0], [0]))
 
 
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """A RoBERTa and a DeBERTa: the file, its settings and parameters."""
+    path, settings, model = poolingformer(tmp_path_factory.mktemp("roberta"), "roberta", pooled_layers="none")
+    _, deberta = converted(tmp_path_factory.mktemp("deberta"), "deberta")
+    return {"roberta": (path, settings, model.state_dict()), "deberta": (deberta, *files.read_training(deberta)[:2])}
+
+
 ROBERTA = ("--model-type", "roberta")
 C2P = r"the model has relative attention \(c2p,p2c\)[^\n]*--model-type deberta"
 
@@ -304,13 +304,11 @@ C2P = r"the model has relative attention \(c2p,p2c\)[^\n]*--model-type deberta"
         *(("deberta", {}, ("--model-type", name), C2P) for name in ("roberta", "xlm-roberta", "longformer")),
     ],
 )
-def test_what_hugging_face_cannot_express_is_refused(tmp_path, capsys, model_type, settings, arguments, message):
-    if model_type == "roberta":
-        path, stored, model = poolingformer(tmp_path, model_type, pooled_layers="none")
-        state = model.state_dict()
-    else:
-        _, path = converted(tmp_path, model_type)
-        stored, state, _ = files.read_training(path)
+def test_what_hugging_face_cannot_express_is_refused(
+    tmp_path, capsys, checkpoints, model_type, settings, arguments, message
+):
+    path, stored, state = checkpoints[model_type]
+    if model_type == "deberta":
         arguments = arguments or ("--model-type", model_type)
     files.write_checkpoint(path, {**stored, **settings}, state)
     assert run("to-huggingface", path, tmp_path / "back", *arguments) == 1
@@ -329,32 +327,25 @@ def test_a_window_that_led_cannot_have(tmp_path, capsys):
 
 # ----- refusals
 
-
-def broken(model_type, state, change):
-    shared = state.get("model.shared.weight", torch.zeros(()))
-    bart = {
-        "missing": {"model.decoder.layers.1.fc2.bias": None},
-        "unexpected": {"model.encoder.layer_norm.weight": torch.ones(24)},
-        "untied": {"lm_head.weight": shared + 1},
-        "bias": {"final_logits_bias": torch.ones(1, seq2seq.ROWS)},
-        "twice": {"shared.weight": shared},
-    }
-    roberta = {
-        "missing": {"lm_head.dense.bias": None, "roberta.encoder.layer.2.output.dense.bias": None},
-        "untied": {"lm_head.decoder.weight": torch.ones(encoders.ROWS, 24)},
-    }
-    changed = {**state, **(bart if model_type == "bart" else roberta)[change]}
-    return {name: tensor for name, tensor in changed.items() if tensor is not None}
+SHARED = "model.shared.weight"
 
 
 @pytest.mark.parametrize(
     ("model_type", "change", "message"),
     [
-        ("bart", "missing", r"missing: decoder\.layers\.1\.fc2\.bias; unexpected: none"),
-        ("bart", "unexpected", r"missing: none; unexpected: encoder\.layer_norm\.weight"),
-        ("bart", "untied", r"shared\.weight and lm_head\.weight differ"),
-        ("bart", "bias", "final_logits_bias is not zero"),
-        ("bart", "twice", "with and without 'model.': shared.weight"),
+        (
+            "bart",
+            lambda state: {"model.decoder.layers.1.fc2.bias": None},
+            r"missing: decoder\.layers\.1\.fc2\.bias; unexpected: none",
+        ),
+        (
+            "bart",
+            lambda state: {"model.encoder.layer_norm.weight": torch.ones(24)},
+            r"missing: none; unexpected: encoder\.layer_norm\.weight",
+        ),
+        ("bart", lambda state: {"lm_head.weight": state[SHARED] + 1}, r"shared\.weight and lm_head\.weight differ"),
+        ("bart", lambda state: {"final_logits_bias": torch.ones(1, seq2seq.ROWS)}, "final_logits_bias is not zero"),
+        ("bart", lambda state: {"shared.weight": state[SHARED]}, "with and without 'model.': shared.weight"),
         ("bart", {"max_position_embeddings": 42}, r"embed_positions\.weight is \(42, 24\) .* asks for \(44, 24\)"),
         ("bart", {"model_type": "t5"}, "model_type is 't5'; can convert: bart, mbart, led"),
         ("bart", {"activation_function": "swiglu"}, "activation_function 'swiglu'"),
@@ -362,8 +353,16 @@ def broken(model_type, state, change):
         ("bart", {"pad_token_id": 5}, "pad_token_id is 5"),
         ("mbart", {"normalize_before": False}, "normalize_before is False; fairseq's BART needs True"),
         *(("led", {"attention_window": window}, "attention_window") for window in (5, [4, 8], [4, 8, 0])),
-        ("roberta", "missing", r"missing: encoder\.layer\.2\.output\.dense\.bias, lm_head\.dense\.bias;"),
-        ("roberta", "untied", r"word_embeddings\.weight and lm_head\.decoder\.weight differ"),
+        (
+            "roberta",
+            lambda state: {"lm_head.dense.bias": None, "roberta.encoder.layer.2.output.dense.bias": None},
+            r"missing: encoder\.layer\.2\.output\.dense\.bias, lm_head\.dense\.bias;",
+        ),
+        (
+            "roberta",
+            lambda state: {"lm_head.decoder.weight": torch.ones(encoders.ROWS, 24)},
+            r"word_embeddings\.weight and lm_head\.decoder\.weight differ",
+        ),
         ("roberta", {"hidden_act": "relu"}, "hidden_act is 'relu'; fairseq's RoBERTa needs 'gelu'"),
         ("roberta", {"layer_norm_eps": 1e-12}, "layer_norm_eps is 1e-12"),
         ("roberta", {"position_embedding_type": "relative_key"}, "position_embedding_type"),
@@ -384,7 +383,7 @@ def test_what_fairseq_cannot_express_is_refused(model_type, change, message):
     if isinstance(change, dict):
         config |= change
     else:
-        state = broken(model_type, state, change)
+        state = {name: tensor for name, tensor in {**state, **change(state)}.items() if tensor is not None}
     with pytest.raises(ConversionError, match=message):
         to_fairseq(config, state)
 

@@ -34,13 +34,6 @@ def gpt2():
     return gpt2_bpe.to_fairseq_files(VOCAB, MERGES, ROWS)
 
 
-def fairseq_ids(folder: Path, text: str) -> list[int]:
-    tokenizer = folder / "tokenizer"
-    bpe = GPT2BPE(GPT2BPEConfig(gpt2_encoder_json=f"{tokenizer}/encoder.json", gpt2_vocab_bpe=f"{tokenizer}/vocab.bpe"))
-    dictionary = Dictionary.load(str(folder / "dict.txt"))
-    return dictionary.encode_line(bpe.encode(text), add_if_not_exist=False, append_eos=False).tolist()
-
-
 def convert(source: Path, output: Path, rows: int) -> Path:
     output.mkdir()
     gpt2_bpe.write_gpt2_files(output, gpt2_bpe.to_fairseq_files(*gpt2_bpe.read_huggingface_tokenizer(source), rows))
@@ -55,10 +48,18 @@ def write_vocab(folder: Path, vocab: dict[str, int], merges: list[str]) -> Path:
 
 
 def check_ids(source: Path, converted: Path) -> None:
-    tokenizer, ours = BartTokenizer.from_pretrained(source), load_tokenizer(converted)
+    """Ids of fairseq's own tokenizer and of ours."""
+    theirs, ours, dictionary = (
+        BartTokenizer.from_pretrained(source),
+        load_tokenizer(converted),
+        Dictionary.load(str(converted / "dict.txt")),
+    )
+    paths = {"gpt2_encoder_json": "encoder.json", "gpt2_vocab_bpe": "vocab.bpe"}
+    bpe = GPT2BPE(GPT2BPEConfig(**{name: str(converted / "tokenizer" / file) for name, file in paths.items()}))
     for text in TEXTS:
-        expected = tokenizer(text, add_special_tokens=False)["input_ids"]
-        assert (fairseq_ids(converted, text), ours.encode(text).tolist()) == (expected, expected)
+        expected = theirs(text, add_special_tokens=False)["input_ids"]
+        ids = dictionary.encode_line(bpe.encode(text), add_if_not_exist=False, append_eos=False)
+        assert (ids.tolist(), ours.encode(text).tolist()) == (expected, expected)
 
 
 def test_tiny_vocabulary_keeps_every_row(source, tmp_path):

@@ -1,14 +1,10 @@
 """Hugging Face folders from strangers: each ends in a sentence, reads nothing outside, and takes no memory."""
 
-import atexit
-import functools
 import json
 import os
 import shutil
 import struct
-import tempfile
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,16 +12,15 @@ from safetensors.torch import load_file
 
 from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.weights.card import write_card
+from tests import lab
 from tests.models import tiny_huggingface
 
 NESTED = "[" * 200_000 + "]" * 200_000
 
 
-@functools.cache
-def template():
-    folder = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, folder)
-    return tiny_huggingface.folder(folder, "bart")
+@lab.once
+def template(folder):
+    tiny_huggingface.folder(folder, "bart")
 
 
 def write(folder, config=None, content=None):

@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from fairseq_poolingformer.weights.loading import extend_positions, fit, split_projections
+from fairseq_poolingformer.weights.loading import extend_positions, fit
 from tests import lab
 from tests.models import tiny_bart, tiny_roberta
 from tests.models.tiny_bart import SIZES, build
@@ -136,13 +136,6 @@ def test_a_silent_level_two_changes_no_output_and_learns(folder, family, mix):
         assert parameter.grad.any()
 
 
-def test_own_checkpoints_load_unchanged(folder):
-    _, trained = build(folder, *SIZES, seed=1)
-    _, fresh = build(folder, *SIZES, seed=2)
-    fresh.load_state_dict(copy.deepcopy(trained.state_dict()), strict=True)
-    torch.testing.assert_close(fresh.state_dict(), trained.state_dict(), rtol=0, atol=0)
-
-
 def test_nothing_is_dropped_silently(folder, caplog):
     _, model = build(folder, *SIZES, "--pooled-layers", "none")
     missing = {name: value for name, value in tiny_bart.pretrained(folder).items() if "layers.1.fc1" not in name}
@@ -160,16 +153,3 @@ def test_another_dictionary_is_explained(folder, tmp_path, family, num_words):
     _, model = family.build(tmp_path, *family.SIZES)
     with pytest.raises(ValueError, match="dictionary must be the checkpoint's own"):
         model.load_state_dict(family.pretrained(folder), strict=True)
-
-
-def test_joint_projections_are_split_into_q_k_and_v():
-    """In this order, as fairseq's first RoBERTas have them."""
-    joint = {"weight": torch.arange(24.0).view(6, 4), "bias": torch.arange(6.0)}
-    state = {f"layer.self_attn.in_proj_{kind}": value for kind, value in joint.items()} | {"other": joint["bias"]}
-    split_projections(state)
-    expected = {
-        f"layer.self_attn.{letter}_proj.{kind}": value[2 * number : 2 * number + 2]
-        for number, letter in enumerate("qkv")
-        for kind, value in joint.items()
-    }
-    torch.testing.assert_close(state, expected | {"other": joint["bias"]}, rtol=0, atol=0)

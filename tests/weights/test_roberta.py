@@ -10,19 +10,6 @@ from tests.weights.conftest import back_in_huggingface, converted, run
 from tests.weights.encoders import ROWS, assert_agree, batch, load
 
 
-def test_a_longer_poolingformer_repeats_the_positions(tmp_path):
-    _, path = converted(tmp_path, "roberta", "--arch", "poolingformer_roberta_base", max_position_embeddings=22)
-    model = load(path, window_size="64", pooled_layers="none", max_positions=50)
-    theirs = tiny_huggingface.model("roberta", max_position_embeddings=22)
-    assert_agree(model, theirs, batch((20, 13, 6)))
-    table = theirs.roberta.embeddings.position_embeddings.weight.data
-    positions = torch.cat([table[:2], table[2:].repeat(3, 1)])[:52]
-    longer = tiny_huggingface.model("roberta", max_position_embeddings=52)
-    state = {**theirs.float().state_dict(), "roberta.embeddings.position_embeddings.weight": positions.float()}
-    longer.load_state_dict(state)
-    assert_agree(model, longer, batch((50, 33, 21)))
-
-
 def test_weights_of_older_versions(tmp_path):
     """A .bin with the tied parameters under all names, the pooler and the buffer of position ids."""
     source = tiny_huggingface.folder(tmp_path / "hf", "roberta")

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, XLMRobertaTokenizer
 from fairseq_poolingformer.models import PoolingformerRoberta
 from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer, load_tokenizer
-from fairseq_poolingformer.weights import ConversionError, files, sentencepiece_model
+from fairseq_poolingformer.weights import files, sentencepiece_model
 from tests.models import tiny_huggingface
 from tests.weights.conftest import assert_same_checkpoints, back_in_huggingface, run
 
@@ -172,7 +172,7 @@ def test_models_of_another_layout_or_size(tmp_path, model):
         (sentencepiece_model.write_huggingface, (model, 500, 512), "the embedding has 500 rows"),
         (sentencepiece_model.write_fairseq, (tmp_path / "bad.model", 300, ("dict.txt",)), r"bad\.model: not a sentenc"),
     ):
-        with pytest.raises(ConversionError, match=message):
+        with pytest.raises(ValueError, match=message):
             write(tmp_path, *arguments)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.model", "padded.model", "padded.vocab"]
 

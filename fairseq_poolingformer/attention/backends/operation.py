@@ -49,9 +49,12 @@ class Operation(NamedTuple):
         return lse, global_lse
 
 
-def attend(operation: Operation, plan: Plan, query: Tensor, key: Tensor, value: Tensor) -> Any:
-    """The output, with ``plan.return_lse`` also (B, H, T) the natural logarithms."""
-    return _Attention.apply(operation, plan, query, key, value, *tensors_of(plan.terms))
+def attend(operation: Operation, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *pools: Tensor) -> Any:
+    """The output, with ``plan.return_lse`` also (B, H, T) the natural logarithms.
+
+    ``pools`` are the keys and values of ``plan.pools``, and the backend's tensors in place of score terms'.
+    """
+    return _Attention.apply(operation, plan, query, key, value, *pools, *tensors_of(plan.terms))
 
 
 class _Attention(torch.autograd.Function):

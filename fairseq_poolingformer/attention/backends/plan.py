@@ -22,7 +22,7 @@ from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenToke
 LOG2E = math.log2(math.e)  # exp2 is nearly three times as fast as exp on a CPU, and one instruction on a GPU
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # slices have no hash
 class ResidueClass:
     """The queries of some heads and the keys that they can see through the window, chosen so that the band has step 1.
 
@@ -96,6 +96,7 @@ class Plan:
     # the term that counts the tokens of pools that level one does not show; None without one
     unseen: UnseenTokens | None = None
     return_lse: bool = False
+    pools: Plan | None = None  # of the pools beside the tokens in one softmax, which have neither masks nor other terms
 
     @classmethod
     def of(cls, call: Call) -> Plan:
@@ -168,6 +169,11 @@ def empty_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """(B, H, S, D) laid out as (S, B, H, D): heads merge to (S, B, C), fairseq's layout, without a copy."""
     batch, heads, length, head_dim = x.shape
     return x.new_empty(length, batch, heads, head_dim, dtype=dtype).permute(1, 2, 0, 3)
+
+
+def strides_of_empty(batch: int, heads: int, head_dim: int) -> tuple[int, int, int]:
+    """The strides of :func:`empty_like`'s batch, heads and length."""
+    return heads * head_dim, head_dim, batch * heads * head_dim
 
 
 def zeros_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:

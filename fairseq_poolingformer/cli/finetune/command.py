@@ -178,7 +178,3 @@ def _claim(output: Path, folder: Path, settings: Mapping[str, Any]) -> None:
             f"{output}: was begun with other settings ({', '.join(changed)}); give the same to go on, or another "
             "--output-folder"
         )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -62,7 +62,7 @@ class Data:
         if "train" not in sources:
             raise InputError(f"{args.data}: only {' and '.join(sorted(sources)) or 'nothing'} in it, no training data")
         records = options.find(argparse.Namespace(**vars(args) | UNDIVIDED), str, sources=sources)
-        sample = _sample(records.splits["train"].records())
+        sample = _sample(args.data, records.splits["train"].records())
         standard = [name for name, task in TARGETS.items() if args.task in (None, task)]
         target = _named(args.data, "target", args.target_column, standard, sample)
         text = _named(args.data, "text", args.text_column, TEXTS, sample)
@@ -80,7 +80,7 @@ class Data:
             if not 2 <= len(labels) <= MOST_LABELS:
                 shown = f", such as {', '.join(labels[:SHOWN])}" if labels else ""
                 needs = f"needs 2 to {MOST_LABELS:,}; name another column"
-                raise ValueError(f"{data.name}: {len(labels):,} labels{shown}; {needs}")
+                raise ValueError(f"{data.name}: {len(labels):,} label{'s' * (len(labels) != 1)}{shown}; {needs}")
         if "valid" not in data.splits:
             data._divide({split: vars(args)[f"{split}_share"] for split in ("test", "valid")}, args.split_seed)
         for split in ("train", "valid"):
@@ -162,7 +162,7 @@ def to_predict(data: str, args: argparse.Namespace, split: str | None) -> tuple[
         sources={"train": sources},
     )
     records = reading.splits["train"].records
-    parse = partial(example_of, text=_named(data, "text", args.text_column, TEXTS, _sample(records())))
+    parse = partial(example_of, text=_named(data, "text", args.text_column, TEXTS, _sample(data, records())))
     examples, rejects = [], []
     for record in records():
         example = parsed(record, parse)
@@ -215,14 +215,14 @@ def _value(fields: dict, column: str, what: str) -> object:
     return value
 
 
-def _sample(records: Iterator[Record]) -> list[dict]:
+def _sample(name: str, records: Iterator[Record]) -> list[dict]:
     """The first records, without what is no object."""
     sample = list(itertools.islice(records, SAMPLE))
     if not (objects := [fields for record in sample if (fields := keys.parsed_object(record.data)) is not None]):
         broken = next(
             (f"{record.file}, line {record.line}: {record.problem}" for record in sample if record.data is None), ""
         )
-        raise InputError(broken or "no records with columns in the data")
+        raise InputError(broken or f"{name}: no records with columns in it")
     return objects
 
 

@@ -17,8 +17,7 @@ from fairseq_poolingformer.cli.finetune import data
 from fairseq_poolingformer.cli.finetune.base import ENDS, SUMMARIES, Base, config_of
 from fairseq_poolingformer.cli.finetune.results import SCORES
 from fairseq_poolingformer.cli.finetune.tasks import TASKS, Task
-from fairseq_poolingformer.cli.models import batches
-from fairseq_poolingformer.cli.options import DTYPES
+from fairseq_poolingformer.cli.models import DTYPES, batches
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.huggingface import opening, summarize
 from fairseq_poolingformer.preprocess.records import options

@@ -59,10 +59,8 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    text = (
-        "annotated examples, .jsonl or .jsonl.gz: Natural Questions, original or simplified, or TyDi QA's primary tasks"
-    )
-    add_gold(parser, text, shards=True)
+    text = "annotated examples, .jsonl or .jsonl.gz: Natural Questions, original or simplified, or TyDi QA's primary"
+    add_gold(parser, f"{text} tasks", shards=True)
     add_of_examples(parser, has_means=False)
     parser.add_argument("--json", metavar="FILE", help="write every figure here, unrounded")
     parser.add_argument("--per-language", action="store_true", help="TyDi QA: a row for each language")

@@ -165,14 +165,15 @@ def test_window_of_several_key_blocks(backend):
 @pytest.mark.parametrize("backend", FAST)
 def test_dropout_gradients_belong_to_the_same_mask(backend):
     inputs, extra = tensors(1, 2, 14, 14, 3), tables(2, 3, 2, 3)
+    bias = torch.randn(2, 5, dtype=torch.float64, requires_grad=True)
     arguments = {"window": Window(3), "global_mask": torch.arange(14)[None] == 4, "dropout_p": 0.4, "backend": backend}
 
-    def run(query, key, value, *tables):
+    def run(query, key, value, bias, *tables):
         torch.manual_seed(3)
-        terms = [DisentangledPosition(*tables, global_bucket=4)]
+        terms = [DisentangledPosition(*tables, global_bucket=4), RelativePositionBias(bias)]
         return band_attention(query, key, value, score_terms=terms, **arguments)
 
-    assert torch.autograd.gradcheck(run, (*inputs, *extra.values()), fast_mode=True)
+    assert torch.autograd.gradcheck(run, (*inputs, bias, *extra.values()), fast_mode=True)
 
 
 @pytest.mark.parametrize("backend", ON_CPU)

@@ -121,13 +121,14 @@ def test_learned_pools(small_blocks, pool_type, ldconv_heads):
     check(module)
 
 
-def test_every_parameter_has_a_gradient_in_short_texts_too():
+def test_short_texts_give_the_bits_of_a_window_and_every_parameter_a_gradient():
     """Or several GPUs would wait for it."""
     module, window = build(16, pool_type="ldconv"), TwoLevelAttention(C, H, window=Window(16)).double()
     window.load_state_dict(module.state_dict(), strict=False)
-    x, _, padding = example()
-    out = module(x, key_padding_mask=padding)
-    assert torch.equal(out, window(x, key_padding_mask=padding))
+    x, global_mask, padding = example()
+    masks = {"global_mask": global_mask, "key_padding_mask": padding}
+    out = module(x, **masks)
+    assert torch.equal(out, window(x, **masks))
     out.sum().backward()
     assert all(parameter.grad is not None for parameter in module.parameters())
     assert not module.pooled_k_pool_weight.grad.any()
@@ -160,15 +161,6 @@ def test_it_is_full_attention_where_the_tokens_of_each_pool_are_equal(backend):
         expected = module.out_proj(full.nan_to_num(0.0).transpose(1, 2).flatten(2))
         out = module(x, global_mask=global_mask, key_padding_mask=padding)
         torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
-
-
-@torch.no_grad()
-def test_short_texts_give_the_bits_of_a_window():
-    x, global_mask, padding = example()
-    window, module = TwoLevelAttention(C, H, window=Window(16)).double(), build(16)
-    window.load_state_dict(module.state_dict())
-    masks = {"global_mask": global_mask, "key_padding_mask": padding}
-    assert torch.equal(module(x, **masks), window(x, **masks))
 
 
 @torch.no_grad()

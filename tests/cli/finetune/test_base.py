@@ -9,15 +9,10 @@ from transformers import AutoTokenizer, DebertaV2Config, DebertaV2ForSequenceCla
 
 from fairseq_poolingformer.cli.finetune.base import SYSTEMS, Base, equal_cost, find
 from fairseq_poolingformer.huggingface.families import FAMILIES
+from tests.huggingface import tiny_models
 from tests.models import tiny_huggingface
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-WRITERS = {"d_model": 24, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2}
-WRITERS |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-OTHERS = {
-    "t5": {"d_model": 24, "d_ff": 32, "d_kv": 12, "num_layers": 2, "num_heads": 2},
-    "distilbert": {"dim": 24, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
-}
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +71,7 @@ def test_a_head_for_the_same_labels_is_kept(tmp_path):
 @pytest.mark.parametrize("kind", [kind.removeprefix("poolingformer-") for kind in FAMILIES])
 def test_every_family_becomes_long(kind, words, tmp_path):
     family = FAMILIES[f"poolingformer-{kind}"]
-    sizes = OTHERS.get(kind, WRITERS if family.has_decoder else SIZES) | {"vocab_size": 300, "pad_token_id": 1}
-    config = getattr(transformers, f"{family.name}Config")(max_position_embeddings=48, **sizes)
+    config = tiny_models.config(kind, vocab_size=300, max_position_embeddings=48, pad_token_id=1)
     writes = family.has_decoder
     end = "ForConditionalGeneration" if writes else "ForSequenceClassification"
     name = family.name + end
@@ -102,7 +96,7 @@ def test_a_model_of_another_family_is_cut(words, tmp_path):
 def test_what_cannot_be_fine_tuned_is_refused(words, roberta, tmp_path):
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    config = transformers.T5Config(vocab_size=300, n_positions=40, **OTHERS["t5"])
+    config = tiny_models.config("t5", vocab_size=300, n_positions=40)
     t5 = Base("me", saved(config, transformers.T5ForSequenceClassification, words, tmp_path / "m"), "classification")
     for function, message in (
         (lambda: t5.reads(1000, 64, False), r"--length 64: me reads \d+ tokens \(no long T5 is for classification\)"),

@@ -60,7 +60,7 @@ def test_columns_tell_the_task(tmp_path, row, flags, task, texts):
         ({"summary": "a"}, [], "summary and label may be it; .*; name one with --target-column"),
         ({"a": 1}, ["--text-column", "b"], "no column b; its columns are text, label, a; name one with --text-column"),
         ({"a": 1}, ["--target-column", "a"], "is a a summary or a label\\? give --task summarization or classificat"),
-        ({"label": "same"}, [], "1 labels, such as same; needs 2 to 1,000; name another column"),
+        ({"label": "same"}, [], "1 label, such as same; needs 2 to 1,000; name another column"),
         ({"text": " "}, [], "20 of 20 records of train cannot be used, such as line 1: empty text"),
         ({"label": ["a", "b"]}, [], "20 of 20 records of train cannot be used, such as line 1: several labels"),
         ({"text": 3}, [], "line 1: wrong type: text is a number"),
@@ -80,7 +80,7 @@ def test_some_bad_records_and_others(tmp_path):
         assert sum(map(len, read(path, "--max-reject-fraction", most).splits.values())) == 17
     with pytest.raises(ValueError, match="5 examples of 5 different texts are too few to divide; name files with --va"):
         read(write(tmp_path / "few.jsonl", rows(5)))
-    with pytest.raises(ValueError, match="no records with columns"):
+    with pytest.raises(ValueError, match=r"empty\.jsonl: no records with columns in it"):
         read(write(tmp_path / "empty.jsonl", []))
     (tmp_path / "only").mkdir()
     write(tmp_path / "only" / "test.jsonl", rows())

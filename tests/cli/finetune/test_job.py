@@ -1,22 +1,30 @@
-"""``poolingformer finetune`` as a user types it, on small data with tiny models, on a CPU, without fairseq."""
+"""``poolingformer finetune`` as a user types it, on small data with tiny models, on a CPU.
 
+The first jobs and a prediction are processes without fairseq; the others run in this process, which has all libraries.
+"""
+
+import contextlib
+import io
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from fairseq_poolingformer.cli.finetune.base import Base
 from fairseq_poolingformer.cli.finetune.job import ByLength, _last_whole, arguments, check_options
 from fairseq_poolingformer.cli.finetune.tasks import TASKS
+from fairseq_poolingformer.cli.main import main
 from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.huggingface import summarize
 from tests.forked_python import PYTHON, start
 from tests.lab import ROOT, call
 
@@ -29,15 +37,29 @@ AT_ONCE = (  # transformers asks for a checkpoint three seconds after a signal, 
 )
 
 
+def command(*words, status=0):
+    """Output of a command in this process, with one thread, as the other processes have."""
+    threads, verbosity, output = torch.get_num_threads(), transformers.logging.get_verbosity(), io.StringIO()
+    torch.set_num_threads(1)
+    try:
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            assert main([*map(str, words)]) == status, output.getvalue()
+    finally:
+        torch.set_num_threads(threads)
+        transformers.logging.set_verbosity(verbosity)
+        transformers.utils.logging.enable_progress_bar()
+    return output.getvalue()
+
+
 def finetune(*words, status=0):
-    return call([*COMMAND, *words, "--use_cpu"], status)
+    return command("finetune", *words, "--use_cpu", status=status)
 
 
 def predictions(path):
     return {json.dumps(line) for line in map(json.loads, path.read_text().splitlines())}
 
 
-def predicts_the_same(folder, data, scratch):
+def predicts_the_same(folder, data, scratch, predict):
     """Of records without their target, ``predict`` says of those of test what the training said."""
     unknown, output = scratch / data.name, scratch / "predictions.jsonl"
     lines = data.read_text().splitlines()
@@ -47,7 +69,7 @@ def predicts_the_same(folder, data, scratch):
         texts = [json.dumps({"document": json.loads(line)["document"]}) for line in lines]
         unknown.write_text("\n".join([*texts, '{"nothing": 0}']))
     output.write_text("")
-    said = call([*COMMAND[:-1], "predict", unknown, "--model", folder, "--output", output, "--max-tokens", 400])
+    said = predict("predict", unknown, "--model", folder, "--output", output, "--max-tokens", 400)
     system = json.loads((folder / "scores.json").read_text())["system"]
     trained, others = map(predictions, (folder / "training" / system / "test.predictions.jsonl", output))
     assert trained < others
@@ -82,7 +104,7 @@ def classified(files, roberta, tmp_path_factory):
     printed.append(process.communicate()[0])
     assert process.returncode == -signal.SIGTERM
     assert not (folder / "scores.json").exists()
-    output = finetune(*reviews(files, roberta, folder))
+    output = call([*COMMAND, *reviews(files, roberta, folder), "--use_cpu"])
     assert "going on from" in output
     return folder, "".join([*printed, output])
 
@@ -94,7 +116,7 @@ def test_labels(classified, files, roberta, tmp_path):
     scores = json.loads((folder / "scores.json").read_text())
     accuracy = scores["systems"]["short"]["figures"]["accuracy"]
     assert scores["split"] == "test"
-    said = predicts_the_same(folder, files / "reviews.csv", tmp_path)
+    said = predicts_the_same(folder, files / "reviews.csv", tmp_path, lambda *words: call([*COMMAND[:-1], *words]))
     assert "40 of 40 documents are longer than 46 tokens; their rest is cut off" in said
     assert accuracy["low"] <= accuracy["mean"] <= accuracy["high"]
     assert list(scores["systems"]) == ["short", "most frequent label", "TF-IDF, linear"]
@@ -113,8 +135,6 @@ def test_labels(classified, files, roberta, tmp_path):
 def test_the_folder_opens_from_anywhere_and_goes_on_with_its_head(classified, files, tmp_path):
     moved = tmp_path / "elsewhere"
     shutil.copytree(classified[0], moved, ignore=shutil.ignore_patterns("training"))
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
     model = AutoModelForSequenceClassification.from_pretrained(moved)
     assert model.config.id2label == {0: "neg", 1: "pos"}
     assert AutoTokenizer.from_pretrained(moved).model_max_length == 46
@@ -152,16 +172,11 @@ def test_plain_generation_writes_the_summaries_that_were_scored(files, bart, tmp
         output = finetune(model, files / "pairs.jsonl", "--output-folder", folder, *flags)
         assert "rougeLsum" in output
         assert "first 4 words" in output
-        from fairseq_poolingformer.huggingface import summarize
-
-        found = {
-            json.loads(line)["id"]: json.loads(line)["prediction"]
-            for line in (folder / "training/long/test.predictions.jsonl").read_text().splitlines()
-        }
-        rows = [json.loads(line) for line in (files / "pairs.jsonl").read_text().splitlines()]
-        texts = [rows[int(name.rpartition(":")[2]) - 1]["document"] for name in found]
-        assert [text.strip() for text in summarize(texts, folder)] == list(found.values())
-        predicts_the_same(folder, files / "pairs.jsonl", tmp_path)
+        entries = [*map(json.loads, (folder / "training/long/test.predictions.jsonl").read_text().splitlines())]
+        rows = [*map(json.loads, (files / "pairs.jsonl").read_text().splitlines())]
+        texts = [rows[int(entry["id"].rpartition(":")[2]) - 1]["document"] for entry in entries]
+        assert [text.strip() for text in summarize(texts, folder)] == [entry["prediction"] for entry in entries]
+        predicts_the_same(folder, files / "pairs.jsonl", tmp_path, command)
 
 
 @pytest.mark.full
@@ -172,15 +187,16 @@ def test_two_processes_leave_one_folder_with_each_example_once(files, roberta, t
     for split, part in (("train", rows[1:31]), ("valid", rows[31:34]), ("test", rows[34:41])):
         (tmp_path / "data" / f"{split}.csv").write_text("\n".join([rows[0], *part]))
     words = [*reviews(files, roberta, tmp_path / "run"), "--num_train_epochs", 5]
-    module = ("-m", "fairseq_poolingformer.cli.finetune.command", roberta, tmp_path / "data", *words[2:], "--use_cpu")
-    output = call([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", 2, *module])
+    command = ("finetune", roberta, tmp_path / "data", *words[2:], "--use_cpu")
+    launcher = [PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", 2]
+    output = call([*launcher, "-m", "fairseq_poolingformer.cli.main", *command])
     assert output.count("test, 7 examples") == output.count("has the model, scores.json and a card") == 1
     lines = (tmp_path / "run/training/short/test.predictions.jsonl").read_text().splitlines()
-    found = {one["id"]: one["label"] for one in map(json.loads, lines)}
-    assert len(lines) == len(found) == 7
+    labels = {entry["id"]: entry["label"] for entry in map(json.loads, lines)}
+    assert len(lines) == len(labels) == 7
     right = [row.rpartition(",")[2] for row in rows[34:41]]
     scores = json.loads((tmp_path / "run" / "scores.json").read_text())["systems"]["short"]["figures"]
-    assert scores["accuracy"]["mean"] == pytest.approx(100 * np.mean([*map(str.__eq__, found.values(), right)]))
+    assert scores["accuracy"]["mean"] == pytest.approx(100 * np.mean([*map(str.__eq__, labels.values(), right)]))
     checkpoint = max((tmp_path / "run/training/short/checkpoints").iterdir(), key=lambda path: int(path.name[11:]))
     state = json.loads((checkpoint / "trainer_state.json").read_text())
     assert (state["global_step"], state["epoch"]) == (8 * 5, 5), "30 examples by twos, in 2 processes"
@@ -207,7 +223,9 @@ def test_the_card_has_the_figures_of_the_kept_model_and_of_test(files, roberta, 
     result = json.loads((tmp_path / "run" / "scores.json").read_text())["systems"]["short"]
     checkpoints = tmp_path / "run/training/short/checkpoints"
     last = max(checkpoints.iterdir(), key=lambda path: int(path.name.partition("-")[2]))
-    losses = [one["eval_loss"] for one in json.loads((last / "trainer_state.json").read_text())["log_history"][1::2]]
+    losses = [
+        entry["eval_loss"] for entry in json.loads((last / "trainer_state.json").read_text())["log_history"][1::2]
+    ]
     assert result["best"] == min(losses) < losses[-1]
     card = (tmp_path / "run" / "README.md").read_text()
     assert f"- Loss: {min(losses):.4f}" in card
@@ -220,11 +238,11 @@ def test_rouge_may_choose_the_checkpoint(files, bart, tmp_path):
     finetune(bart, files / "pairs.jsonl", "--output-folder", tmp_path, *flags, "--metric_for_best_model", "rouge2")
     state = json.loads((tmp_path / "training/long/checkpoints/checkpoint-2/trainer_state.json").read_text())
     assert {"eval_loss", "eval_rouge2", "eval_rougeLsum"} <= state["log_history"][0].keys()
-    assert state["best_metric"] == max(one["eval_rouge2"] for one in state["log_history"] if "eval_rouge2" in one)
+    assert state["best_metric"] == max(entry["eval_rouge2"] for entry in state["log_history"] if "eval_rouge2" in entry)
 
 
 @pytest.mark.parametrize(
-    ("task", "given", "message"),
+    ("task", "options", "message"),
     [
         ("summarization", {"metric_for_best_model": "bleu"}, "one of loss, rouge1, rouge2, rougeL, rougeLsum"),
         ("classification", {"metric_for_best_model": "rouge2"}, "one of accuracy, macro_f1, loss"),
@@ -237,9 +255,9 @@ def test_rouge_may_choose_the_checkpoint(files, bart, tmp_path):
         ("classification", {"lr_scheduler_type": "steep"}, "steep"),
     ],
 )
-def test_options_that_a_task_cannot_use(task, given, message):
+def test_options_that_a_task_cannot_use(task, options, message):
     with pytest.raises(UsageError, match=message):
-        check_options(task, given)
+        check_options(task, options)
     check_options(task, {"metric_for_best_model": "eval_loss", "learning_rate": 1.0})
 
 
@@ -250,9 +268,9 @@ def test_the_user_decides_before_the_data_do(files, roberta, tmp_path):
     assert (rows, rows * chosen["gradient_accumulation_steps"]) == (2, 16)
     assert (chosen["metric_for_best_model"], chosen["greater_is_better"]) == ("accuracy", True)
     assert arguments({}, task, tmp_path, 320, 40)["per_device_train_batch_size"] == 4
-    given = {"learning_rate": 1.0, "eval_strategy": "steps", "eval_steps": 7, "per_device_train_batch_size": 3}
-    chosen = arguments(given, task, tmp_path, 3200, 40)
-    assert given.items() <= chosen.items()
+    options = {"learning_rate": 1.0, "eval_strategy": "steps", "eval_steps": 7, "per_device_train_batch_size": 3}
+    chosen = arguments(options, task, tmp_path, 3200, 40)
+    assert options.items() <= chosen.items()
     assert (chosen["save_strategy"], chosen["save_steps"]) == ("steps", 7)
     chosen = arguments({"metric_for_best_model": "loss"}, task, tmp_path, 3200, 40)
     assert (chosen["metric_for_best_model"], chosen["greater_is_better"]) == ("loss", False)
@@ -262,15 +280,15 @@ def test_the_user_decides_before_the_data_do(files, roberta, tmp_path):
 def test_the_order_of_an_epoch_follows_from_seed_and_epoch():
     sampler = ByLength(4, lengths=list(range(40)))
     sampler.set_epoch(0)
-    first = list(sampler)
+    order = list(sampler)
     sampler.set_epoch(0)
-    assert list(sampler) == first
-    assert sorted(first) == list(range(40))
+    assert list(sampler) == order
+    assert sorted(order) == list(range(40))
     sampler.set_epoch(1)
-    assert list(sampler) != first
+    assert list(sampler) != order
     sampler.seed = 1
     sampler.set_epoch(0)
-    assert list(sampler) != first
+    assert list(sampler) != order
 
 
 def test_half_checkpoints_are_removed(tmp_path):

@@ -182,7 +182,7 @@ NUMBERS = {
         (["--valid", "RELEASE/val.txt"], "no training data: give --train"),
         (["--input-folder", "EMPTY"], "no name in it says train, valid or test; name its files with --train"),
         ([*ALL, "--train", "RELEASE/train.txt"], "exclude each other"),
-        (["--train", "EMPTY/empty.txt"], "train: no good example. There are no records in its files"),
+        (["--train", "EMPTY/empty.txt"], "train: no good example. Its files hold none"),
         (["--train", "EMPTY/cut.txt.gz"], "damaged gzip file"),
         *(
             ([*ALL, *words], f"argument {words[0]}: must be {bound}, got {words[1]!r}")

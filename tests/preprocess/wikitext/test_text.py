@@ -73,15 +73,12 @@ def test_by_hand(case):
 
 SECTIONS = "a\n== See ''also'' ==\nb\n=== c ===\nd\n== e ==\nf\n=== References ===\ng\n=== h ===\ni"
 FORMULAS = "a <math>\\frac{{b}}{c}</math> is <chem>H2O</chem>, <gallery>d</gallery> {{math|''e''}}<math/>."
-TEMPLATES = "a {{aa|5|km|{{b|mile|s=1}}|abbr=on}} {{c|x=1}} {{bb|1=fr|2=texte}}, {{d}}. {{lang|fr|le}}"
 PREFIXES = "[[Datei:a.stl2|b]] [[Thể_loại :c]] d"
 
 
 @pytest.mark.parametrize(
     ("wikitext", "options", "text"),
     [
-        (TEMPLATES, {"keep_templates": True}, "a 5 km mile fr texte,. le"),
-        (FORMULAS, {"formula": "[[F]]"}, "a [[F]] is [[F]], e[[F]]."),
         (FORMULAS, {}, "a is, e."),
         (SECTIONS, {"left_out_sections": frozenset({"see also", "references"})}, "a\ne\nf\nh\ni"),
         (PREFIXES, {"hidden_prefixes": FILES_AND_CATEGORIES | {"datei", "thể loại"}}, "d"),

@@ -4,14 +4,16 @@ import math
 
 import torch
 
+from tests.tasks.coreference.official_coreference import crosses
+
 
 def linear(layer, vector):
     return layer.weight @ vector + layer.bias
 
 
 def feed_forward(network, vector):
-    first, last = network[0], network[3]
-    return linear(last, linear(first, vector).clamp(min=0))[0]
+    inner, outer = network[0], network[3]
+    return linear(outer, linear(inner, vector).clamp(min=0))[0]
 
 
 def bucket(distance):
@@ -19,17 +21,13 @@ def bucket(distance):
     return distance if distance <= 4 else min(int(math.log2(distance)) + 3, 9)
 
 
-def crosses(one, other):
-    return one[0] < other[0] < one[1] < other[1] or other[0] < one[0] < other[1] < one[1]
-
-
 def representation(head, tokens, document, span):
     start, end = span
-    first, last = int(document["word_starts"][start]), int(document["word_ends"][end - 1]) - 1
-    logits = torch.stack([linear(head.attention, tokens[t])[0] for t in range(first, last + 1)])
+    begin, last = int(document["word_starts"][start]), int(document["word_ends"][end - 1]) - 1
+    logits = torch.stack([linear(head.attention, tokens[t])[0] for t in range(begin, last + 1)])
     weights = torch.exp(logits) / torch.exp(logits).sum()
-    attended = sum(weight * tokens[t] for weight, t in zip(weights, range(first, last + 1), strict=True))
-    return torch.cat([tokens[first], tokens[last], attended, head.span_width.weight[end - start - 1]])
+    attended = sum(weight * tokens[t] for weight, t in zip(weights, range(begin, last + 1), strict=True))
+    return torch.cat([tokens[begin], tokens[last], attended, head.span_width.weight[end - start - 1]])
 
 
 def kept_spans(head, tokens, document):

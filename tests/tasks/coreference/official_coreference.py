@@ -53,8 +53,8 @@ def deal(rng: random.Random, spans: Sequence[tuple[int, int]]) -> Clusters:
     return [chain for chain in chains if chain]
 
 
-def crosses(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] < other[0] < one[1] < other[1] or other[0] < one[0] < other[1] < one[1]
+def crosses(left: tuple[int, int], right: tuple[int, int]) -> bool:
+    return left[0] < right[0] < left[1] < right[1] or right[0] < left[0] < right[1] < left[1]
 
 
 def write(path: Path, chains: Sequence[Clusters], words: int = 24) -> None:

@@ -111,16 +111,16 @@ def test_equals_loops_over_spans_and_antecedents(depth, monkeypatch):
     names, parameters = zip(*head.named_parameters(), strict=True)
     ours = torch.autograd.grad(loss, parameters, allow_unused=True)
     theirs = torch.autograd.grad(expected, parameters, allow_unused=True)
-    for name, one, other in zip(names, ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}")
+    for name, actual, wanted in zip(names, ours, theirs, strict=True):
+        torch.testing.assert_close(actual, wanted, rtol=1e-8, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}")
 
 
 def test_a_document_of_one_word_and_one_without_mentions_have_a_loss():
     head = make_head(1)
-    one = {name: torch.tensor([value]) for name, value in {"word_starts": 0, "word_ends": 2, "sentences": 0}.items()}
-    one |= {"segment_sizes": torch.tensor([2]), "speakers": torch.tensor([0]), "genre": 0}
+    word = {name: torch.tensor([value]) for name, value in {"word_starts": 0, "word_ends": 2, "sentences": 0}.items()}
+    word |= {"segment_sizes": torch.tensor([2]), "speakers": torch.tensor([0]), "genre": 0}
     several = random_document(np.random.default_rng(2), 2)
-    features, inputs, _ = batch([one, several], torch.Generator().manual_seed(1))
+    features, inputs, _ = batch([word, several], torch.Generator().manual_seed(1))
     output = head(features, **inputs)
     assert output[0].spans.tolist() == [[0, 1]]
     assert output[0].scores.tolist() == [[0, -torch.inf]]

@@ -68,15 +68,15 @@ def test_segments_share_out_the_paragraphs(split, max_positions, max_segments):
     cut = HotpotqaExamples(split, SYMBOLS, max_positions, max_question_length=12, max_segments=max_segments)
     whole = HotpotqaExamples(split, SYMBOLS, 4096, max_question_length=12)
     for number in range(3):
-        segments, (one,) = cut.segments(number), whole.segments(number)
+        segments, (joined,) = cut.segments(number), whole.segments(number)
         assert sum(len(segment.tokens) for segment in segments) == cut.sizes[number]
-        head = one.tokens.tolist().index(SYMBOLS.marks["[/q]"]) + 1
+        head = joined.tokens.tolist().index(SYMBOLS.marks["[/q]"]) + 1
         read = np.concatenate([segment.tokens[head:-1] for segment in segments])
-        assert (read == one.tokens[head : head + len(read)]).all()
-        assert len(read) == len(one.tokens) - head - 1 or (max_segments and len(segments) == max_segments)
+        assert (read == joined.tokens[head : head + len(read)]).all()
+        assert len(read) == len(joined.tokens) - head - 1 or (max_segments and len(segments) == max_segments)
         for name in ("paragraph", "sentence", "piece"):
             parts = np.concatenate([segment.inputs[name][head:-1] for segment in segments])
-            assert (parts == one.inputs[name][head : head + len(read)]).all()
+            assert (parts == joined.inputs[name][head : head + len(read)]).all()
         for segment in segments:
             assert len(segment.tokens) <= max_positions
             assert np.count_nonzero(segment.targets["first"]) == np.count_nonzero(segment.targets["last"])
@@ -139,8 +139,8 @@ def right_logits(examples, numbers, answer_types):
 def test_an_answer_ends_with_its_last_token_and_what_was_not_read_has_no_score(folder, split, tmp_path):
     examples = HotpotqaExamples(split, SYMBOLS, 4096, max_question_length=12)
     logits, batch = right_logits(examples, [1], [AnswerType.SPAN])
-    first = int(logits.span.start[0].argmax())
-    logits.span.end[0, first] = 9.0  # of "Chief of Protocol" its first token alone
+    begin = int(logits.span.start[0].argmax())
+    logits.span.end[0, begin] = 9.0  # of "Chief of Protocol" its first token alone
     predictor = HotpotqaPredictor(folder, "train")
     predictor.add([1], logits, batch)
     short = HotpotqaExamples(split, SYMBOLS, 40, max_question_length=12, max_segments=1)
@@ -150,7 +150,7 @@ def test_an_answer_ends_with_its_last_token_and_what_was_not_read_has_no_score(f
     predictor.write(tmp_path / "p.json")
     content = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
     ids = [question["_id"] for question in HOTPOTQA_QUESTIONS]
-    token = examples.segments(1)[0].tokens[first : first + 1]
+    token = examples.segments(1)[0].tokens[begin : begin + 1]
     assert content["answer"] == {ids[0]: "", ids[1]: words(folder, token)}
     scores = [score for _, score in content["paragraph_scores"][ids[0]]]
     assert None in scores

@@ -102,15 +102,15 @@ def test_blocks_may_be_shorter_than_the_models_longest_input(folder, caplog):
 
 
 def test_masks_differ_between_epochs_and_are_the_same_for_workers_and_processes(folder):
-    first, second = (rows(iterator(folder, epoch).next_epoch_itr()) for epoch in (1, 2))
-    assert first.keys() == second.keys()
-    assert [restored(*first[n]) for n in sorted(first)] == [restored(*second[n]) for n in sorted(second)]
-    same = [n for n in first if first[n] == second[n] and len(first[n][0]) > 20]
-    assert len(same) < len(first) / 20
-    assert rows(iterator(folder, 2, num_workers=2).next_epoch_itr()) == second
+    epoch_1, epoch_2 = (rows(iterator(folder, epoch).next_epoch_itr()) for epoch in (1, 2))
+    assert epoch_1.keys() == epoch_2.keys()
+    assert [restored(*epoch_1[n]) for n in sorted(epoch_1)] == [restored(*epoch_2[n]) for n in sorted(epoch_2)]
+    same = [n for n in epoch_1 if epoch_1[n] == epoch_2[n] and len(epoch_1[n][0]) > 20]
+    assert len(same) < len(epoch_1) / 20
+    assert rows(iterator(folder, 2, num_workers=2).next_epoch_itr()) == epoch_2
     halves = [rows(iterator(folder, 2, shard=shard, shards=2).next_epoch_itr()) for shard in (0, 1)]
     assert halves[0].keys().isdisjoint(halves[1])
-    assert halves[0] | halves[1] == second
+    assert halves[0] | halves[1] == epoch_2
 
 
 def test_validation_masks_are_always_the_same(folder):

@@ -71,8 +71,8 @@ def _random_annotation(rng: np.random.Generator, paragraphs: list[tuple[int, int
     kind = int(rng.integers(1, 5))
     if kind != 1:
         return kind, row, -1, -1
-    first, end = paragraphs[row]
-    a, b = sorted(rng.choice(np.arange(first, end + 1), 2, replace=False).tolist())
+    begin, end = paragraphs[row]
+    a, b = sorted(rng.choice(np.arange(begin, end + 1), 2, replace=False).tolist())
     return kind, row, a, b
 
 

@@ -21,12 +21,6 @@ def point_at(outcomes: list[tuple[bool, bool, float, float]], threshold: float) 
     return (2 * precision * recall / (precision + recall) if credit else 0.0), precision, recall
 
 
-def best_recall(outcomes: list[tuple[bool, bool, float, float]], target: float) -> float:
-    """The highest recall at a threshold where precision is at least the target."""
-    points = [point_at(outcomes, row[3]) for row in outcomes]
-    return max((recall for _, precision, recall in points if precision >= target), default=0.0)
-
-
 def natural_questions(gold: list[dict], predictions: dict) -> dict[str, list[tuple[bool, bool, float, float]]]:
     """Outcomes of long and short answers."""
     by_id = {prediction["example_id"]: prediction for prediction in predictions["predictions"]}

@@ -84,8 +84,8 @@ def _any_case(rng: random.Random, word: str) -> str:
 def _span(rng: random.Random) -> dict[str, int]:
     """One of a few spans, so that two are often equal, sometimes only in bytes or only in tokens."""
     start = rng.randrange(3)
-    first = start if rng.random() < 0.8 else rng.randrange(3)
-    tokens = {"start_token": first, "end_token": first + 1 + (rng.random() < 0.1)}
+    token = start if rng.random() < 0.8 else rng.randrange(3)
+    tokens = {"start_token": token, "end_token": token + 1 + (rng.random() < 0.1)}
     return {"start_byte": 10 * start, "end_byte": 10 * start + 9, **tokens}
 
 

@@ -27,7 +27,7 @@ def test_the_last_segment_is_the_first_that_reaches_the_end(document, expected):
     segments = data.cut_into_segments(np.array([2]), np.array([document]), limits)
     assert list(zip(segments.first_token.tolist(), segments.end_token.tolist(), strict=True)) == expected
     assert segments.bounds.tolist() == [0, len(expected)]
-    assert segments.size.tolist() == [end - first + 2 + 4 for first, end in expected]
+    assert segments.size.tolist() == [end - first_token + 2 + 4 for first_token, end in expected]
     assert segments.number.tolist() == list(range(len(expected)))
     for numbers, message in (
         ((16, 7, 6), "doc_stride 7 would skip"),
@@ -44,15 +44,15 @@ def test_paragraphs_of_a_segment_equal_a_loop_over_tokens():
         cuts = np.unique(rng.integers(0, 40, 8))
         rows = [[a, b, 0, 0, 0] for a, b in itertools.pairwise(cuts) if rng.random() < 0.7]
         rows = np.array(rows, np.int32).reshape(-1, 5)
-        first, end = sorted(rng.choice(41, 2, replace=False).tolist())
-        visible = [k for k, (a, b, *_) in enumerate(rows.tolist()) if any(first <= t < end for t in range(a, b))]
-        begin, stop = data.visible_paragraphs(rows, first, end)
+        first_token, end = sorted(rng.choice(41, 2, replace=False).tolist())
+        visible = [k for k, (a, b, *_) in enumerate(rows.tolist()) if any(first_token <= t < end for t in range(a, b))]
+        begin, stop = data.visible_paragraphs(rows, first_token, end)
         assert list(range(begin, stop)) == visible
         expected = [
             next((1 + n for n, k in enumerate(visible) if rows[k, 0] <= token < rows[k, 1]), 0)
-            for token in range(first, end)
+            for token in range(first_token, end)
         ]
-        assert data.paragraph_ids(rows[begin:stop], first, end).tolist() == expected
+        assert data.paragraph_ids(rows[begin:stop], first_token, end).tolist() == expected
 
 
 def test_negatives_are_drawn_anew_in_each_epoch_and_evenly():
@@ -114,8 +114,8 @@ def naive_label(example, limits):
     room = limits.max_positions - q - 4
     cuts = [(0, min(room, n))]
     while cuts[-1][1] < n:
-        first = cuts[-1][0] + limits.doc_stride
-        cuts.append((first, min(first + room, n)))
+        first_token = cuts[-1][0] + limits.doc_stride
+        cuts.append((first_token, min(first_token + room, n)))
     if kind == 0:
         return [(NEGATIVE, [0, 0, 0, 0]) for _ in cuts]
     p, e = example.paragraphs[row]

@@ -130,13 +130,13 @@ def naive_answer(row, logits, ids, mask, has, longest):
     else:
         regions = {1: (tokens, 0.0)} if tokens else {}
     best = None
-    for number, (inside, own) in regions.items():
+    for number, (inside, of_paragraph) in regions.items():
         spans = [(a, b) for a in inside for b in inside if a <= b < a + longest]
         value, (a, b) = max((start[a] + end[b], (a, b)) for a, b in spans)
-        score = own + max(yes, no, long, short + value)
+        score = of_paragraph + max(yes, no, long, short + value)
         if best is None or score > best["score"]:
             any_type = math.log(sum(math.exp(x) for x in (short, yes, no, long)))
-            best = {"score": score, "paragraph": number, "start": a, "end": b, "long_score": own + any_type}
+            best = {"score": score, "paragraph": number, "start": a, "end": b, "long_score": of_paragraph + any_type}
             neither = math.log(1 + math.exp(long))
             best |= {"span_score": value + short - neither, "yes_score": yes - neither, "no_score": no - neither}
     return best
@@ -189,10 +189,10 @@ def segments_to_merge(draw=0):
     for seed in range(3):
         logits, ids, mask, has = random_segments(seed)
         answers = best_answers(mean_log_probabilities([logits]), ids, mask, mask, has)
-        first = torch.from_numpy(rng.integers(0, 9, 12))
+        paragraph = torch.from_numpy(rng.integers(0, 9, 12))
         batch = {
             "document_start": torch.full((12,), DOCUMENT),
-            "first_paragraph": first,
+            "first_paragraph": paragraph,
             "document_has_paragraphs": has,
         }
         yield answers, rng.integers(0, 6, 12), rng.integers(0, 100, 12), batch

@@ -126,8 +126,8 @@ def test_what_the_official_readers_take_is_taken(tmp_path):
     expected = NaturalQuestionsPrediction.from_json(OFFICIAL_NATURAL_QUESTIONS)
     assert read_predictions(path) == ("natural_questions", {expected.example_id: expected})
     path.write_text(_line(minimal_answer_score="26.4", passage_answer_score="-1e400", long_answer={}), encoding="utf-8")
-    ((_, found),) = read_predictions(path)[1].items()
-    assert (found.minimal_answer_score, found.passage_answer_score) == (26.4, float("-inf"))
+    ((_, result),) = read_predictions(path)[1].items()
+    assert (result.minimal_answer_score, result.passage_answer_score) == (26.4, float("-inf"))
 
 
 def _changed(record: dict, **changes: object) -> dict:

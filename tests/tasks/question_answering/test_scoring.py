@@ -14,8 +14,6 @@ from fairseq_poolingformer.tasks.question_answering.official import (
     GoldExample,
     NaturalQuestionsAnnotation,
     NaturalQuestionsPrediction,
-    TydiqaAnnotation,
-    TydiqaPrediction,
     read_gold,
     read_predictions,
 )
@@ -106,12 +104,15 @@ def test_equals_the_official_scripts_to_the_last_bit(tmp_path, kind, pytestconfi
     assert [figures(kind, *pair) for pair in files] == official_figures(kind, folder, files)
 
 
-def test_natural_questions_refuses_other_examples():
+@pytest.mark.parametrize(
+    ("predicted", "message"),
+    [(range(4, 10), "4 have no prediction, 5 predictions are not"), (range(6), "0 have no prediction, 1 predictions")],
+)
+def test_natural_questions_refuses_other_examples(predicted, message):
     nothing = NaturalQuestionsAnnotation(NO_SPAN, (), "NONE")
     gold = {key: GoldExample(key, (nothing,) * 5) for key in range(5)}
-    predictions = {key: NaturalQuestionsPrediction(key) for key in range(4, 10)}
-    message = "not of the same examples: 4 have no prediction, 5 predictions are not of the gold data"
-    with pytest.raises(ValueError, match=message):
+    predictions = {key: NaturalQuestionsPrediction(key) for key in predicted}
+    with pytest.raises(ValueError, match=f"not of the same examples: {message}"):
         score_natural_questions(gold, predictions)
 
 
@@ -137,21 +138,6 @@ def test_given_thresholds_equal_the_naive_twin():
 def _curve(*rows: tuple) -> PrecisionRecallCurve:
     columns = np.array(rows, np.float64).reshape(-1, 4).T
     return PrecisionRecallCurve(Outcomes(columns[0] != 0, columns[1] != 0, columns[2], columns[3]))
-
-
-def test_average_over_languages_by_hand():
-    """English 1, Finnish 1/2, Thai 0, and Klingon, which is not an official language."""
-    gold, predictions = {}, {}
-    rows = [("english", 1), ("finnish", 1), ("finnish", 0), ("thai", 0), ("klingon", 1)]
-    for key, (language, right) in enumerate(rows):
-        gold[key] = GoldExample(key, (TydiqaAnnotation(5, NO_SPAN, "NONE"),) * 2, language)
-        predictions[key] = TydiqaPrediction(key, language, 5 if right else 6, 1.0)
-    reports = {name: pair_report(one).long for name, one in score_tydiqa_languages(gold, predictions).items()}
-    assert list(reports) == ["english", "finnish", "thai", "klingon"]
-    official, with_english = average_over_languages(reports), average_over_languages(reports, english=True)
-    assert (official.best.f1, official.examples) == (0.25, 3)
-    assert (with_english.best.f1, with_english.examples) == (0.5, 4)
-    assert average_over_languages({}).best == OperatingPoint(0, 0, 0, None)
 
 
 @pytest.mark.parametrize("kind", MAKERS)

@@ -58,6 +58,20 @@ def test_every_example_is_in_a_batch(tmp_path):
     dataset = task.dataset("train")
     batches = task.get_batch_iterator(dataset, max_sentences=8, required_batch_size_multiple=8).next_epoch_itr()
     assert sorted(number for batch in batches for number in batch["id"].tolist()) == list(range(len(dataset)))
+
+
+def test_training_alone_refuses_examples_that_would_be_left_out(tmp_path):
+    texts = mlm_folder.random_texts(3, 30)
+    mlm_folder.write_folder(tmp_path, {"train": texts, "valid": texts})
+    task = setup("long_masked_lm", tmp_path)
+    for split in ("train", "valid"):
+        task.load_dataset(split)
+        dataset = task.dataset(split)
+        indices, longest = dataset.ordered_indices(), int(max(dataset.sizes))
+        assert task.filter_indices_by_size(indices, dataset, longest).tolist() == indices.tolist()
+    assert len(task.filter_indices_by_size(indices, dataset, 1, ignore_invalid_inputs=True)) == 0
+    with pytest.raises(UsageError, match=f"{len(indices)} of {len(indices)} examples of train have more than 1 tokens"):
+        task.filter_indices_by_size(indices, task.dataset("train"), 1, ignore_invalid_inputs=True)
     assert len(dataset) % 8
 
 

@@ -14,7 +14,7 @@ def test_pieces_cover_a_document(room, overlap):
         assert len(pieces) == count_pieces(np.array([size]), room, overlap=overlap)[0]
         assert pieces[0][0] == 0
         assert pieces[-1][1] == size
-        assert all(end - first <= room for first, end in pieces)
+        assert all(end - begin <= room for begin, end in pieces)
         for before, after in itertools.pairwise(pieces):
             assert before[1] - after[0] == overlap
             assert before[1] < size  # the last piece is the first that reaches the end

@@ -14,18 +14,18 @@ def random_batch(seed, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     start, end = torch.randn(2, 5, 9, generator=generator, dtype=dtype) * 3
     piece = torch.randint(0, 4, (5, 9), generator=generator).sort(1)[0]
-    first, last = ((torch.rand(5, 9, generator=generator) < 0.2) & (piece > 0) for _ in range(2))
-    last |= first  # as many examples have the one as the other
+    starts, ends = ((torch.rand(5, 9, generator=generator) < 0.2) & (piece > 0) for _ in range(2))
+    ends |= starts  # as many examples have the one as the other
     example = torch.tensor([2, 0, 0, 1, 2])
-    return SpanLogits(start.requires_grad_(), end.requires_grad_(), piece, example, 3), first.long(), last.long()
+    return SpanLogits(start.requires_grad_(), end.requires_grad_(), piece, example, 3), starts.long(), ends.long()
 
 
-def naive_losses(logits, first, last):
+def naive_losses(logits, starts, ends):
     """The definition: minus the log of the right tokens' share of all exponentials."""
     losses = []
     for number in range(logits.num_examples):
         total = 0.0
-        for values, right in ((logits.start, first), (logits.end, last)):
+        for values, right in ((logits.start, starts), (logits.end, ends)):
             above = below = 0.0
             for row, place in itertools.product(range(5), range(9)):
                 if logits.example[row] == number and logits.piece[row, place] > 0:
@@ -45,28 +45,28 @@ def naive_losses(logits, first, last):
 def test_losses_equal_the_naive_twin():
     outcomes = set()
     for seed in range(30):
-        logits, first, last = random_batch(seed)
-        losses, has_right = span_losses(logits, first, last)
-        assert losses.tolist() == pytest.approx(naive_losses(logits, first, last))
-        assert [loss > 0 for loss in naive_losses(logits, first, last)] == has_right.tolist()
+        logits, starts, ends = random_batch(seed)
+        losses, has_right = span_losses(logits, starts, ends)
+        assert losses.tolist() == pytest.approx(naive_losses(logits, starts, ends))
+        assert [loss > 0 for loss in naive_losses(logits, starts, ends)] == has_right.tolist()
         outcomes |= set(has_right.tolist())
     assert outcomes == {True, False}
 
 
 def test_gradients_are_those_of_finite_differences():
-    logits, first, last = random_batch(3)
+    logits, starts, ends = random_batch(3)
 
     def total(start, end):
-        return span_losses(SpanLogits(start, end, logits.piece, logits.example, 3), first, last)[0]
+        return span_losses(SpanLogits(start, end, logits.piece, logits.example, 3), starts, ends)[0]
 
     assert torch.autograd.gradcheck(total, (logits.start, logits.end))
 
 
 def test_gradients_stay_finite_without_any_right_token_or_any_token():
-    logits, first, last = random_batch(0, torch.float32)
+    logits, starts, ends = random_batch(0, torch.float32)
     for piece in (logits.piece, torch.zeros_like(logits.piece)):
         batch = SpanLogits(logits.start, logits.end, piece, logits.example, 3)
-        losses, has_right = span_losses(batch, torch.zeros_like(first), last)
+        losses, has_right = span_losses(batch, torch.zeros_like(starts), ends)
         losses.sum().backward()
         assert not losses.any()
         assert not has_right.any()
@@ -80,7 +80,7 @@ def test_best_spans_equal_the_naive_twin(max_length):
         chosen = best_spans(logits, max_length)
         for number in range(3):
             spans = [
-                (float(logits.start[row, i] + logits.end[row, j]), row, i, j)
+                ((logits.start[row, i] + logits.end[row, j]).item(), row, i, j)
                 for row in range(5)
                 for i in range(9)
                 for j in range(i, min(9, i + max_length))
@@ -98,15 +98,15 @@ def test_a_right_span_is_counted_and_not_the_ends_of_two():
     start, end = zeros.clone(), zeros.clone()
     start[0, 1] = end[0, 2] = start[2, 3] = end[2, 3] = 5.0
     logits = SpanLogits(start, end, torch.ones(3, 5, dtype=torch.int64), example, 2)
-    first, last = torch.zeros(2, 3, 5, dtype=torch.int64)
-    first[0, 1], last[0, 2] = 2, 1
+    starts, ends = torch.zeros(2, 3, 5, dtype=torch.int64)
+    starts[0, 1], ends[0, 2] = 2, 1
 
     def counts():
-        return {name: int(x) for name, x in count_right_spans(logits, first, last).items()}
+        return {name: int(x) for name, x in count_right_spans(logits, starts, ends).items()}
 
     assert counts() == {"_span_correct": 1, "_span_total": 1}
-    first[1, 3] = last[1, 3] = 1  # in the other segment of the second example
-    first[0, 0], first[0, 1], last[0, 1] = 4, 1, 1  # the first example's span begins and ends as two right ones
+    starts[1, 3] = ends[1, 3] = 1  # in the other segment of the second example
+    starts[0, 0], starts[0, 1], ends[0, 1] = 4, 1, 1  # the first example's span begins and ends as two right ones
     assert counts() == {"_span_correct": 0, "_span_total": 2}
 
 

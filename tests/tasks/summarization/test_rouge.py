@@ -46,10 +46,10 @@ ANY_SCRIPT = [  # a reference, a hypothesis, and F1 of ROUGE-1 and ROUGE-2 count
 ]
 
 
-@pytest.mark.parametrize(("reference", "hypothesis", "one", "two"), ANY_SCRIPT)
-def test_words_of_any_script(reference, hypothesis, one, two):
+@pytest.mark.parametrize(("reference", "hypothesis", "unigram", "bigram"), ANY_SCRIPT)
+def test_words_of_any_script(reference, hypothesis, unigram, bigram):
     scores = rouge.rouge_scores([hypothesis], [reference], stemmer=False, any_script=True)
-    assert [scores[name][0, 2] for name in ("rouge1", "rouge2")] == pytest.approx([one, two])
+    assert [scores[name][0, 2] for name in ("rouge1", "rouge2")] == pytest.approx([unigram, bigram])
 
 
 DOCUMENT = "We pool  keys. It\u2028helps. End."

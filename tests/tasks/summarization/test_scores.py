@@ -54,6 +54,7 @@ def test_several_runs_and_a_cut_run_are_refused(lines, message):
         (["the second one is cut", "The first text here"], "2 of 2 references are not those of the generated inputs"),
         (["The first text", "the second one", "of another split"], ""),
         (["The first text here", "of another split"], ""),  # half of them, and not more
+        (["The first other words", "the second other words"], ""),  # half of the words of each
         (["The first text", "something else", "of another split"], "2 of 3 references are not those"),
     ],
 )

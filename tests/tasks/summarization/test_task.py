@@ -3,7 +3,7 @@ import logging
 import numpy as np
 import pytest
 import torch
-from fairseq import options, scoring, search
+from fairseq import options, scoring
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -149,23 +149,6 @@ def test_a_folder_of_another_kind_and_a_model_without_a_decoder_are_refused(fold
         build(folder, arch="poolingformer_roberta_tiny")
 
 
-def test_generation_begins_with_bos_and_equals_full_decoding(folder):
-    """Greedy search by whole forward passes gives the tokens of incremental decoding, whatever finishes when."""
-    task, model = build(folder, *SIZES, "--window-size", "4")
-    task.load_dataset("test")
-    sample = batch_of(task, "test")
-    beams = {"beam_size": 1, "max_len_b": 12, "search_strategy": search.BeamSearch(task.tgt_dict)}
-    generator = SequenceGenerator([model], task.tgt_dict, **beams)
-    for row, (hypothesis, *_) in enumerate(task.inference_step(generator, [model], sample)):
-        tokens = hypothesis["tokens"].tolist()
-        assert tokens[0] == BOS
-        with torch.no_grad():
-            previous = torch.tensor([[EOS, *tokens[:-1]]])
-            logits, _ = model(sample["net_input"]["src_tokens"][row : row + 1], None, previous)
-        chosen = logits[0].log_softmax(-1).gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
-        torch.testing.assert_close(chosen, hypothesis["positional_scores"], atol=1e-5, rtol=0)
-
-
 def generate(task, model, indices, **options):
     """The tokens of all hypotheses by example."""
     generator = task.build_generator([model], type("Options", (Namespace5,), options))
@@ -182,8 +165,8 @@ def test_beams_share_one_source_and_batches_change_nothing(folder, batch_size):
     together, alone = (
         {
             n: beam
-            for first in range(0, 8, size)
-            for n, beam in generate(task, model, range(8)[first : first + size]).items()
+            for begin in range(0, 8, size)
+            for n, beam in generate(task, model, range(8)[begin : begin + size]).items()
         }
         for size in (batch_size, 1)
     )

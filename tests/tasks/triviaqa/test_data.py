@@ -86,11 +86,11 @@ def predictions(folder, scores, tmp_path):
     predictor = TriviaqaPredictor(folder, "train")
     for number, score in enumerate(scores):
         (segment,) = examples.segments(number)
-        first, last = (torch.from_numpy(segment.targets[name]).clone() for name in ("first", "last"))
-        start, end = torch.full((2, 1, len(first)), -9.0)
-        begin = int(first.nonzero()[0])
+        starts, ends = (torch.from_numpy(segment.targets[name]).clone() for name in ("first", "last"))
+        start, end = torch.full((2, 1, len(starts)), -9.0)
+        begin = int(starts.nonzero()[0])
         start[0, begin] = score
-        end[0, begin + int(last[begin:].argmax())] = score
+        end[0, begin + int(ends[begin:].argmax())] = score
         piece = torch.from_numpy(segment.inputs["piece"]).unsqueeze(0)
         tokens = torch.from_numpy(segment.tokens).unsqueeze(0)
         output = SpanLogits(start, end, piece, torch.tensor([0]), 1)

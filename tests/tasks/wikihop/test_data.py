@@ -14,8 +14,8 @@ def naive_segments(example, max_positions, max_segments, orders=None):
     candidates, supports = example["candidates"], example["supports"]
     orders = orders or (range(len(candidates)), range(len(supports)))
     for size in range(max(map(len, candidates)), -1, -1):
-        first, last = ([c[:size] for c in candidates], [c[len(c) - size if len(c) > size else 0 :] for c in candidates])
-        kept = last if len(set(map(tuple, last))) > len(set(map(tuple, first))) else first
+        heads, tails = ([c[:size] for c in candidates], [c[max(0, len(c) - size) :] for c in candidates])
+        kept = tails if len(set(map(tuple, tails))) > len(set(map(tuple, heads))) else heads
         prefix = [(BOS, True, 0), (MARK["[q]"], True, 0), *((t, True, 0) for t in example["question"])]
         prefix.append((MARK["[/q]"], True, 0))
         for number in orders[0]:
@@ -79,18 +79,18 @@ def test_an_epochs_order_depends_on_seed_epoch_and_id_alone(data):
         drawn.set_epoch(epoch)
         return {number: ordered(drawn.segments(number)) for number in which}
 
-    first = read(1, 1, range(60))
-    assert read(1, 1, reversed(range(60))) == first  # whatever was read before
+    epoch_1 = read(1, 1, range(60))
+    assert read(1, 1, reversed(range(60))) == epoch_1  # whatever was read before
     for other in (read(1, 2, range(60)), read(2, 1, range(60))):
-        assert sum(other[number] != first[number] for number in range(60)) > 40
+        assert sum(other[number] != epoch_1[number] for number in range(60)) > 40
     # candidates keep their numbers, and every order is that of a builder that is given it
     for number, example in enumerate(examples):
         sizes = len(example["candidates"]), len(example["supports"])
         orders = [order.tolist() for order in Order(1, names).draw(1, number, *sizes)]
         assert [sorted(order) for order in orders] == [list(range(size)) for size in sizes]
         expected = naive_segments(example, 46, 0, orders)
-        assert first[number][1] == [[token for token, _, _ in segment] for segment in expected]
-        assert first[number][0] == [number for _, _, number in expected[0] if number]
+        assert epoch_1[number][1] == [[token for token, _, _ in segment] for segment in expected]
+        assert epoch_1[number][0] == [number for _, _, number in expected[0] if number]
     drawn = {tuple(Order(1, names).draw(epoch, 3, 4)[0]) for epoch in range(400)}
     assert drawn == set(itertools.permutations(range(4)))
 

@@ -1,18 +1,17 @@
-"""The arguments of the Triton kernels: query groups, tile shapes, splits, and lines of arguments in their order."""
+"""The numbers of the Triton kernels' launches: query groups, tile shapes, splits, and arguments in their order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, ResidueClass
+from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Band
-from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 HIDDEN = 2**31 - 1  # the token of a key that is not seen; beyond every real token
 SMALL_BLOCK = 16  # the least that tensor cores multiply
@@ -81,17 +80,78 @@ def _tokens_of(masks: Masks, queries: GlobalTokens | None) -> Tokens:
     )
 
 
-class KernelGroup(NamedTuple):
+class Geometry(NamedTuple):
+    """The numbers of a call, from which its launches follow; strides are of batch, heads and length."""
+
+    device: torch.device
+    dtype: torch.dtype
+    batch: int
+    heads: int
+    num_queries: int
+    num_keys: int
+    head_dim: int
+    query: tuple[int, ...]  # strides
+    key: tuple[int, ...]
+    key_hidden: tuple[int, ...]
+    out: tuple[int, ...]
+    lse: tuple[int, ...]
+    num_global_keys: int
+    num_global_queries: int
+    classes: tuple[ResidueClass, ...]
+    query_offset: int
+    key_offset: int
+    key_stride: int
+    scale: float
+    dropout_p: float
+    draw: int  # of the first group
+    num_distances: int  # of the table
+    grad_table: bool
+    positions: bool
+    unseen: tuple[int, int, int]  # num_tokens, near_left, near_right
+    # strides, num_pools, band, ξ of the pools beside the tokens in one softmax
+    pools: tuple[tuple[int, ...], int, Band, int] | None
+
+    def tile_shape(self, num_queries: int, num_keys: int) -> TileShape:
+        """The tile for so many queries and keys."""
+        shape = tile_shape(self.head_dim, self.dtype.itemsize, self.positions)
+        lookups = self.num_distances > 0 or (self.unseen[0] > 0 and self.pools is None)
+        keys = max(SMALL_BLOCK, shape.keys // 2) if lookups and not self.positions else shape.keys
+        return shape._replace(queries=block_for(num_queries, shape.queries), keys=block_for(num_keys, keys))
+
+    def scores(self, group: Group, splits: int, with_unseen: bool) -> tuple[Any, ...]:
+        """heads … draw: everything besides queries and keys that scores and weights depend on."""
+        residues, dropout = group.residues, KeepMask(self.dropout_p)
+        return (
+            group.num_heads,
+            splits,
+            *limits(residues.band, group.num_queries, group.num_keys),
+            self.key_stride,
+            self.query_offset + (residues.queries.start or 0),
+            self.key_offset + self.key_stride * (residues.keys.start or 0),
+            residues.queries.step or 1,
+            self.scale * LOG2E,
+            self.num_distances // 2,
+            *(self.unseen if with_unseen else (0, 0, 0)),
+            dropout.dropped,
+            1.0 / dropout.keep,
+            group.draw,
+        )
+
+    def constants(self, group: Group, shape: TileShape) -> tuple[Any, ...]:
+        """HEAD_DIM … DROPOUT."""
+        banded = group.residues.band is not None
+        return self.head_dim, padded(self.head_dim), shape.queries, shape.keys, banded, self.dropout_p > 0.0
+
+
+class Group(NamedTuple):
     """The queries and keys of a residue class; or the global queries, which see every key."""
 
     residues: ResidueClass  # which of the call's heads, queries and keys these are, and the band between them
     draw: int  # tells the group's dropout from that of other groups
-    query: Tensor  # (B, H, U, D); all of the call's queries where some of them are global queries
-    query_token: Tensor | None  # (B, U) which queries the group has; None for all
-    key: Tensor  # (B, H, S, D), with the same strides
-    value: Tensor  # (B, H, S, D), with the same strides
-    key_hidden: Tensor | None  # (B, S), see :class:`Tokens`
-    num_queries: int  # U
+    num_heads: int
+    num_queries: int
+    num_keys: int
+    gathered: bool = False  # its queries are the global ones
 
     def of_queries(self, x: Tensor) -> Tensor:
         """The group's share of a (B, H, T, …) tensor."""
@@ -101,50 +161,31 @@ class KernelGroup(NamedTuple):
         """The group's share of a (B, H, S, …) tensor."""
         return x if self.residues.whole else x[:, self.residues.heads, self.residues.keys]
 
+    def of_heads(self, x: Tensor) -> Tensor:
+        """The group's heads of a (B, H, S, …) tensor."""
+        return x if self.residues.whole else x[:, self.residues.heads]
 
-def local_groups(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> Iterator[KernelGroup]:
+
+def local_groups(geometry: Geometry) -> list[Group]:
     """One group for each residue class."""
-    for number, residues in enumerate(plan.classes):
-        if residues.whole:
-            yield KernelGroup(residues, 2 * number, query, None, key, value, tokens.key_hidden, query.size(2))
-            return
-        queries = query[:, residues.heads, residues.queries]
-        keys = (slice(None), residues.heads, residues.keys)
-        hidden = None if tokens.key_hidden is None else tokens.key_hidden[:, residues.keys]
-        yield KernelGroup(residues, 2 * number, queries, None, key[keys], value[keys], hidden, queries.size(2))
+    counts, groups = (geometry.heads, geometry.num_queries, geometry.num_keys), []
+    for number, residues in enumerate(geometry.classes):
+        parts = zip((residues.heads, residues.queries, residues.keys), counts, strict=True)
+        heads, queries, keys = (len(range(*part.indices(count))) for part, count in parts)
+        groups.append(Group(residues, geometry.draw + 2 * number, heads, queries, keys))
+    return groups
 
 
-def global_group(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> KernelGroup:
+def global_group(geometry: Geometry) -> Group:
     """The global queries."""
-    token, draw = tokens.global_queries, 2 * len(plan.classes)
-    everything = ResidueClass(slice(0, plan.num_heads), slice(None), slice(None), None)
-    return KernelGroup(everything, draw, query, token, key, value, tokens.key_hidden, token.size(1))
-
-
-def global_keys_of(group: KernelGroup, key: Tensor, value: Tensor) -> KernelGroup:
-    """The group with the call's ``key`` and ``value``, from which a kernel takes the global ones."""
-    residues = replace(group.residues, keys=slice(None), band=None)
-    key, value = key[:, residues.heads], value[:, residues.heads]
-    return group._replace(draw=group.draw + 1, residues=residues, key=key, value=value, key_hidden=None)
-
-
-def tile_shape_of(
-    num_queries: int, num_keys: int, x: Tensor, *, with_lookups: bool = False, with_positions: bool = False
-) -> TileShape:
-    """The tile for so many queries and keys, vectors like those of ``x``, with score terms or without."""
-    shape = tile_shape(x.size(-1), x.element_size(), with_positions)
-    keys = max(SMALL_BLOCK, shape.keys // 2) if with_lookups and not with_positions else shape.keys
-    return shape._replace(queries=block_for(num_queries, shape.queries), keys=block_for(num_keys, keys))
+    everything = ResidueClass(slice(0, geometry.heads), slice(None), slice(None), None)
+    draw = 2 * len(geometry.classes)
+    return Group(everything, draw, geometry.heads, geometry.num_global_queries, geometry.num_keys, True)
 
 
 def block_for(count: int, block: int) -> int:
     """``block``, or the smallest one where that holds all ``count`` positions."""
     return SMALL_BLOCK if count <= SMALL_BLOCK else block
-
-
-def num_programs(x: Tensor, length: int, block: int) -> int:
-    """The number of programs: one for each ``block`` of ``length`` positions and each head of ``x`` (B, H, …)."""
-    return x.size(0) * x.size(1) * -(-length // block)
 
 
 def num_splits(programs: int, steps: int) -> int:
@@ -182,89 +223,6 @@ def queries_met(band: Band | None, num_queries: int, num_keys: int, block: int) 
 def same_layout(x: Tensor, like: Tensor) -> bool:
     """Whether two tensors of one shape have the same strides in every dimension longer than 1."""
     return all(n == 1 or s == t for n, s, t in zip(x.shape, x.stride(), like.stride(), strict=True))
-
-
-def strides(x: Tensor) -> tuple[int, ...]:
-    """The strides of batch, heads and length."""
-    return x.stride()[:3]
-
-
-def query_line(group: KernelGroup) -> tuple[Any, ...]:
-    """query, stride_qb, stride_qh, stride_qm, query_token, num_queries."""
-    return group.query, *strides(group.query), group.query_token, group.num_queries
-
-
-def key_line(group: KernelGroup) -> tuple[Any, ...]:
-    """key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys."""
-    key, hidden = group.key, group.key_hidden
-    return key, group.value, *strides(key), hidden, *((0, 0) if hidden is None else hidden.stride()), key.size(2)
-
-
-def extra_line(group: KernelGroup, tokens: Tokens, key: Tensor, value: Tensor) -> tuple[Any, ...]:
-    """extra_key, extra_value, stride_en, extra_token, num_extra: the global keys, for queries that are not global."""
-    token, heads = tokens.global_keys, group.residues.heads
-    if token is None or group.query_token is not None:
-        return None, None, 0, None, 0
-    return key[:, heads], value[:, heads], key.stride(2), token, token.size(1)
-
-
-def pool_line(pools: KernelGroup | None, stride: int) -> tuple[Any, ...]:
-    """pool_key, pool_value, stride_pb, stride_ph, stride_pn, num_pools, pool_lowest, pool_highest, pool_size."""
-    if pools is None:
-        return None, None, 0, 0, 0, 0, 0, 0, 0
-    key, num_pools = pools.key, pools.key.size(2)
-    return (
-        key,
-        pools.value,
-        *strides(key),
-        num_pools,
-        *limits(pools.residues.band, pools.num_queries, num_pools),
-        stride,
-    )
-
-
-def score_line(
-    plan: Plan, group: KernelGroup, splits: int, table: Tensor | None, positions: tuple[Any, Any]
-) -> tuple[Any, ...]:
-    """heads … draw: everything besides queries and keys that scores and weights depend on."""
-    residues, dropout = group.residues, plan.dropout
-    return (
-        group.key.size(1),
-        splits,
-        *limits(residues.band, group.num_queries, group.key.size(2)),
-        plan.key_stride,
-        plan.query_offset + (residues.queries.start or 0),
-        plan.key_offset + plan.key_stride * (residues.keys.start or 0),
-        residues.queries.step or 1,
-        plan.scale * LOG2E,
-        None if table is None else table[residues.heads],
-        0 if table is None else table.size(1) // 2,
-        *unseen_line(plan.unseen),
-        *positions,
-        dropout.seed,
-        dropout.dropped,
-        1.0 / dropout.keep,
-        group.draw,
-    )
-
-
-def unseen_line(unseen: UnseenTokens | None) -> tuple[Any, ...]:
-    """before, num_tokens, near_left, near_right."""
-    if unseen is None:
-        return None, 0, 0, 0
-    most = unseen.counted.size(1)  # as far as any two tokens are apart, in 32 bits
-    return unseen.before, most, min(unseen.window.left, most), min(unseen.window.right, most)
-
-
-def variant(plan: Plan, group: KernelGroup, shape: TileShape) -> tuple[Any, ...]:
-    """HEAD_DIM … DROPOUT."""
-    banded, dropout = group.residues.band is not None, plan.dropout.probability > 0.0
-    return *head_sizes(group.query), shape.queries, shape.keys, banded, dropout
-
-
-def head_sizes(x: Tensor) -> tuple[int, int]:
-    """HEAD_DIM, BLOCK_D of vectors (…, D)."""
-    return x.size(-1), padded(x.size(-1))
 
 
 def padded(head_dim: int) -> int:

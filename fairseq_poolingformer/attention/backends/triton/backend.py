@@ -8,6 +8,8 @@ than the device.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,12 +18,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention.backends.operation import Operation, Saved, attend
 from fairseq_poolingformer.attention.backends.plan import Plan, TermGradients, dense, empty_like
 from fairseq_poolingformer.attention.backends.self_check import failure
-from fairseq_poolingformer.attention.backends.triton.arguments import (
-    Tokens,
-    global_group,
-    local_groups,
-    same_layout,
-)
+from fairseq_poolingformer.attention.backends.triton.arguments import Tokens, same_layout
 from fairseq_poolingformer.attention.backends.triton.terms import (
     PositionTables,
     binary_scores,
@@ -29,6 +26,7 @@ from fairseq_poolingformer.attention.backends.triton.terms import (
     with_contiguous_tables,
 )
 from fairseq_poolingformer.attention.call import Call, term_tensors
+from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
@@ -36,7 +34,7 @@ from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenToke
 try:
     import triton
 
-    from fairseq_poolingformer.attention.backends.triton import launches, one_softmax, pooling
+    from fairseq_poolingformer.attention.backends.triton import launches, pooling
 except ImportError:  # only torch's CUDA builds for Linux bring it
     triton = None
 
@@ -114,12 +112,19 @@ def pooled(*arguments: Any) -> Tensor:
 
 def why_not_both(tokens: Call, pools: Call) -> str | None:
     """The reason why no kernel runs one softmax over tokens and pools, given as two calls."""
-    return why_not(tokens) or why_not(pools) or one_softmax.why_not(tokens, pools)
+    if tokens.score_terms or [type(term) for term in pools.score_terms] != [UnseenTokens]:
+        return "its kernel of one softmax has no score terms"
+    if tokens.window.left == tokens.window.right == UNLIMITED:
+        return "its kernel of one softmax has a window over tokens"
+    return why_not(tokens) or why_not(pools)
 
 
 def run_both(tokens: Call, pools: Call) -> Tensor:
     """The output (B, H, T, D) of one softmax over tokens and pools."""
-    return one_softmax.run(tokens, pools)
+    plan, *tensors = inputs(tokens)
+    of_pools, _, *pool_tensors = inputs(replace(pools, dropout_p=0.0))
+    of_pools = replace(of_pools, dropout=plan.dropout)
+    return attend(OPERATION, replace(plan, pools=of_pools, return_lse=False), *tensors, *pool_tensors)
 
 
 def self_check(call: Call) -> str | None:
@@ -140,19 +145,30 @@ def inputs(call: Call) -> tuple[Plan, Tensor, Tensor, Tensor]:
     return Plan.of(with_contiguous_tables(call)), query, key, value
 
 
+def _inputs_of(plan: Plan, query: Tensor, key: Tensor, value: Tensor, tensors: Sequence[Tensor], **tables: Any) -> Any:
+    """The inputs of launches over tokens, with their pools in one softmax; and of launches over these alone."""
+    x = launches.Inputs(plan, Tokens.of(plan), query, key, value, **tables)
+    if plan.pools is None:
+        return x, None
+    pool_key, pool_value = tensors
+    x = x._replace(pools=launches.Pools(plan.pools, pool_key, pool_value))
+    nothing_hidden = Tokens(None, None, None)  # pools without a token count nothing
+    return x, launches.Inputs(plan.pools, nothing_hidden, query, pool_key, pool_value, draw=launches.DRAW_OF_POOLS)
+
+
 def forward(plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor) -> Saved:
     """See :class:`Operation`."""
     table = binary_scores(distance_table(plan.num_heads, plan.terms))
-    x = launches.Inputs(plan, Tokens.of(plan), query, key, value, table, PositionTables.of(plan.terms))
+    x, _ = _inputs_of(plan, query, key, value, tensors, table=table, positions=PositionTables.of(plan.terms))
     out, global_lse = empty_like(query), None
     lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
+    steps = x.launches(out, lse)
     with torch.cuda.device_of(query):
-        for group in local_groups(plan, x.tokens, query, key, value):
-            launches.forward(x, group, group.of_queries(out), group.of_queries(lse))
-        if plan.global_queries:
-            group = global_group(plan, x.tokens, query, key, value)
-            global_lse = lse.new_empty(*query.shape[:2], group.num_queries)
-            launches.forward(x, group, out, global_lse, window_lse=lse)
+        for step in steps.forward:
+            launches.forward(x, step, step.group.of_queries(out), step.group.of_queries(lse))
+        if steps.forward_of_globals is not None:
+            global_lse = lse.new_empty(*query.shape[:2], steps.geometry.num_global_queries)
+            launches.forward(x, steps.forward_of_globals, out, global_lse, window_lse=lse)
     return out, lse, global_lse
 
 
@@ -161,41 +177,42 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """See :class:`Operation`."""
     query, key, value, out, lse, global_lse, *tensors = saved
-    tokens = Tokens.of(plan)
     if not same_layout(grad_out, out):
         grad_out = torch.empty_like(out).copy_(grad_out)
-    terms = TermGradients(plan.terms, tensors, wanted)
-    with torch.enable_grad():
-        table = distance_table(plan.num_heads, [term for term, _ in terms.terms])
-    positions = PositionTables.with_sums(terms)
-    grad_table = None
+    terms, table, grad_table = TermGradients((), [], ()), None, None
+    if plan.terms:
+        terms = TermGradients(plan.terms, tensors, wanted)
+        with torch.enable_grad():
+            table = distance_table(plan.num_heads, [term for term, _ in terms.terms])
     if table is not None and table.requires_grad:
         grad_table = torch.zeros(table.shape, dtype=table.dtype, device=table.device)
-    x = launches.Inputs(plan, tokens, query, key, value, binary_scores(table), positions)
-    grad_query, delta, global_rows = torch.empty_like(out), torch.empty_like(lse), None
-    groups, grad_of_globals = list(local_groups(plan, tokens, query, key, value)), None
+    positions = PositionTables.with_sums(terms)
+    x, pools = _inputs_of(plan, query, key, value, tensors, table=binary_scores(table), positions=positions)
+    grad_query, delta, global_delta, grad_of_globals = torch.empty_like(out), torch.empty_like(lse), None, None
+    steps = x.launches(out, lse, grad_table is not None)
     if grad_lse is not None:  # +inf as lse has at global queries is more than LEAST_LSE, and makes weights zero
         grad_lse = grad_lse.masked_fill(lse < LEAST_LSE, 0.0).contiguous()
-    for group in groups:
-        of = group.of_queries
+    for step in steps.queries:
+        of = step.group.of_queries
         rows = of(out), of(grad_out), of(lse), of(delta), of(grad_query)
-        launches.backward_queries(x, group, *rows, grad_table, None if grad_lse is None else of(grad_lse))
-    if plan.global_queries:
-        group = global_group(plan, tokens, query, key, value)
-        global_rows = launches.GlobalRows(group, global_lse, torch.empty_like(global_lse))
+        launches.backward_queries(x, step, *rows, grad_table, None if grad_lse is None else of(grad_lse))
+    if steps.queries_of_globals is not None:
+        global_delta = torch.empty_like(global_lse)
         if grad_lse is not None:
             grad_of_globals = plan.global_queries.gather(grad_lse.unsqueeze(-1)).squeeze(-1)
             grad_of_globals = grad_of_globals.masked_fill(global_lse < LEAST_LSE, 0.0).contiguous()
-        rows = out, grad_out, *global_rows[1:], grad_query
-        launches.backward_queries(x, group, *rows, grad_table, grad_of_globals)
-    grad_key, grad_value = launches.backward_keys(x, groups, grad_out, lse, delta, global_rows)
+        rows = out, grad_out, global_lse, global_delta, grad_query
+        launches.backward_queries(x, steps.queries_of_globals, *rows, grad_table, grad_of_globals)
+    grads = [*launches.backward_keys(x, steps, grad_out, lse, delta, global_lse, global_delta)]
+    if pools is not None:
+        grads += launches.backward_keys(pools, pools.launches(out, lse), grad_out, lse, delta, None, None)
     if grad_table is not None:
         biases = [numbers for term, numbers in terms.terms if isinstance(term, RelativePositionBias)]
         places = [place for numbers in biases for place in numbers.values()]
-        grads = torch.autograd.grad(table, [terms.leaves[place] for place in places], grad_table)
-        for place, grad in zip(places, grads, strict=True):
+        of_tables = torch.autograd.grad(table, [terms.leaves[place] for place in places], grad_table)
+        for place, grad in zip(places, of_tables, strict=True):
             terms.sums[place] += grad
-    return grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), *terms.results()
+    return grad_query, *(grad.to(key.dtype) for grad in grads), *terms.results()
 
 
 OPERATION = Operation(forward, backward, nothing=2 * LEAST_LSE)

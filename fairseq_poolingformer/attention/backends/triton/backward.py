@@ -89,15 +89,13 @@ def _query_gradient(
 
 @triton.jit(do_not_specialize=VARYING)
 def backward_queries(
-    query, stride_qb, stride_qh, stride_qm, query_token, num_queries,
-    key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys,
-    extra_key, extra_value, stride_en, extra_token, num_extra,
-    pool_key, pool_value, stride_pb, stride_ph, stride_pn, num_pools, pool_lowest, pool_highest, pool_size,
-    out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
-    grad_out, grad_lse, delta, grad_query, grad_table,
+    query, query_token, key, value, key_hidden, extra_key, extra_value, extra_token, pool_key, pool_value,
+    out, lse, grad_out, grad_lse, delta, grad_query, grad_table, table, before, seed, positions, extra_positions,
+    stride_qb, stride_qh, stride_qm, num_queries, stride_kb, stride_kh, stride_kn, stride_sb, stride_sn, num_keys,
+    stride_ob, stride_oh, stride_om, stride_lb, stride_lh, stride_lm, stride_en, num_extra,
+    stride_pb, stride_ph, stride_pn, num_pools, pool_lowest, pool_highest, pool_size,
     heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
-    scale, table, farthest, before, num_tokens, near_left, near_right, positions, extra_positions,
-    seed, dropped, rescale, draw,
+    scale, farthest, num_tokens, near_left, near_right, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, BLOCK_POOLS: tl.constexpr,
     PARTIAL: tl.constexpr, DIAGONAL: tl.constexpr,
@@ -257,14 +255,13 @@ def _key_gradient(
 
 @triton.jit(do_not_specialize=VARYING)
 def backward_keys(
-    query, stride_qb, stride_qh, stride_qm, num_queries,
-    key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys, key_token,
-    grad_out, stride_ob, stride_oh, stride_om, lse, delta, stride_lb, stride_lh, stride_lm,
-    extra_lse, extra_delta, extra_token, num_extra, extra_draw,
-    grad_key, grad_value, stride_dkb, stride_dkh, stride_dkn,
+    query, key, value, key_hidden, key_token, grad_out, lse, delta, extra_lse, extra_delta, extra_token,
+    grad_key, grad_value, table, before, seed, positions, extra_positions,
+    stride_qb, stride_qh, stride_qm, num_queries, stride_kb, stride_kh, stride_kn, stride_sb, stride_sn, num_keys,
+    stride_ob, stride_oh, stride_om, stride_lb, stride_lh, stride_lm, num_extra, extra_draw,
+    stride_dkb, stride_dkh, stride_dkn,
     heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
-    scale, table, farthest, before, num_tokens, near_left, near_right, positions, extra_positions,
-    seed, dropped, rescale, draw,
+    scale, farthest, num_tokens, near_left, near_right, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip

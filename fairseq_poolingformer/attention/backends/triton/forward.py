@@ -16,7 +16,7 @@ contiguous. Global keys are the *extra* lane of the queries, and global queries 
 tokens and pools the pools are a lane of the queries, too, with a band of its own; by keys they have their own launch.
 Optional pointers are None, and code that needs them is then not compiled. Scores and ``lse`` are to base 2, for
 ``exp2``; ``rescale`` multiplies the weights that dropout keeps; ``seed`` points to one number. Arguments are passed by
-place, which takes the host half the time of names; each line of them comes from one function of ``arguments.py``.
+place, which takes the host half the time of names: tensors, then the numbers that follow from a call's geometry.
 """
 
 import triton
@@ -111,14 +111,13 @@ def _attend(
 
 @triton.jit(do_not_specialize=VARYING)
 def forward(
-    query, stride_qb, stride_qh, stride_qm, query_token, num_queries,
-    key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys,
-    extra_key, extra_value, stride_en, extra_token, num_extra,
-    pool_key, pool_value, stride_pb, stride_ph, stride_pn, num_pools, pool_lowest, pool_highest, pool_size,
-    out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
+    query, query_token, key, value, key_hidden, extra_key, extra_value, extra_token, pool_key, pool_value,
+    out, lse, table, before, seed, positions, extra_positions,
+    stride_qb, stride_qh, stride_qm, num_queries, stride_kb, stride_kh, stride_kn, stride_sb, stride_sn, num_keys,
+    stride_ob, stride_oh, stride_om, stride_lb, stride_lh, stride_lm, stride_en, num_extra,
+    stride_pb, stride_ph, stride_pn, num_pools, pool_lowest, pool_highest, pool_size,
     heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
-    scale, table, farthest, before, num_tokens, near_left, near_right, positions, extra_positions,
-    seed, dropped, rescale, draw,
+    scale, farthest, num_tokens, near_left, near_right, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, BLOCK_POOLS: tl.constexpr,
     PARTIAL: tl.constexpr,
@@ -213,10 +212,8 @@ def forward(
 
 @triton.jit(do_not_specialize=VARYING)
 def combine(
-    partial, partial_lse, token, num_rows,
-    out, second, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
-    window_lse, stride_wb, stride_wh,
-    heads, num_splits,
+    partial, partial_lse, token, out, second, lse, window_lse,
+    num_rows, stride_ob, stride_oh, stride_om, stride_lb, stride_lh, stride_lm, stride_wb, stride_wh, heads, num_splits,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
     """Write, or with ADD add to, ``out``: the sum of its splits, or with ``partial_lse`` their softmax, and ``lse``.

@@ -9,8 +9,8 @@ that gives a pool's dynamic weights and the number of its real tokens. Padding i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -18,9 +18,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_poolingformer.attention.backends.plan import empty_like
+from fairseq_poolingformer.attention.backends.plan import empty_like, strides_of_empty
 from fairseq_poolingformer.attention.backends.triton.arguments import TileShape, padded
-from fairseq_poolingformer.attention.backends.triton.launcher import launch
+from fairseq_poolingformer.attention.backends.triton.launcher import Launch
 
 POOLS, TOKENS, CHANNELS = 16, 32, 128  # of a program's tiles
 SHAPE = TileShape(TOKENS, POOLS, num_warps=4, num_stages=2)
@@ -69,9 +69,9 @@ def _context(
 
 @triton.jit(do_not_specialize=VARYING)
 def forward(
-    x_k, x_v, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
-    hidden, centre, count, stride_c, num_tokens, num_pools, channels,
-    weight, bias, out, stride_on, stride_ob, stride_oh, stride_op, delta,
+    x_k, x_v, hidden, centre, count, weight, bias, out, delta,
+    stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs, stride_c, num_tokens, num_pools, channels,
+    stride_on, stride_ob, stride_oh, stride_op,
     HEAD_DIM: tl.constexpr, KAPPA: tl.constexpr, XI: tl.constexpr, SETS: tl.constexpr, TAPS: tl.constexpr,
     OF_MEAN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
@@ -122,9 +122,9 @@ def forward(
 
 @triton.jit(do_not_specialize=VARYING)
 def backward_weights(
-    x_k, x_v, stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs,
-    hidden, centre, count, stride_c, num_tokens, num_pools, channels,
-    grad, stride_gn, stride_gb, stride_gh, stride_gp, delta, grad_logits, partial,
+    x_k, x_v, hidden, centre, count, grad, delta, grad_logits, partial,
+    stride_kb, stride_kh, stride_ks, stride_vb, stride_vh, stride_vs, stride_c, num_tokens, num_pools, channels,
+    stride_gn, stride_gb, stride_gh, stride_gp,
     HEAD_DIM: tl.constexpr, KAPPA: tl.constexpr, XI: tl.constexpr, SETS: tl.constexpr, TAPS: tl.constexpr,
     OF_MEAN: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
@@ -173,9 +173,9 @@ def backward_weights(
 
 @triton.jit(do_not_specialize=VARYING)
 def backward_tokens(
-    grad_k, grad_v, stride_kb, stride_kh, stride_ks,
-    hidden, centre, count, stride_c, num_tokens, num_pools, channels,
-    weight, grad, stride_gn, stride_gb, stride_gh, stride_gp, delta, grad_logits,
+    grad_k, grad_v, hidden, centre, count, weight, grad, delta, grad_logits,
+    stride_kb, stride_kh, stride_ks, stride_c, num_tokens, num_pools, channels,
+    stride_gn, stride_gb, stride_gh, stride_gp,
     HEAD_DIM: tl.constexpr, KAPPA: tl.constexpr, XI: tl.constexpr, SETS: tl.constexpr, TAPS: tl.constexpr,
     OF_MEAN: tl.constexpr, SOURCES: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
@@ -230,28 +230,68 @@ def backward_tokens(
     tl.store(to, total.to(grad_k.dtype.element_ty), mask=(tokens < num_tokens)[:, None] & valid[None, :])
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """The numbers of a call of :func:`pooled`, and what the kernels make of them."""
+class Geometry(NamedTuple):
+    """The numbers of a call, from which its launches follow; strides are of batch, heads and length."""
 
+    device: torch.device
+    dtype: torch.dtype
+    shape: torch.Size  # of the keys
+    key: tuple[int, ...]  # strides
+    value: tuple[int, ...]
+    stride_c: int  # of centres and counts
+    num_pools: int
     kernel_size: int
     stride: int
     of_mean: bool
+    sets: int  # of weights
     sources: int  # 1, or 2 of which ``value`` is None where both are ``key``
+    grad: tuple[int, ...] = ()  # four strides, in the backward pass
 
-    def constants(self, key: Tensor, weight: Tensor | None) -> tuple[Any, ...]:
+    @classmethod
+    def of(
+        cls, numbers: tuple[Any, ...], key: Tensor, value: Tensor | None, weight: Tensor | None, centre: Tensor
+    ) -> Geometry:
+        """``numbers`` are kernel_size, stride, of_mean and sources."""
+        strides, (kernel_size, stride, of_mean, sources) = key.stride()[:3], numbers
+        sets = 1 if weight is None else weight.size(1) // kernel_size
+        stride_c, num_pools = centre.stride(0) if centre.size(0) > 1 else 0, centre.size(1)
+        of_value = strides if value is None else value.stride()[:3]
+        pooling = kernel_size, stride, of_mean
+        return cls(key.device, key.dtype, key.shape, strides, of_value, stride_c, num_pools, *pooling, sets, sources)
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
         """HEAD_DIM … OF_MEAN."""
-        sets = 1 if weight is None else weight.size(1) // self.kernel_size
-        return key.size(3), self.kernel_size, self.stride, sets, padded(self.kernel_size), self.of_mean
+        return self.shape[3], self.kernel_size, self.stride, self.sets, padded(self.kernel_size), self.of_mean
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """stride_c … channels."""
+        return self.stride_c, self.shape[2], self.num_pools, self.shape[1] * self.shape[3]
 
 
-def _lines(key: Tensor, value: Tensor | None, real: tuple[Tensor | None, Tensor, Tensor]) -> tuple[Any, ...]:
-    """x_k … channels."""
-    hidden, centre, count = real
-    value = key if value is None else value
-    stride_c = centre.stride(0) if centre.size(0) > 1 else 0
-    sizes = key.size(2), centre.size(1), key.size(1) * key.size(3)
-    return key, value, *key.stride()[:3], *value.stride()[:3], hidden, centre, count, stride_c, *sizes
+@lru_cache(maxsize=256)
+def _forward_of(g: Geometry) -> Launch:
+    (batch, heads, _, head_dim), num_pools = g.shape, g.num_pools
+    grid = -(-num_pools // POOLS), batch, g.sources * g.sets
+    out = batch * num_pools * heads * head_dim, num_pools * heads * head_dim, head_dim, heads * head_dim
+    return Launch(forward, grid, SHAPE, *g.key, *g.value, *g.sizes, *out, *g.constants, POOLS, CHANNELS)
+
+
+@lru_cache(maxsize=256)
+def _backward_of(g: Geometry, together: bool) -> tuple[Launch, Launch]:
+    """The launches of :func:`backward_weights` and of :func:`backward_tokens`."""
+    batch, heads, num_tokens, head_dim = g.shape
+    weights = Launch(
+        backward_weights, (-(-g.num_pools // POOLS), batch, g.sources * g.sets), SHAPE,
+        *g.key, *g.value, *g.sizes, *g.grad, *g.constants, POOLS, CHANNELS,
+    )  # fmt: skip
+    grid = -(-num_tokens // TOKENS), batch, -(-heads * head_dim // CHANNELS) * (1 if together else 2)
+    tokens = Launch(
+        backward_tokens, grid, SHAPE, *strides_of_empty(batch, heads, head_dim), *g.sizes, *g.grad,
+        *g.constants, g.sources, TOKENS, CHANNELS,
+    )  # fmt: skip
+    return weights, tokens
 
 
 def _dense(x: Tensor | None) -> Tensor | None:
@@ -259,7 +299,7 @@ def _dense(x: Tensor | None) -> Tensor | None:
 
 
 def pools(
-    geometry: Geometry,
+    numbers: tuple[Any, ...],
     key: Tensor,
     value: Tensor | None,
     weight: Tensor | None,
@@ -267,23 +307,18 @@ def pools(
     real: tuple[Tensor | None, Tensor, Tensor],
 ) -> tuple[Tensor, Tensor | None]:
     """``out`` (sources, B, H, P, D), and ``delta``, None without ``weight``; see :func:`pooled`."""
-    (batch, heads, _, head_dim), num_pools, delta = key.shape, real[1].size(1), None
-    constants, sources = geometry.constants(key, weight), geometry.sources
-    sets = constants[3]
+    geometry, (batch, heads, _, head_dim) = Geometry.of(numbers, key, value, weight, real[1]), key.shape
+    sources, num_pools, delta = geometry.sources, geometry.num_pools, None
     out = key.new_empty(sources, batch, num_pools, heads, head_dim).transpose(2, 3)
     if weight is not None:
-        shape = sources, batch, sets, num_pools, geometry.kernel_size
-        delta = torch.empty(shape, dtype=torch.float32, device=key.device)
+        delta = key.new_empty(sources, batch, geometry.sets, num_pools, geometry.kernel_size, dtype=torch.float32)
     with torch.cuda.device_of(key):
-        launch(
-            forward, (-(-num_pools // POOLS), batch, sources * sets), SHAPE, *_lines(key, value, real),
-            weight, bias, out, *out.stride()[:4], delta, *constants, POOLS, CHANNELS,
-        )  # fmt: skip
+        _forward_of(geometry)(key, key if value is None else value, *real, weight, bias, out, delta)
     return out, delta
 
 
 def gradients(
-    geometry: Geometry,
+    numbers: tuple[Any, ...],
     key: Tensor,
     value: Tensor | None,
     weight: Tensor | None,
@@ -292,28 +327,20 @@ def gradients(
     grad: Tensor,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """The gradients of key, value, weight and bias; that of key is of both sources where ``value`` is None."""
-    (batch, heads, num_tokens, head_dim), num_pools = key.shape, grad.size(3)
-    constants, sources, lines = geometry.constants(key, weight), geometry.sources, _lines(key, value, real)
     grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+    geometry = Geometry.of(numbers, key, value, weight, real[1])._replace(grad=grad.stride()[:4])
+    of_weights, of_tokens = _backward_of(geometry, value is None)
     grad_logits = grad_weight = grad_bias = grad_value = None
-    with torch.cuda.device_of(key):
-        if weight is not None and delta is not None:
-            blocks, grad_logits = -(-num_pools // POOLS), torch.empty_like(delta)
-            partial = delta.new_empty(blocks * batch, *weight.shape[:2], heads * head_dim + 1)
-            launch(
-                backward_weights, (blocks, batch, sources * constants[3]), SHAPE, *lines,
-                grad, *grad.stride()[:4], delta, grad_logits, partial, *constants, POOLS, CHANNELS,
-            )  # fmt: skip
-            total = partial.sum(0).to(weight.dtype)
-            grad_weight, grad_bias = total[..., :-1], total[..., -1]
-        # laid out as (S, B, H, D), fairseq's layout, as the gradients of attention are
-        grad_key = empty_like(key)
-        grad_value = None if value is None else empty_like(key)
-        grid = -(-num_tokens // TOKENS), batch, -(-heads * head_dim // CHANNELS) * (1 if value is None else 2)
-        launch(
-            backward_tokens, grid, SHAPE, grad_key, grad_value, *grad_key.stride()[:3], *lines[8:], weight, grad,
-            *grad.stride()[:4], delta, grad_logits, *constants, sources, TOKENS, CHANNELS,
-        )  # fmt: skip
+    if weight is not None and delta is not None:
+        grad_logits, (blocks, batch, _) = torch.empty_like(delta), of_weights.grid
+        partial = delta.new_empty(blocks * batch, *weight.shape[:2], key.size(1) * key.size(3) + 1)
+        of_weights(key, key if value is None else value, *real, grad, delta, grad_logits, partial)
+        total = partial.sum(0).to(weight.dtype)
+        grad_weight, grad_bias = total[..., :-1], total[..., -1]
+    # laid out as (S, B, H, D), fairseq's layout, as the gradients of attention are
+    grad_key = empty_like(key)
+    grad_value = None if value is None else empty_like(key)
+    of_tokens(grad_key, grad_value, *real, weight, grad, delta, grad_logits)
     return grad_key, grad_value, grad_weight, grad_bias
 
 
@@ -321,9 +348,9 @@ class Pools(torch.autograd.Function):
     """:func:`pooled` of eager calls."""
 
     @staticmethod
-    def forward(ctx, geometry: Geometry, key, value, weight, bias, real) -> Tensor:
-        out, delta = pools(geometry, key, value, weight, bias, real)
-        ctx.geometry, ctx.real, ctx.has_bias = geometry, real, bias is not None
+    def forward(ctx, numbers: tuple[Any, ...], key, value, weight, bias, real) -> Tensor:
+        out, delta = pools(numbers, key, value, weight, bias, real)
+        ctx.numbers, ctx.real, ctx.has_bias = numbers, real, bias is not None
         ctx.save_for_backward(key, value, weight, delta)
         return out
 
@@ -331,7 +358,7 @@ class Pools(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor):
         key, value, weight, delta = ctx.saved_tensors
-        *grads, grad_bias = gradients(ctx.geometry, key, value, weight, ctx.real, delta, grad)
+        *grads, grad_bias = gradients(ctx.numbers, key, value, weight, ctx.real, delta, grad)
         return None, *grads, grad_bias if ctx.has_bias else None, None
 
 
@@ -354,8 +381,7 @@ def pooled(
     value = None if value is key else value
     if torch.compiler.is_compiling():
         return _in_graph(key, value, weight, bias, *real, kernel_size, stride, of_mean, sources)[0]
-    geometry = Geometry(kernel_size, stride, of_mean, sources)
-    return Pools.apply(geometry, _dense(key), _dense(value), weight, bias, real)
+    return Pools.apply((kernel_size, stride, of_mean, sources), _dense(key), _dense(value), weight, bias, real)
 
 
 REAL, NUMBERS = "Tensor? hidden, Tensor centre, Tensor count", "int kernel_size, int stride, bool of_mean, int sources"
@@ -366,7 +392,7 @@ OF_BACKWARD = f"(Tensor key, Tensor? value, Tensor? weight, {REAL}, Tensor delta
 @torch.library.custom_op("fairseq_poolingformer::pools", mutates_args=(), schema=INPUTS)
 def _in_graph(key: Tensor, value: Any, weight: Any, bias: Any, *rest: Any) -> tuple[Tensor, Tensor]:
     """``out`` and ``delta`` of :func:`pools`, without ``weight`` no number."""
-    out, delta = pools(Geometry(*rest[3:]), _dense(key), _dense(value), weight, bias, rest[:3])
+    out, delta = pools(rest[3:], _dense(key), _dense(value), weight, bias, rest[:3])
     return out, out.new_empty(0) if delta is None else delta
 
 
@@ -385,7 +411,7 @@ def _(key: Tensor, value: Any, weight: Tensor | None, bias: Any, hidden: Any, ce
 def _backward_in_graph(key: Tensor, value: Any, weight: Any, *rest: Any) -> list[Tensor]:
     """:func:`gradients`, those that there are."""
     real, (delta, grad), numbers = rest[:3], rest[3:5], rest[5:]
-    grads = gradients(Geometry(*numbers), _dense(key), _dense(value), weight, real, delta, grad)
+    grads = gradients(numbers, _dense(key), _dense(value), weight, real, delta, grad)
     return [x.contiguous() if n > 1 else x for n, x in enumerate(grads) if x is not None]
 
 

@@ -47,7 +47,7 @@ def pass_in_the_interpreter(file, *options):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("tests", ["sweep", "not sweep"])
+@pytest.mark.parametrize("tests", ["sweep", "not sweep and not without"])
 def test_in_the_interpreter(tests):
     pass_in_the_interpreter(__file__, "-k", tests)
 
@@ -90,8 +90,8 @@ def compare(inputs, terms=(), **arguments):
     results = []
     for backend, dtype in (("triton", torch.float32), ("reference", torch.float64)):
         moved, wanted = terms_on_device(terms, dtype)
-        given = [on_device(x, dtype) for x in inputs]
-        results.append(outputs_and_gradients(given, wanted, score_terms=moved, backend=backend, **arguments))
+        leaves = [on_device(x, dtype) for x in inputs]
+        results.append(outputs_and_gradients(leaves, wanted, score_terms=moved, backend=backend, **arguments))
     for number, (actual, expected) in enumerate(zip(*results, strict=True)):
         scale = max(1.0, float(expected.detach().nan_to_num(neginf=0.0).abs().max()))
         torch.testing.assert_close(
@@ -112,10 +112,10 @@ def test_one_query_and_keys_that_it_does_not_see(offset, num_globals):
 def test_blocks_inside_a_window(monkeypatch):
     """Among windows of several blocks, with hidden keys in some, and a scale below zero."""
     use_small_blocks(monkeypatch)
-    place = torch.arange(120)[None]
-    masks = {"global_mask": place == 50, "key_padding_mask": place > 110}
-    compare(tensors(1, 1, 120, 120, 4), window=Window(40, 30), **masks)
-    compare(tensors(1, 1, 120, 120, 4), window=Window(40, 30), scale=-0.5)
+    place = torch.arange(80)[None]
+    masks = {"global_mask": place == 50, "key_padding_mask": place > 72}
+    compare(tensors(1, 1, 80, 80, 4), window=Window(25, 20), **masks)
+    compare(tensors(1, 1, 80, 80, 4), window=Window(25, 20), scale=-0.5)
 
 
 @runs_kernels
@@ -149,7 +149,7 @@ def test_score_terms_and_their_gradients(window, pooling):
 
 @runs_kernels
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("counted", ["all", "some", "few"])
+@pytest.mark.parametrize("counted", ["all", "some"])
 @pytest.mark.parametrize(
     ("near", "window", "size", "arguments"),
     [
@@ -160,11 +160,11 @@ def test_score_terms_and_their_gradients(window, pooling):
     ],
 )
 def test_pools_beside_tokens(near, window, size, arguments, counted):
-    """Pools of which all tokens count, and some with padding or global tokens, at the window's edge and far from it."""
+    """Pools whose tokens all count, and some with padding or global tokens, at the window's edge and far from it."""
     tokens, pooling = 43 * size - size // 2, Pooling(size, size)
     mask = torch.arange(tokens)[None] >= 0
     if counted != "all":
-        mask = torch.rand(1, tokens, generator=torch.Generator().manual_seed(0)) < (0.1 if counted == "few" else 0.9)
+        mask = torch.rand(1, tokens, generator=torch.Generator().manual_seed(0)) < 0.5
     terms = [UnseenTokens(near, pooling, mask.to(DEVICE))]
     if counted == "some":
         table = torch.randn(2, 31, generator=torch.Generator().manual_seed(1))
@@ -194,12 +194,12 @@ def test_logarithms_and_their_gradients():
 def test_random_sweep(monkeypatch):
     """Random calls over everything the operator takes, at odd sizes."""
     rng = random.Random(0)
-    for case in range(40):
-        if case == 16:
+    for case in range(24):
+        if case == 10:
             use_small_blocks(monkeypatch)
         torch.manual_seed(case)
         batch, heads, head_dim = rng.randint(1, 2), rng.choice([1, 2]), rng.choice([1, 3, 8, 17, 80])
-        queries, keys = rng.randint(1, 90), rng.randint(1, 90)
+        queries, keys = rng.randint(1, 60), rng.randint(1, 60)
         arguments = random_arguments(rng, batch, heads, keys)
         terms = []
         if rng.random() < 0.3:
@@ -246,8 +246,7 @@ def test_memory_around_the_tensors_is_never_read():
 
 @runs_kernels
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("num_globals", [0, 2])
-@pytest.mark.parametrize("size", [5, 43])
+@pytest.mark.parametrize(("num_globals", "size"), [(0, 43), (2, 5)])
 def test_padded_keys_and_values_are_never_read(num_globals, size):
     """They may be NaN: of a global token, and inside a window where all other keys are seen."""
     place = torch.arange(43, device=DEVICE)[None]
@@ -327,10 +326,10 @@ DROPPED = [
 
 
 @runs_kernels
-@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("case", DROPPED)
-def test_dropout_is_the_same_in_all_passes(case):
+def test_dropout_is_the_same_in_all_passes(case, monkeypatch):
     """Its mask, read off one-hot values, and autograd through the dense weights give the gradients."""
+    use_small_blocks(monkeypatch)
     arguments = {k: v.to(DEVICE) if isinstance(v, Tensor) else v for k, v in case.arguments.items()}
     terms = arguments.pop("score_terms", [])
     case = Dropped({**arguments, "score_terms": terms_on_device(terms, torch.float32)[0]})
@@ -446,24 +445,26 @@ def test_masks_changed_before_the_backward_pass_change_no_gradient(changed):
 
 @runs_kernels
 @pytest.mark.parametrize(
-    "given",
+    "settings",
     [
         {"window": Window(9), "global_mask": torch.arange(40)[None] < 1},
         {"window": Window(9), "pooling": Pooling(3, 2), "dropout_p": 0.1},
         {"window": Window(9, 0), "score_terms": [RelativePositionBias(torch.zeros(2, 9, device=DEVICE))]},
     ],
 )
-def test_the_self_check_passes_and_finds_what_is_broken(given, monkeypatch):
+def test_the_self_check_passes_and_finds_what_is_broken(settings, monkeypatch):
     monkeypatch.setattr(self_check, "LENGTH", 40)
     monkeypatch.setattr(self_check, "REACH", 5)
-    given = {name: x.to(DEVICE) if isinstance(x, Tensor) else x for name, x in given.items()}
-    keys = given["pooling"].num_pools(40) if "pooling" in given else 40
+    settings = {name: x.to(DEVICE) if isinstance(x, Tensor) else x for name, x in settings.items()}
+    keys = settings["pooling"].num_pools(40) if "pooling" in settings else 40
     inputs = [on_device(x, torch.float32) for x in tensors(1, 2, 40, keys, 16)]
-    call, run = Call.of(*inputs, **given), BACKENDS["triton"].run
+    call, run = Call.of(*inputs, **settings), BACKENDS["triton"].run
     assert self_check.difference(run, call) is None
     true, backward = arguments.limits, BACKENDS["triton"].launches.backward_keys
     with monkeypatch.context() as patch:
         patch.setattr(arguments, "limits", lambda *band: (true(*band)[0] + 1, true(*band)[1]))
+        BACKENDS["triton"].launches.launches_of.cache_clear()
         assert "the output differs" in self_check.difference(run, call)
+    BACKENDS["triton"].launches.launches_of.cache_clear()
     monkeypatch.setattr(BACKENDS["triton"].launches, "backward_keys", lambda *x: [1.1 * y for y in backward(*x)])
     assert "the gradient of key differs" in self_check.difference(run, call)

@@ -1,96 +1,123 @@
 """Direct launches of compiled kernels beside Triton's own, ``kernel[grid]``."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from tests.attention.backends.triton.test_backend import DEVICE, INTERPRETED, runs_kernels
+from tests.attention.backends.triton.test_backend import DEVICE, runs_kernels
 
-triton = pytest.importorskip("triton")
+pytest.importorskip("triton")
 
-from fairseq_poolingformer.attention import Pooling, Window, band_attention  # noqa: E402
-from fairseq_poolingformer.attention.backends.triton import forward as kernels  # noqa: E402
-from fairseq_poolingformer.attention.backends.triton import launcher  # noqa: E402
-from fairseq_poolingformer.attention.backends.triton.arguments import TileShape  # noqa: E402
+from fairseq_poolingformer.attention import Pooling, Window, band_attention
+from fairseq_poolingformer.attention.backends.plan import empty_like
+from fairseq_poolingformer.attention.backends.triton import backend, launcher, launches
+from fairseq_poolingformer.attention.backends.triton.arguments import TileShape, Tokens
+from fairseq_poolingformer.attention.call import Call
 
 SHAPE = TileShape(16, 16, 4, 2)
 
 
-def combine_arguments(rows=100, dim=64, splits=3, offset=0, dtype=torch.float32, second=None):
-    """Those of the kernel ``combine``, which sums splits: (splits, B, H, rows, D) to (B, H, rows, D)."""
-    partial = torch.randn(splits * 2 * rows * dim + 4, device=DEVICE)[offset : offset - 4 or None]
-    partial = partial[: splits * 2 * rows * dim].view(splits, 1, 2, rows, dim)
-    out = torch.empty(1, 2, rows, dim, device=DEVICE, dtype=dtype)
-    line = out, second, *out.stride()[:3], None, 0, 0, 0, None, 0, 0
-    return partial, None, None, rows, *line, 2, splits, dim, dim, 16, False
+def tensors(rows=100, offset=0, second=None):
+    """Those of the kernel ``combine``, which sums splits: (3, 1, 2, rows, 64) to (1, 2, rows, 64)."""
+    partial = torch.randn(3 * 2 * rows * 64 + 4, device=DEVICE)[offset : offset - 4 or None]
+    partial = partial[: 3 * 2 * rows * 64].view(3, 1, 2, rows, 64)
+    return partial, None, None, torch.empty(1, 2, rows, 64, device=DEVICE), second, None, None
 
 
-@pytest.mark.skipif(INTERPRETED, reason="interpreted kernels have no variants")
+class Compiled:
+    """A compiled kernel that notes its launches."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def __getitem__(self, grid):
+        return lambda *arguments: self.calls.append((grid, arguments))
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The launches, by their grids and arguments, of which Triton's dispatch gives a grid of one dimension."""
+    calls = []
+    monkeypatch.setattr(launcher, "CompiledKernel", Compiled)
+    return calls
+
+
+def launch_of(calls, grid=(5,)):
+    def dispatch(grid):
+        return lambda *arguments, **options: calls.append((grid, arguments)) or Compiled(calls)
+
+    return launcher.Launch(
+        type("Kernel", (), {"__getitem__": lambda self, grid: dispatch(grid)})(), grid, SHAPE, 7, 0.5
+    )
+
+
 @pytest.mark.parametrize(
-    ("change", "same"),
+    ("change", "direct"),
     [
         ({}, True),
-        ({"rows": 101}, False),  # strides, which Triton compiles for where they are multiples of 16
-        ({"splits": 4}, True),  # a run-time number
+        ({"rows": 101}, True),  # numbers are the launch's own
         ({"offset": 1}, False),  # alignment
-        ({"dtype": torch.float16}, False),
-        ({"dim": 32}, False),
         ({"second": torch.zeros(1, device=DEVICE)}, False),
     ],
 )
-def test_variants_are_told_apart(change, same):
-    variants = [launcher.variant_of(kernels.combine, SHAPE, combine_arguments(**x)) for x in ({}, change)]
-    assert (variants[0] == variants[1]) == same
-    assert variants[0] != launcher.variant_of(kernels.combine, SHAPE._replace(num_warps=8), combine_arguments())
-
-
-@pytest.mark.skipif(INTERPRETED, reason="interpreted kernels have no variants")
-def test_numbers_of_64_bits_are_another_variant():
-    names = [parameter.name for parameter in kernels.forward.params]
-    arguments = [torch.zeros(1, device=DEVICE), *[0] * (len(names) - 1)]
-    variants = []
-    for number in (1, 7, 2**40):
-        arguments[names.index("num_keys")] = number
-        variants.append(launcher.variant_of(kernels.forward, SHAPE, tuple(arguments)))
-    assert variants[0] == variants[1] != variants[2]
-
-
-@pytest.mark.skipif(INTERPRETED, reason="interpreted kernels have no variants")
-def test_the_second_launch_of_a_variant_is_direct(monkeypatch):
+def test_the_second_launch_of_a_variant_is_direct(change, direct, calls):
     """Of a fake kernel: the compiled one gets the grid in three dimensions and all arguments."""
-    calls = []
+    launch, arguments = launch_of(calls), [tensors(), tensors(**change)]
+    for x in arguments:
+        launch(*x)
+    assert [grid for grid, _ in calls] == [(5,), (5, 1, 1) if direct else (5,)]
+    for (_, actual), x in zip(calls, arguments, strict=True):
+        assert all(a is b for a, b in zip(actual, (*x, 7, 0.5), strict=True))
 
-    class Compiled:
-        def __getitem__(self, grid):
-            return lambda *arguments: calls.append(("direct", grid, arguments))
 
-    def dispatch(kernel, grid):
-        def run(*arguments, **options):
-            calls.append(("dispatched", grid, arguments))
-            return Compiled()
+def test_launches_without_programs_or_with_tuples_of_tensors(calls):
+    launch_of(calls, (0,))(*tensors())
+    assert not calls
+    launch = launch_of(calls)
+    for _ in range(2):
+        launch(*tensors(), (torch.zeros(1), None))
+    assert [grid for grid, _ in calls] == [(5,), (5,)]  # Triton looks at the tuple
 
-        return run
 
-    monkeypatch.setattr(triton.JITFunction, "__getitem__", dispatch)
-    monkeypatch.setattr(launcher, "CompiledKernel", Compiled)
-    monkeypatch.setattr(launcher, "_compiled", {})
-    arguments = combine_arguments()
-    for _ in range(3):
-        launcher.launch(kernels.combine, (5,), SHAPE, *arguments)
-    launcher.launch(kernels.combine, (0,), SHAPE, *arguments)  # nothing to do
-    launcher.launch(kernels.combine, (5,), SHAPE, *combine_arguments(dtype=torch.float16))
-    assert [(how, grid) for how, grid, _ in calls] == [
-        ("dispatched", (5,)),
-        ("direct", (5, 1, 1)),
-        ("direct", (5, 1, 1)),
-        ("dispatched", (5,)),
+def test_every_geometry_has_launches_of_its_own():
+    """Each change of a call that changes a kernel's numbers gives other launches; other tensors do not."""
+
+    def of(
+        tokens=64, dtype=torch.float32, transposed=False, dropout_p=0.0, scale=None, right=9, mask=None, **arguments
+    ):
+        query = torch.zeros(1, 2, tokens, 16)
+        key = torch.zeros(1, tokens, 2, 16).transpose(1, 2) if transposed else torch.zeros(1, 2, tokens, 16)
+        call = Call.of(
+            query, key, key, window=Window(9, right), dropout_p=dropout_p, scale=scale, global_mask=mask, **arguments
+        )
+        call = replace(call, query=query.to(dtype), key=key.to(dtype), value=key.to(dtype))
+        plan, *inputs = backend.inputs(call)
+        x = launches.Inputs(plan, Tokens.of(plan), *inputs)
+        return x.launches(empty_like(inputs[0]), torch.empty(1, 2, tokens))
+
+    place = torch.arange(64)[None]
+    changes = [
+        *(
+            {"dtype": torch.float16},
+            {"dtype": torch.bfloat16},
+            {"tokens": 65},
+            {"transposed": True},
+            {"dropout_p": 0.1},
+            {"scale": 2.0},
+            {"right": 0},
+        ),
+        *({"mask": place < 1}, {"mask": place < 2}, {"key_padding_mask": place > 60}, {"query_offset": 3}),
+        {"pooling": Pooling(2, 1)},
     ]
-    assert all(x is y for x, y in zip(calls[1][2], arguments, strict=True))
+    assert of() is of()
+    assert len({id(of(**x)) for x in ({}, *changes)}) == 1 + len(changes)
 
 
 @runs_kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("pooling", [None, Pooling(4, 4)])
-def test_direct_launches_equal_dispatched_ones(dtype, pooling, monkeypatch):
+def test_direct_launches_equal_dispatched_ones(dtype, pooling):
     """Bit for bit, forward and backward; a GPU's, as interpreted kernels are always dispatched."""
     keys = 80 if pooling is None else pooling.num_pools(80)
     inputs = [torch.randn(2, 2, n, 16, device=DEVICE, dtype=dtype).requires_grad_() for n in (80, keys, keys)]
@@ -100,7 +127,6 @@ def test_direct_launches_equal_dispatched_ones(dtype, pooling, monkeypatch):
         out = band_attention(*inputs, window=Window(30), pooling=pooling, global_mask=mask, backend="triton")
         return out, *torch.autograd.grad(out.float().square().sum(), inputs)
 
-    monkeypatch.setattr(launcher, "_compiled", {})
     dispatched, direct = passes(), passes()
     for a, b in zip(dispatched, direct, strict=True):
         assert torch.equal(a, b)

@@ -25,14 +25,14 @@ def compare(inputs, near, far, size, masks, scale=None):
     for dtype in (torch.float32, torch.float64):
         query, key, value, *pools = x = [x.to(DEVICE, dtype).detach().requires_grad_() for x in inputs]
         unseen = UnseenTokens.of(masks, near, Pooling(size, size), (len(query), query.size(2)), query.device)
-        one = Call.of(query, key, value, window=near, masks=masks, scale=scale, return_lse=True)
+        near_call = Call.of(query, key, value, window=near, masks=masks, scale=scale, return_lse=True)
         of_pools = {"pooling": unseen.pooling, "masks": unseen.masks, "score_terms": (unseen,), "scale": scale}
-        two = Call.of(query, *pools, window=far, return_lse=True, **of_pools)
+        far_call = Call.of(query, *pools, window=far, return_lse=True, **of_pools)
         if dtype == torch.float32:
-            assert backend.why_not_both(one, two) is None
-            out = backend.run_both(one, two)
+            assert backend.why_not_both(near_call, far_call) is None
+            out = backend.run_both(near_call, far_call)
         else:
-            (y, lse), (pooled, pools_lse) = reference.run(one), reference.run(two)
+            (y, lse), (pooled, pools_lse) = reference.run(near_call), reference.run(far_call)
             out = torch.lerp(y, pooled, share_of_pools(lse, pools_lse, masks))
         grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(out)
         results.append([out, *torch.autograd.grad(out, x, grad)])
@@ -51,7 +51,7 @@ def test_random_sweep(small, monkeypatch):
     rng = random.Random(small)
     for case in range(8):
         torch.manual_seed(case)
-        batch, tokens, head_dim = rng.randint(1, 2), rng.choice([1, 9, 40, 100]), rng.choice([4, 16, 80])
+        batch, tokens, head_dim = rng.randint(1, 2), rng.choice([1, 9, 40, 70]), rng.choice([4, 16, 80])
         size = rng.choice([1, 2, 3, 4, 8])
         near = Window(rng.randint(0, 30), rng.choice([0, rng.randint(0, 30)]))
         far = rng.choice([Window(rng.randint(0, 150), rng.randint(0, 150)), Window.unlimited(), Window(90, 0)])
@@ -69,20 +69,20 @@ def test_random_sweep(small, monkeypatch):
 def test_whole_blocks_of_pools_without_any_token_in_the_window(monkeypatch):
     """On both sides, beside blocks that the window shows in part or as a whole, and one with a hidden token."""
     use_small_blocks(monkeypatch)
-    inputs = [torch.randn(1, 1, n, 16).double() for n in (256, 256, 256, 128, 128)]
-    place = torch.arange(256, device=DEVICE)[None]
-    for masks in (Masks(), Masks(place == 100, None), Masks(None, place >= 251)):
-        compare(inputs, Window(50), Window(200), 2, masks)
+    inputs = [torch.randn(1, 1, n, 16).double() for n in (96, 96, 96, 48, 48)]
+    place = torch.arange(96, device=DEVICE)[None]
+    for masks in (Masks(), Masks(place == 50, None), Masks(None, place >= 91)):
+        compare(inputs, Window(9), Window(70), 2, masks)
 
 
 @runs_kernels
-@pytest.mark.parametrize("padded", [True, False])
-def test_the_self_check(padded, monkeypatch):
+def test_the_self_check(monkeypatch):
     """It passes, with dropout too, and does not where pools draw another mask backward."""
-    problem = torch.float32, torch.device(DEVICE), 16, Pooling(8, 8), padded, padded
-    assert largest_error(*problem, dropout=True, tokens=150) < 1e-5
-    monkeypatch.setattr(backend.one_softmax, "DRAW_OF_POOLS", 5)
-    assert largest_error(*problem, dropout=True, tokens=150) > 1e-3
+    for masked in (True, False):
+        problem = torch.float32, torch.device(DEVICE), 16, Pooling(8, 8), masked, masked
+        assert largest_error(*problem, dropout=True, tokens=100) < 1e-5
+    monkeypatch.setattr(backend.launches, "DRAW_OF_POOLS", 5)
+    assert largest_error(*problem, dropout=True, tokens=100) > 1e-3
 
 
 @runs_kernels

@@ -52,7 +52,7 @@ def assert_pools_equal(pooling, kind, *, tokens, heads=2, head_dim=24, sets=1, p
 @runs_kernels
 @pytest.mark.parametrize("kind", ["ldconv", "mean-ldconv", "mean"])
 @pytest.mark.parametrize(
-    ("kernel_size", "stride", "tokens"), [(5, 4, 131), (4, 4, 64), (3, 5, 33), (7, 3, 20), (1, 1, 5), (20, 2, 41)]
+    ("kernel_size", "stride", "tokens"), [(5, 4, 75), (4, 4, 64), (3, 5, 33), (7, 3, 20), (1, 1, 5), (12, 2, 23)]
 )
 @pytest.mark.parametrize("padded", [False, True])
 def test_equals_pytorch(kind, kernel_size, stride, tokens, padded):
@@ -113,9 +113,9 @@ def test_layers_equal_those_of_pytorch(change, padded, monkeypatch):
     apply = backend.pooling.Pools.apply
     monkeypatch.setattr(backend.pooling.Pools, "apply", lambda *inputs: (runs.append(1), apply(*inputs))[1])
     for module in (layer, exact):
-        given = x.to(module.out_proj.weight.dtype).requires_grad_()
-        out = module(given, masks=Masks(None, padding))
-        grads = torch.autograd.grad(out.sin().sum(), [given, *module.parameters()])
+        tokens = x.to(module.out_proj.weight.dtype).requires_grad_()
+        out = module(tokens, masks=Masks(None, padding))
+        grads = torch.autograd.grad(out.sin().sum(), [tokens, *module.parameters()])
         results.append([out, *grads])
     assert len(runs) == (2 if "ldconv_heads" in change else 1)  # for keys and values that are projected each
     for actual, expected in zip(*results, strict=True):

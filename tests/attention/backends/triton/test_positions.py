@@ -28,7 +28,7 @@ def test_in_the_interpreter():
     pass_in_the_interpreter(__file__)
 
 
-@pytest.fixture(params=["small", "wide", "tall"])
+@pytest.fixture
 def blocks(request, monkeypatch):
     """Small ones with ranges in splits; of more queries than keys, or fewer."""
     if request.param == "small":
@@ -41,8 +41,16 @@ def blocks(request, monkeypatch):
 @runs_kernels
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize(
-    ("window", "k"),
-    [(Window(5), 5), (Window(3, 20), 40), (Window(3, 2, (1, 3)), 9), (Window.unlimited(), 6)],
+    ("blocks", "window", "k"),
+    [
+        ("small", Window(5), 5),
+        ("small", Window.unlimited(), 6),
+        ("wide", Window(3, 20), 40),
+        ("wide", Window(3, 2, (1, 3)), 9),
+        ("tall", Window(3, 20), 40),
+        ("tall", Window.unlimited(), 6),
+    ],
+    indirect=["blocks"],
 )
 def test_windows_narrower_and_wider_than_the_tables(window, k):
     inputs, term = tensors(1, 2, 43, 37, 5), DisentangledPosition(**tables(2, k, 1, 5, TABLES[:2]))
@@ -51,7 +59,11 @@ def test_windows_narrower_and_wider_than_the_tables(window, k):
 
 @runs_kernels
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize(("window", "offset"), [(Window(4), 0), (Window(2, 1, (2, 1)), 7)])
+@pytest.mark.parametrize(
+    ("blocks", "window", "offset"),
+    [("small", Window(4), 0), ("wide", Window(4), 0), ("tall", Window(2, 1, (2, 1)), 7)],
+    indirect=["blocks"],
+)
 def test_global_tokens(window, offset):
     """Rows of several and of a padded one; coarse rows that many tokens share, and outermost ones."""
     global_mask = torch.zeros(2, 29, dtype=torch.bool)
@@ -87,9 +99,9 @@ def test_global_tokens_without_coarse_tables():
 @runs_kernels
 @pytest.mark.parametrize(("name", "trained"), [("c2p", True), ("p2c", True), ("p2c", False)])
 def test_one_product_and_tables_that_are_not_trained(name, trained):
-    given = tables(2, 6, 3, 4, (name, f"global_{name}"))
-    given = {n: x.detach().requires_grad_(trained) for n, x in given.items()}
-    terms = [DisentangledPosition(**given, global_bucket=9)]
+    by_name = tables(2, 6, 3, 4, (name, f"global_{name}"))
+    by_name = {n: x.detach().requires_grad_(trained) for n, x in by_name.items()}
+    terms = [DisentangledPosition(**by_name, global_bucket=9)]
     terms.append(RelativePositionBias(torch.linspace(-1, 1, 5)[None].requires_grad_()))
     compare(tensors(1, 2, 17, 17, 4), terms, window=Window(4), global_mask=torch.arange(17)[None] == 2)
 
@@ -112,18 +124,18 @@ def test_terms_of_language_models(rows):
 @pytest.mark.parametrize("layout", ["a projection's", "within others"])
 def test_tables_in_any_memory(layout):
     """Rows of one head between those of others; and numbers around a table that are never read."""
-    given = tables(1 if layout == "within others" else 2, 5, 3, 4)
+    by_name = tables(1 if layout == "within others" else 2, 5, 3, 4)
 
     def placed(x):
         if layout == "within others":
             return torch.nn.functional.pad(x, (0, 0, 8, 8), value=torch.nan)[:, 8:-8]
         return x.transpose(0, 1).contiguous().transpose(0, 1)
 
-    term = DisentangledPosition(**{n: placed(x.detach().float()).requires_grad_() for n, x in given.items()})
+    term = DisentangledPosition(**{n: placed(x.detach().float()).requires_grad_() for n, x in by_name.items()})
     heads = term.c2p.size(0)
     query, key, value = (on_device(x, torch.float32) for x in tensors(1, heads, 20, 20, 4))
     arguments = {"window": Window(5), "global_mask": torch.arange(20, device=DEVICE)[None] == 19}
-    same = DisentangledPosition(**{n: on_device(x, torch.float32).clone() for n, x in given.items()})
+    same = DisentangledPosition(**{n: on_device(x, torch.float32).clone() for n, x in by_name.items()})
     term = replace(term, **{n: x.to(DEVICE) for n, x in term_tensors(term).items()})
     results = [
         outputs_and_gradients([query, key, value], term_tensors(t).values(), score_terms=[t], backend=name, **arguments)
@@ -144,8 +156,8 @@ def test_error_is_at_most_twice_that_of_plain_pytorch(dtype):
 
     def passes(backend, dtype):
         moved, wanted = terms_on_device(terms_on_device([term], inputs[0].dtype)[0], dtype)
-        given = [on_device(x, dtype) for x in inputs]
-        return outputs_and_gradients(given, wanted, score_terms=moved, backend=backend, **arguments)
+        leaves = [on_device(x, dtype) for x in inputs]
+        return outputs_and_gradients(leaves, wanted, score_terms=moved, backend=backend, **arguments)
 
     golden, plain, actual = (
         passes(*which) for which in (("reference", torch.float64), ("reference", dtype), ("triton", dtype))
