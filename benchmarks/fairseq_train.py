@@ -45,22 +45,10 @@ def make_data(args: argparse.Namespace) -> None:
     """Documents in ``corpus`` and the demo model's checkpoint, unless they are there."""
     folder = args.output_folder
     if not (folder / "demo_model.pt").is_file():
-        corpus = ("fairseq_poolingformer.cli.main", "preprocess", "facts")
-        documents = (
-            "--output-folder",
-            folder / "corpus",
-            "--overwrite",
-            "--train",
-            args.documents,
-            "--valid",
-            2,
-            "--test",
-            2,
-            "--words",
-            *args.words,
-        )
+        corpus = ("fairseq_poolingformer.cli.main", "preprocess", "facts", "--overwrite")
+        documents = ("--train", args.documents, "--valid", 2, "--test", 2, "--words", *args.words)
         tokenizer = ("--sentencepiece-model", DEMO / "tokenizer" / "sentencepiece.model")
-        run("corpus", folder, *corpus, *documents, *tokenizer)
+        run("corpus", folder, *corpus, "--output-folder", folder / "corpus", *documents, *tokenizer)
         run("demo_model", folder, "fairseq_poolingformer.models.demo_model", folder / "demo_model.pt")
 
 
