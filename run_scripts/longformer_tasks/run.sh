@@ -123,7 +123,7 @@ preprocess_files() {
   [[ $corpus != medhop ]] || module=wikihop
   mapfile -t tokenizer < <(tokenizer_flags)
   [[ ${tokenizer[0]} != --gpt2-bpe ]] || need "${tokenizer[1]}/vocab.bpe" bpe
-  run_preprocess "$python" -m "fairseq_poolingformer.preprocess.$module" "$@" "${tokenizer[@]}" --output-folder "$output" \
+  run_preprocess "$python" -m fairseq_poolingformer.cli.main preprocess "$module" "$@" "${tokenizer[@]}" --output-folder "$output" \
     --max-reject-fraction "$max_reject_fraction"
 }
 

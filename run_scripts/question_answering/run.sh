@@ -103,7 +103,7 @@ preprocess() {
     --sentencepiece-model) need "${tokenizer[1]}" sentencepiece ;;
   esac
   # a question with a bad annotation cannot be validated with but must be answered: test has all questions of dev
-  local command=("$python" -m "fairseq_poolingformer.preprocess.$module" --train "${train_patterns[@]}" --valid "${dev_patterns[@]}"
+  local command=("$python" -m fairseq_poolingformer.cli.main preprocess "$module" --train "${train_patterns[@]}" --valid "${dev_patterns[@]}"
     --test "${dev_patterns[@]}" "${tokenizer[@]}" --output-folder "$data_folder")
   [[ $limit == - ]] || command+=(--limit "$limit")
   [[ $corpus != nq || -z $vocabulary ]] || command+=(--html-tokens drop) # a new dictionary has no symbols for markers

@@ -15,7 +15,7 @@ SCRIPT = "longformer_tasks/run.sh"
 
 
 def commands(experiment: str, *arguments: object) -> dict[str, list[list[str]]]:
-    """The commands of a dry run on eight GPUs by the last part of their module's name, each as its words."""
+    """The commands of a dry run on eight GPUs by their names, each as its words."""
     found: dict[str, list[list[str]]] = {}
     for words in dry_run(SCRIPT, f"experiments={experiment}", "gpus=8", *arguments):
         found.setdefault(module(words), []).append(words)
@@ -36,7 +36,7 @@ def test_hotpotqa_trains_a_second_stage_on_the_paragraphs_that_the_first_one_kee
     assert {found["--path"] for found in first_stage} == {f"{folder}/first_stage/checkpoints/checkpoint_best.pt"}
     assert last["--path"] == f"{folder}/checkpoints/checkpoint_best.pt"
     assert f"{folder}/second_stage" in steps["predict"][-1]
-    _, kept = steps["hotpotqa"]
+    _, kept = steps["preprocess"]
     place = kept.index("--paragraph-scores")
     assert kept[place + 1 : place + 3] == scores
     assert options(kept)["--output-folder"] == f"{folder}/second_stage"

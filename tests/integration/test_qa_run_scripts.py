@@ -18,7 +18,7 @@ QUESTIONS = Path(__file__).parents[1] / "preprocess" / "fixtures" / "qa"
 
 
 def commands(experiment: str, *arguments: object) -> dict[str, list[str]]:
-    """The commands of a dry run on eight GPUs by the last part of their module's name, each as its words."""
+    """The commands of a dry run on eight GPUs by their names, each as its words."""
     commands = dry_run("question_answering/run.sh", f"experiments={experiment}", "gpus=8", *arguments)
     return {module(words): words for words in commands}
 
@@ -66,7 +66,7 @@ def test_a_converted_models_sentencepiece_model_is_found(tmp_path):
     for folder, file in (("fairseq", "sentencepiece.bpe.model"), ("converted", "tokenizer/sentencepiece.model")):
         (tmp_path / folder / file).parent.mkdir(parents=True)
         (tmp_path / folder / file).touch()
-        words = commands("tydi_large", "steps=preprocess", f"pretrained={tmp_path}/{folder}")["tydiqa"]
+        words = commands("tydi_large", "steps=preprocess", f"pretrained={tmp_path}/{folder}")["preprocess"]
         assert options(words)["--sentencepiece-model"] == f"{tmp_path}/{folder}/{file}"
 
 
