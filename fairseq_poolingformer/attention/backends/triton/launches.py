@@ -123,13 +123,13 @@ class Launches:
         self.forward = [self._by_queries(forward_kernels.forward, group) for group in self.groups]
         self.queries = [self._by_queries(backward_kernels.backward_queries, group) for group in self.groups]
         self.forward_of_globals = self.queries_of_globals = None
-        self.one = len(self.groups) == 1 and self.groups[0].num_keys == g.num_keys
-        self.keys = [self._by_keys(group, g.num_global_queries if self.one else 0) for group in self.groups]
+        self.one_group = len(self.groups) == 1 and self.groups[0].num_keys == g.num_keys
+        self.keys = [self._by_keys(group, g.num_global_queries if self.one_group else 0) for group in self.groups]
         if g.num_global_queries:
             group = global_group(g)
             self.forward_of_globals = self._by_queries(forward_kernels.forward, group)
             self.queries_of_globals = self._by_queries(backward_kernels.backward_queries, group)
-            if not self.one:
+            if not self.one_group:
                 group = group._replace(num_queries=0, gathered=False)
                 self.keys.append(self._by_keys(group, g.num_global_queries, add=True))
         self.global_keys = []
@@ -271,7 +271,7 @@ def backward_keys(
     global_delta: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of key and value, those from global queries included, of whom ``global_lse`` … (B, H, G) are."""
-    if launches.one:  # its programs write each key's whole gradient, except what local queries add to global keys
+    if launches.one_group:  # its programs write each key's whole gradient, except what local queries add to global keys
         grad_key, grad_value = empty_like(x.key), empty_like(x.value)
     else:
         grad_key, grad_value = zeros_like(x.key, torch.float32), zeros_like(x.value, torch.float32)
@@ -296,8 +296,7 @@ def _gradients_of_keys(
     token: Tensor | None = None,
 ) -> None:
     """Write, or add to, the gradients of a group's keys; with ``token`` (B, G) add to the keys that it names."""
-    group, of, hidden = step.group, step.group.of_queries, x.tokens.key_hidden
-    hidden = None if token is not None or hidden is None else hidden
+    group, of, hidden = step.group, step.group.of_queries, x.tokens.key_hidden if token is None else None
     if hidden is not None and not group.residues.whole:
         hidden = hidden[:, group.residues.keys]
     extra = (global_lse, global_delta, x.tokens.global_queries) if step.extra else (None, None, None)

@@ -95,14 +95,12 @@ class PositionTables:
 
 
 def position_line(
-    tables: PositionTables | None, heads: slice, *, gathered: bool, extra: bool, by_key: bool
+    tables: PositionTables, heads: slice, *, gathered: bool, extra: bool, by_key: bool
 ) -> tuple[Positions, Positions]:
     """positions, extra_positions: the tables for a kernel's own lane, and for its extra lane if it has one.
 
     ``gathered`` says that the queries, or with ``by_key`` the keys, are global tokens.
     """
-    if tables is None:
-        return NO_POSITIONS, NO_POSITIONS
     coarse = tables.positions(heads, coarse=True, by_key=by_key)
     own = coarse if gathered else tables.positions(heads, coarse=False, by_key=by_key)
     return own, coarse if extra else NO_POSITIONS
