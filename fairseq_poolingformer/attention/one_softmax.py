@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends import reference
-from fairseq_poolingformer.attention.backends.self_check import TOLERANCES
+from fairseq_poolingformer.attention.backends import reference, self_check
 from fairseq_poolingformer.attention.backends.triton import backend as triton_backend
 from fairseq_poolingformer.attention.call import Call
 from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
-
-logger = logging.getLogger(__name__)
-_passes: dict[Any, bool] = {}  # the self-checks of this process
 
 
 def of_both(
@@ -61,27 +55,16 @@ def by_one_kernel(
 
 def _passes_self_check(tokens: Call, pools: Call) -> bool:
     """Whether a small problem of the calls' variant has the reference's result; always on a CPU."""
-    query, masks, pooling = tokens.query, tokens.masks, pools.pooling
-    if not query.is_cuda:
-        return True
-    has_globals, both_sides = masks.global_keys is not None, tokens.window.right != 0
-    flags = masks.padding is not None, has_globals, tokens.dropout_p > 0.0, both_sides
-    variant = query.dtype, query.device, query.size(3), pooling, flags
-    if variant not in _passes:
-        if torch.cuda.is_current_stream_capturing():
-            return True  # nothing else may be computed now
-        with ThreadPoolExecutor(1) as thread:  # which has no mode of this one's: no_grad, autocast, hooks, …
-            checked = thread.submit(
-                largest_error, query.dtype, query.device, query.size(3), cast(Pooling, pooling), *flags
-            )
-            problem: Any = checked.exception()
-        if isinstance(problem, torch.OutOfMemoryError):
-            return False  # and try again at the next call
-        problem = problem or checked.result()
-        _passes[variant] = isinstance(problem, float) and problem <= TOLERANCES[query.dtype]  # nor is NaN
-        if not _passes[variant]:
-            logger.warning("the kernel of one softmax is left out: error %s in %s", problem, variant)
-    return _passes[variant]
+    query, masks = tokens.query, tokens.masks
+    return not query.is_cuda or self_check.passes(
+        *("the kernel of one softmax", _difference, query.dtype, query.device, query.size(3), pools.pooling),
+        *(masks.padding is not None and "padding", masks.global_keys is not None and "global tokens"),
+        *(tokens.dropout_p > 0.0 and "dropout", tokens.window.right != 0 and "both sides"),
+    )
+
+
+def _difference(dtype: torch.dtype, device: torch.device, head_dim: int, pooling: Pooling, *flags: Any) -> str | None:
+    return self_check.excess(largest_error(dtype, device, head_dim, pooling, *map(bool, flags)), dtype)
 
 
 def largest_error(
@@ -124,13 +107,12 @@ def largest_error(
     grad = torch.randn(out.shape, generator=generator).to(out)
     results = [out, *torch.autograd.grad(out, inputs, grad)]
     if dropout:
-        doubles = [x.detach().double() for x in (*inputs, *results)]
-        query, key, value, pool_key, pool_value, y, *grads = doubles
-        linear = (value * grads[2]).sum() + (pool_value * grads[4]).sum() - (y * grad.double()).sum()
+        query, key, value, pool_key, pool_value, y, *grads = (x.detach().double() for x in (*inputs, *results))
+        linear = (value * grads[2]).sum() + (pool_value * grads[4]).sum() - (y * grad).sum()
         scores = (key * grads[1]).sum() + (pool_key * grads[3]).sum() - (query * grads[0]).sum()
-        sizes = float((y * grad.double()).norm()), float((query * grads[0]).norm())
-        return max(abs(float(linear)) / sizes[0], abs(float(scores)) / sizes[1]) / 8
+        errors = linear / (y * grad).norm(), scores / (query * grads[0]).norm()
+        return torch.stack(errors).abs().max().item() / 8
     (y, lse), (pooled, pools_lse) = (reference.run(call) for call in calls[1])
     y = torch.lerp(y, pooled, share_of_pools(lse, pools_lse, masks))
     expected = [y, *torch.autograd.grad(y, exact, grad.double())]
-    return max(float((a - e).detach().abs().max() / e.abs().max()) for a, e in zip(results, expected, strict=True))
+    return self_check.largest_error(results, expected)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any
 
 import torch
@@ -13,13 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_poolingformer.attention.backends.self_check import TOLERANCES
+from fairseq_poolingformer.attention.backends import self_check
 from fairseq_poolingformer.attention.backends.triton import backend
 from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, require_kind
-
-logger = logging.getLogger(__name__)
 
 POOL_TYPES = ("ldconv", "mean-ldconv", "mean", "max")
 POOL_MERGES = ("sum", "softmax")
@@ -78,38 +73,26 @@ def has_kernels(x: Tensor, pooling: Pooling, kind: str) -> bool:
     """Whether Triton kernels pool ``x``: on GPUs, means and LDConv on the grid."""
     if exporting() or kind == "max" or pooling.alignment != "grid" or not backend.pools(x, pooling.kernel_size):
         return False
-    if not x.is_cuda or torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing():
-        return True  # nothing else may be computed now
-    return not _kernels_fail(x.dtype, x.device, x.size(3), pooling, kind)
+    if not x.is_cuda or torch.compiler.is_compiling():
+        return True
+    return self_check.passes("the pooling kernel", kernels_differ, x.dtype, x.device, x.size(3), pooling, kind)
 
 
-@cache
-def _kernels_fail(dtype: torch.dtype, device: torch.device, head_dim: int, pooling: Pooling, kind: str) -> bool:
-    """Whether the kernels' self-check fails: two short rows, one with padding, beside PyTorch in float64."""
-
-    def largest_error() -> float:
-        generator, tokens, size = torch.Generator().manual_seed(0), 3 * pooling.kernel_size + 50, pooling.kernel_size
-        shapes = [(2, 2, tokens, head_dim), (2, 2, tokens, head_dim), (2, size, 2 * head_dim), (2, size)]
-        inputs = [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
-        inputs = [inputs[0], inputs[1], inputs[2] / 8, inputs[3]][: 4 if "ldconv" in kind else 2]
-        masks = Masks(None, torch.arange(tokens, device=device) >= torch.tensor([[tokens], [40]], device=device))
-        leaves = [x.requires_grad_() for x in inputs]
-        out = pool_pair(leaves[0], leaves[1], pooling, kind, masks, leaves[2:] or (None, None))
-        exact = [x.detach().double().requires_grad_() for x in inputs]
-        rows: list[Any] = [[x[i] for x in exact[2:]] or [None] for i in range(2)]
-        pooled = torch.stack([pool(exact[i], pooling, kind, masks, *rows[i]) for i in range(2)])
-        results = out, *torch.autograd.grad(out.sin().sum(), leaves)
-        expected = pooled, *torch.autograd.grad(pooled.sin().sum(), exact)
-        return max(float((a - e).detach().abs().max() / e.abs().max()) for a, e in zip(results, expected, strict=True))
-
-    with ThreadPoolExecutor(1) as thread:  # which has no mode of this one's: no_grad, autocast, hooks, …
-        checked = thread.submit(largest_error)
-        problem: Any = checked.exception()
-        if problem is None and not checked.result() <= TOLERANCES[dtype]:  # nor is NaN
-            problem = checked.result()
-    if problem is not None:
-        logger.warning("pooling kernels are left out: error %s in %s with %s, %s", problem, dtype, kind, pooling)
-    return problem is not None
+def kernels_differ(dtype: torch.dtype, device: torch.device, head_dim: int, pooling: Pooling, kind: str) -> str | None:
+    """How the kernels differ from PyTorch in float64, of two short rows, one with padding; None if they do not."""
+    generator, tokens, size = torch.Generator().manual_seed(0), 3 * pooling.kernel_size + 50, pooling.kernel_size
+    shapes = [(2, 2, tokens, head_dim), (2, 2, tokens, head_dim), (2, size, 2 * head_dim), (2, size)]
+    inputs = [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
+    inputs = [inputs[0], inputs[1], inputs[2] / 8, inputs[3]][: 4 if "ldconv" in kind else 2]
+    masks = Masks(None, torch.arange(tokens, device=device) >= torch.tensor([[tokens], [40]], device=device))
+    leaves = [x.requires_grad_() for x in inputs]
+    out = pool_pair(leaves[0], leaves[1], pooling, kind, masks, leaves[2:] or (None, None))
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    rows: list[Any] = [[x[i] for x in exact[2:]] or [None] for i in range(2)]
+    pooled = torch.stack([pool(exact[i], pooling, kind, masks, *rows[i]) for i in range(2)])
+    results = out, *torch.autograd.grad(out.sin().sum(), leaves)
+    expected = pooled, *torch.autograd.grad(pooled.sin().sum(), exact)
+    return self_check.excess(self_check.largest_error(results, expected), dtype)
 
 
 def pool_pair(

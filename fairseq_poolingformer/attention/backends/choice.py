@@ -6,6 +6,7 @@ import logging
 from functools import cache
 
 from fairseq_poolingformer.attention.backends import BACKENDS
+from fairseq_poolingformer.attention.backends.self_check import warn_once
 from fairseq_poolingformer.attention.call import Call
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ def fastest_backend(call: Call) -> tuple[str, tuple[str, ...]]:
     for name, module in BACKENDS.items():
         reason = module.why_not(call)
         if reason is None and (reason := _failure(call, name)):
-            _warn_once(name, reason)
+            warn_once(f"attention backend {name}", reason)
         if reason is None:
             return name, tuple(refusals)
         refusals.append(f"{name}: {reason}")
@@ -50,11 +51,6 @@ def _failure(call: Call, name: str) -> str | None:
     """The reason why a backend's self-check fails; None where it passes, and for backends without compiled kernels."""
     self_check = getattr(BACKENDS[name], "self_check", None)
     return None if self_check is None else self_check(call)
-
-
-@cache
-def _warn_once(name: str, failure: str) -> None:
-    logger.warning("attention backend %s is left out: %s; please report it with `poolingformer doctor`", name, failure)
 
 
 @cache

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -19,6 +21,8 @@ from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import UNLIMITED, Window
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
+logger = logging.getLogger(__name__)
+
 Run = Callable[[Call], Any]
 LENGTH = 1100  # queries and keys: enough for kernels to split the keys of a global token among programs
 FEW = 16  # up to so many queries, keys or global tokens, kernels have smaller tiles
@@ -28,8 +32,51 @@ DROPOUT = 0.3
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 2e-5, torch.float16: 8e-3, torch.bfloat16: 6e-2}
 LEAST_SHARE = 0.04  # of a vector's squared size, beside random numbers; a table of distances has sums over all queries
 
-_failures: dict[tuple[Hashable, ...], str | None] = {}  # by the variants that this process has checked
+_failures: dict[tuple[Any, ...], str | None] = {}  # by the variants that this process has checked
 _lock = threading.Lock()
+
+
+def once(variant: tuple[Any, ...], check: Callable[[], str | None]) -> str | None:
+    """The reason why compiled kernels must not run a variant, as ``check`` gives it; None where they may.
+
+    A variant is the kernels, their dtype, their device, and what else decides which of them run.
+    """
+    if variant in _failures:
+        return _failures[variant]
+    if variant[2].type == "cuda" and torch.cuda.is_current_stream_capturing():
+        return None  # nothing else may be computed now
+    with _lock, ThreadPoolExecutor(1) as thread:  # which has no mode of this one's: no_grad, autocast, hooks, …
+        checked = thread.submit(check)
+        if isinstance(error := checked.exception(), torch.OutOfMemoryError):
+            return None  # and try again at the next call
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}" if error else checked.result()
+        words = ", ".join(str(word) for word in variant[1:] if word)
+        _failures[variant] = problem and f"its self-check failed ({words}): {problem}"
+    return _failures[variant]
+
+
+def passes(kernels: str, check: Callable[..., str | None], *variant: Any) -> bool:
+    """Whether ``check(*variant)`` finds nothing wrong; where it does, a warning names the kernels."""
+    failure = once((kernels, *variant), partial(check, *variant))
+    if failure:
+        warn_once(kernels, failure)
+    return failure is None
+
+
+@cache
+def warn_once(kernels: str, failure: str) -> None:
+    logger.warning("%s is left out: %s; please report it with `poolingformer doctor`", kernels, failure)
+
+
+def largest_error(actual: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
+    """The greatest error, relative to the greatest number of each result; NaN where there is one."""
+    pairs = zip(actual, exact, strict=True)  # results that are exactly zero must be so
+    return torch.stack([(a - e).abs().max() / e.abs().max().clamp(min=1e-6) for a, e in pairs]).max().item()
+
+
+def excess(error: float, dtype: torch.dtype) -> str | None:
+    """What is wrong with an error; None where it is within the dtype's tolerance, which NaN is not."""
+    return None if error <= TOLERANCES[dtype] else f"an error of {error:.2g}, more than {TOLERANCES[dtype]:.2g}"
 
 
 def variant_of(call: Call) -> tuple[Hashable, ...]:
@@ -54,19 +101,7 @@ def _kind_of_term(term: ScoreTerm) -> Hashable:
 
 def failure(run: Run, call: Call) -> str | None:
     """The reason why a backend's kernels must not run a call: they fail its small problem; None where they pass."""
-    variant = run, *variant_of(call)
-    if variant in _failures:
-        return _failures[variant]
-    if call.query.is_cuda and torch.cuda.is_current_stream_capturing():
-        return None  # nothing else may be computed now
-    with _lock, ThreadPoolExecutor(1) as thread:  # which has no mode of this one's: no_grad, autocast, hooks, …
-        checked = thread.submit(difference, run, call)
-        if isinstance(error := checked.exception(), torch.OutOfMemoryError):
-            return None  # and try again at the next call
-        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}" if error else checked.result()
-        words = ", ".join(str(word) for word in variant[1:] if word)
-        _failures[variant] = problem and f"its self-check failed ({words}): {problem}"
-    return _failures[variant]
+    return once((run, *variant_of(call)), partial(difference, run, call))
 
 
 def small_call(call: Call, exact: bool = False) -> Call:

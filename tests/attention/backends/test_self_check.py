@@ -1,6 +1,7 @@
 """The self-check of compiled backends, with the block backend in their place: right, and broken on purpose."""
 
 import logging
+import math
 import random
 from dataclasses import replace
 
@@ -267,6 +268,33 @@ def test_without_memory_nothing_is_decided(compiled):
     attend()
     attend()
     assert counted.times == 4, "it is tried again"
+
+
+def test_kernels_beside_the_backends_are_checked_once_and_a_warning_names_them(monkeypatch, caplog):
+    monkeypatch.setattr(self_check, "_failures", {})
+    checked = []
+
+    def check(dtype, device, size):
+        checked.append(size)
+        return self_check.excess(size / 10, dtype)
+
+    for size in (0, 0, 7, 7, torch.nan, torch.nan):
+        assert self_check.passes("a kernel", check, torch.float32, torch.device("cpu"), size) is (size == 0)
+    assert checked == [0, 7, torch.nan]
+    of_seven, of_nan = (record.getMessage() for record in caplog.records)
+    assert of_seven.startswith("a kernel is left out: its self-check failed (torch.float32, cpu, 7): an error of 0.7, ")
+    assert "an error of nan, more than 2e-05" in of_nan
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_the_largest_error_is_relative_to_each_result_and_nan_counts_wherever_it_is(place):
+    exact = [torch.tensor([4.0, -8.0]), torch.zeros(2), torch.tensor([1.0, 0.5])]
+    assert self_check.largest_error(exact, exact) == 0.0
+    actual = [x.clone() for x in exact]
+    actual[place][0] += 1e-3
+    assert self_check.largest_error(actual, exact) == pytest.approx([1e-3 / 8, 1e3, 1e-3][place], rel=1e-3)
+    actual[place][1] = torch.nan
+    assert math.isnan(self_check.largest_error(actual, exact))
 
 
 @pytest.mark.parametrize("kind", ["window", "dropout"])
