@@ -43,7 +43,7 @@ class LabelledDocument(Example):
 
 def make_shared_parser(corpus: str, description: str) -> argparse.ArgumentParser:
     """Return a parser with the options that every corpus of labelled documents has."""
-    parser = task_corpus.make_encoder_parser(corpus, description)
+    parser = command.make_parser(corpus, description, counts_truncated=False)
     task_corpus.add_lengths(parser)
     return parser
 

@@ -217,7 +217,7 @@ def _insert_markers(tokens: Tokens, ids: np.ndarray, paragraphs: np.ndarray, ann
 
 def make_parser(corpus: str, description: str) -> argparse.ArgumentParser:
     """Return a parser with the options that every such corpus has."""
-    parser = task_corpus.make_encoder_parser(corpus, description)
+    parser = command.make_parser(corpus, description, counts_truncated=False)
     task_corpus.add_inputs(parser, "JSON lines, plain or .gz")
     command.add_max_line_bytes(parser)
     lengths = parser.add_argument_group("report (nothing is cut here)")

@@ -13,10 +13,11 @@ GLOBAL_HOOKS = tuple(f"_global{hooks}" for hooks in HOOKS)  # those of all modul
 
 def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
     """Whether ``module`` is ``x @ weight.T + bias`` and nothing else, unlike adapters, quantized layers and hooks."""
+    if type(module) is not nn.Linear:
+        return False
+    hooks = [getattr(module, name) for name in HOOKS] + [getattr(torch_module, name) for name in GLOBAL_HOOKS]
     return (
-        type(module) is nn.Linear
+        not any(hooks)
         and "forward" not in vars(module)  # replaced on the instance, as accelerate does
-        and not any(getattr(module, hooks) for hooks in HOOKS)
-        and not any(getattr(torch_module, hooks) for hooks in GLOBAL_HOOKS)
         and type(module.weight) in (nn.Parameter, Tensor)  # subclasses of Tensor may be quantized or sharded
     )

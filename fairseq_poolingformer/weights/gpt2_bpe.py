@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS, read_symbols
-from fairseq_poolingformer.text.gpt2_bpe import END_OF_TEXT, byte_symbols
+from fairseq_poolingformer.text.gpt2_bpe import END_OF_TEXT, WHITE_SPACE, byte_symbols
 from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
 from fairseq_poolingformer.weights import ConversionError, files
 from fairseq_poolingformer.weights.family import Family
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 FILLER = "madeupword"  # fairseq's name for rows that only round up the size of a dictionary
 VERSION = "#version: 0.2"
+BREAKS = r"[\t\n\x0b\x0c\r]"  # which "blank" reads as blanks
+NORMALIZER = {"type": "Replace", "pattern": {"Regex": BREAKS}, "content": " "}  # the same in tokenizer.json
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class GPT2Files:
     merges: list[str]  # pairs "a b", the first merged first
     encoder: dict[str, int]  # token -> OpenAI's id
     symbols: list[str]  # dict.txt without the counts: the symbols of embedding rows 4, 5, …
+    white_space: str = "keep"  # "blank": tabs and line breaks are read as blanks
 
 
 def encoder_of(merges: Iterable[str], vocab: Mapping[str, int]) -> dict[str, int]:
@@ -141,11 +144,22 @@ def read_huggingface_tokenizer(folder: Path) -> tuple[dict[str, int], list[str]]
     return vocab, merges
 
 
+def white_space_of(folder: Path) -> str:
+    """Return how a Hugging Face tokenizer reads tabs and line breaks; one that changes texts otherwise is refused."""
+    path = folder / "tokenizer.json"
+    normalizer = read_json_file(path).get("normalizer") if path.is_file() else None
+    if normalizer not in (None, NORMALIZER):
+        raise ConversionError(f"{path}: fairseq's GPT-2 BPE has no normalizer such as {str(normalizer)[:100]}")
+    return "keep" if normalizer is None else "blank"
+
+
 def write_huggingface_tokenizer(
     folder: Path, vocab: dict[str, int], tokenizer: GPT2Files, family: Family, max_length: int
 ) -> None:
     """Write ``tokenizer.json`` and ``tokenizer_config.json``."""
     with needing("huggingface"):
+        from tokenizers import Regex
+        from tokenizers.normalizers import Replace
         from transformers import DebertaTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
     merges = [tuple(merge.split(" ")) for merge in tokenizer.merges]
     used = {token for left, right in merges for token in (left, right, left + right)}
@@ -167,8 +181,12 @@ def write_huggingface_tokenizer(
         mask_token=mask_token(mask) if mask in vocab else None,
         additional_special_tokens=[*added, *(mark for mark in MARKS if mark in vocab)],
     )
-    if not byte_symbols().keys() <= vocab.keys():  # which fairseq reads as <unk>, and these classes would leave out
+    lacks_bytes, blank = not byte_symbols().keys() <= vocab.keys(), tokenizer.white_space == "blank"
+    if lacks_bytes:  # which fairseq reads as <unk>
         fast.backend_tokenizer.model.unk_token = fast.unk_token
+    if blank:
+        fast.backend_tokenizer.normalizer = Replace(Regex(BREAKS), " ")
+    if lacks_bytes or blank:  # these classes would load neither
         special = {**fast.special_tokens_map, "model_max_length": max_length}
         fast = PreTrainedTokenizerFast(tokenizer_object=fast.backend_tokenizer, **special)
     fast.save_pretrained(folder)
@@ -185,15 +203,19 @@ def read_gpt2_files(folder: Path) -> GPT2Files:
     """Return fairseq's GPT-2 BPE from a folder of ``encoder.json``, ``vocab.bpe`` and ``dict.txt``."""
     if missing := [name for name in ("vocab.bpe", "encoder.json", "dict.txt") if not (folder / name).is_file()]:
         raise ConversionError(f"{folder / missing[0]} is missing")
-    merges = parse_merges(read_text_file(folder / "vocab.bpe"))
-    return GPT2Files(merges, read_json_file(folder / "encoder.json"), read_symbols(folder / "dict.txt"))
+    merges, config = parse_merges(read_text_file(folder / "vocab.bpe")), folder / "config.json"
+    white_space = read_json_file(config).get("white_space", "keep") if config.is_file() else "keep"
+    if white_space not in WHITE_SPACE:
+        raise ConversionError(f"{config}: white_space must be {' or '.join(WHITE_SPACE)}, is {white_space!r}")
+    return GPT2Files(merges, read_json_file(folder / "encoder.json"), read_symbols(folder / "dict.txt"), white_space)
 
 
 def write_gpt2_files(folder: Path, bpe: GPT2Files, dictionaries: tuple[str, ...] = ("dict.txt",)) -> None:
     """Write the dictionary under the names that fairseq's tasks look for, and this package's ``tokenizer`` folder."""
     tokenizer = folder / "tokenizer"
     tokenizer.mkdir()
-    files.write_json(tokenizer / "config.json", {"kind": "gpt2"})
+    white_space = {} if bpe.white_space == "keep" else {"white_space": bpe.white_space}
+    files.write_json(tokenizer / "config.json", {"kind": "gpt2", **white_space})
     # one line, like OpenAI's own file
     (tokenizer / "encoder.json").write_text(json.dumps(bpe.encoder), encoding="utf-8")
     (tokenizer / "vocab.bpe").write_text(format_merges(bpe.merges), encoding="utf-8")

@@ -20,16 +20,9 @@ from .splits import SplitRecords
 
 def make_parser(corpus: str, description: str, files: str) -> argparse.ArgumentParser:
     """Return a parser with the options that every such corpus has."""
-    parser = make_encoder_parser(corpus, description)
+    parser = command.make_parser(corpus, description, counts_truncated=False)
     add_inputs(parser, files)
     add_lengths(parser)
-    return parser
-
-
-def make_encoder_parser(corpus: str, description: str) -> argparse.ArgumentParser:
-    """Return a parser with the options of every corpus that a pretrained RoBERTa reads, which knows no line breaks."""
-    parser = command.make_parser(corpus, description, counts_truncated=False)
-    parser.set_defaults(white_space="blank")
     return parser
 
 

@@ -43,7 +43,7 @@ def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: i
     )
     text = "with --gpt2-bpe, tabs and line breaks: blank reads a blank for each, since BART and RoBERTa have never "
     text += "seen GPT-2's symbols of them; keep reads them as GPT-2 does (default: %(default)s)"
-    options.add_argument("--white-space", choices=WHITE_SPACE, default="keep", help=text)
+    options.add_argument("--white-space", choices=WHITE_SPACE, default="blank", help=text)
 
 
 def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoice:

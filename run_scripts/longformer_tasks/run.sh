@@ -32,7 +32,6 @@ set -euo pipefail
 options=(
   "raw=" # the folder of the released files; default: out/raw/CORPUS
   "bpe=" # the folder of encoder.json, vocab.bpe and dict.txt; default: pretrained's, or that of out/data/wiki
-  "white_space=" # keep: GPT-2's symbols for line breaks, as in data folders of earlier versions; default: blanks
   "splits=" # of Hyperpartisan, a file such as the authors' hp-splits.json; default: shares that a hash draws
   "vocabulary=" # train a sentencepiece model of so many symbols instead
   "data=" # the data folder, made by the first step; default: out/data/CORPUS
@@ -92,7 +91,6 @@ tokenizer_flags() {
     printf '%s\n' --sentencepiece-train "$vocabulary"
   else
     printf '%s\n' --gpt2-bpe "$(gpt2_folder)"
-    [[ -z $white_space ]] || printf '%s\n' --white-space "$white_space"
   fi
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from run_scripts.kernels.calls import CALLS, GREATEST_ERROR, KernelCall, error
+from run_scripts.kernels.calls import CALLS, GREATEST_ERROR, error
 from run_scripts.kernels.results import Results
 from tests.lab import run_script
 
@@ -33,13 +33,13 @@ def test_results_of_other_kernels_do_not_count(tmp_path):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_the_calls_are_valid_and_exact_numbers_are_what_they_are_compared_with(name, monkeypatch):
-    """With the reference in the kernels' place; dropout needs the kernels."""
-    attend = KernelCall._attend
-    monkeypatch.setattr(KernelCall, "_attend", lambda self, tensors, backend="": attend(self, tensors, "reference"))
-    if CALLS[name].dropout_p:
+    """With the exact computation in the kernels' place; dropout needs the kernels."""
+    call = CALLS[name]
+    if getattr(call, "dropout_p", 0.0):
         pytest.skip("the reference draws other weights")
-    results = CALLS[name].results(torch.float64)
-    assert {"out", "query", "key", "value"} <= results.keys()
+    monkeypatch.setattr(type(call), "by_kernels", lambda self, tensors: self.exactly(tensors, tensors))
+    results = call.results(torch.float64)
+    assert {"out", "key", "value"} <= results.keys()
     assert max(error(*pair) for pair in results.values()) == 0
     wrong = {key: (actual + 0.01 * actual.abs().max(), exact) for key, (actual, exact) in results.items()}
     assert min(error(*pair) for pair in wrong.values()) > max(GREATEST_ERROR.values())

@@ -136,6 +136,6 @@ def test_questions_before_any_articles(tmp_path, command, write_lines):
     assert command(tmp_path / "data", *options) == 0
     data, decode = DataFolder(tmp_path / "data", PAIRS), load_tokenizer(tmp_path / "data").decode
     document, summary = (np.asarray(data.sequences("train", array)[0])[:-1].tolist() for array in PAIRS.ids)
-    assert (decode(document), decode(summary)) == ("Who?\n\nText.", "Ann.")
+    assert (decode(document), decode(summary)) == ("Who?  Text.", "Ann.")
     (count,) = np.asarray(data.sequences("train", QUERY)[0]).tolist()
     assert decode(document[:count]) == "Who?"

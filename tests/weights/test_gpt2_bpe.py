@@ -79,6 +79,36 @@ def test_tokenizer_json_alone_is_enough(source, tmp_path):
     assert gpt2_bpe.read_huggingface_tokenizer(tmp_path / "new") == gpt2_bpe.read_huggingface_tokenizer(source)
 
 
+@pytest.mark.parametrize("lacks_bytes", [False, True])
+def test_line_breaks_that_are_read_as_blanks_stay_so_there_and_back(source, tmp_path, lacks_bytes):
+    converted = convert(source, tmp_path / "fairseq", ROWS)
+    config = converted / "tokenizer" / "config.json"
+    config.write_text('{"kind": "gpt2", "white_space": "blank"}', encoding="utf-8")
+    ours, gpt2 = load_tokenizer(converted), gpt2_bpe.read_gpt2_files(converted / "tokenizer")
+    folder = tmp_path / "back"
+    folder.mkdir()
+    vocab = gpt2_bpe.to_huggingface_vocab(gpt2, ROWS)
+    if lacks_bytes:
+        vocab.pop(next(token for token in vocab if token == "\u00ff"))
+    gpt2_bpe.write_huggingface_tokenizer(folder, vocab, gpt2, FAMILIES["bart"], 40)
+    theirs = AutoTokenizer.from_pretrained(folder)
+    for text in ("the\nthing\tin\r\n\x0b\x0c there", *TEXTS[:3]):
+        assert theirs(text, add_special_tokens=False)["input_ids"] == ours.encode(text).tolist()
+    assert theirs("the\nthe")["input_ids"] == theirs("the the")["input_ids"]
+    assert gpt2_bpe.white_space_of(folder) == "blank"
+    gpt2_bpe.write_gpt2_files(tmp_path, gpt2)
+    assert json.loads((tmp_path / "tokenizer" / "config.json").read_text()) == json.loads(config.read_text())
+
+
+def test_texts_that_a_tokenizer_changes_otherwise_are_refused(source, tmp_path):
+    BartTokenizer.from_pretrained(source).save_pretrained(tmp_path / "new")
+    assert gpt2_bpe.white_space_of(source) == gpt2_bpe.white_space_of(tmp_path / "new") == "keep"
+    path = tmp_path / "new" / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": {"type": "Lowercase"}}))
+    with pytest.raises(ConversionError, match=r"has no normalizer such as .*Lowercase"):
+        gpt2_bpe.white_space_of(tmp_path / "new")
+
+
 def test_tokens_added_after_mask_keep_their_rows(source, tmp_path):
     (source / "added_tokens.json").write_text(json.dumps({"<doc-sep>": ROWS}), encoding="utf-8")
     converted, rows = tmp_path / "fairseq", ROWS + 3  # two rows that no token has

@@ -167,8 +167,8 @@ def zero_padding(x: Tensor, padding: Tensor | None) -> Tensor:
 
 def empty_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """(B, H, S, D) laid out as (S, B, H, D): heads merge to (S, B, C), fairseq's layout, without a copy."""
-    batch, heads, length, head_dim = x.shape
-    return x.new_empty(length, batch, heads, head_dim, dtype=dtype).permute(1, 2, 0, 3)
+    batch, heads, _, head_dim = x.shape
+    return x.new_empty_strided(x.shape, (*strides_of_empty(batch, heads, head_dim), 1), dtype=dtype)
 
 
 def strides_of_empty(batch: int, heads: int, head_dim: int) -> tuple[int, int, int]:

@@ -436,10 +436,6 @@ def test_masks_changed_before_the_backward_pass_change_no_gradient(changed):
     out = band_attention(*inputs, window=Window(3), backend="triton", **masks)
     expected = torch.autograd.grad(out.sum(), inputs, retain_graph=True)
     masks[changed].logical_not_()
-    if DEVICE == "cuda" and changed == "key_padding_mask":  # there autograd keeps this mask, and knows of the change
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            torch.autograd.grad(out.sum(), inputs)
-        return
     for actual, wanted in zip(torch.autograd.grad(out.sum(), inputs), expected, strict=True):
         torch.testing.assert_close(actual, wanted)
 
