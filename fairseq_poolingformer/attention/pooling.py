@@ -79,7 +79,7 @@ def has_kernels(x: Tensor, pooling: Pooling, kind: str) -> bool:
 
 
 def kernels_differ(dtype: torch.dtype, device: torch.device, head_dim: int, pooling: Pooling, kind: str) -> str | None:
-    """How the kernels differ from PyTorch in float64, of two short rows, one with padding; None if they do not."""
+    """The kernels' error beside PyTorch in float64, of two short rows, one with padding; None where it is small."""
     generator, tokens, size = torch.Generator().manual_seed(0), 3 * pooling.kernel_size + 50, pooling.kernel_size
     shapes = [(2, 2, tokens, head_dim), (2, 2, tokens, head_dim), (2, size, 2 * head_dim), (2, size)]
     inputs = [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]

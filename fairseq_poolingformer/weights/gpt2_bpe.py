@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 FILLER = "madeupword"  # fairseq's name for rows that only round up the size of a dictionary
 VERSION = "#version: 0.2"
-BREAKS = r"[\t\n\x0b\x0c\r]"  # which "blank" reads as blanks
-NORMALIZER = {"type": "Replace", "pattern": {"Regex": BREAKS}, "content": " "}  # the same in tokenizer.json
+# of tokenizer.json where tabs and line breaks are read as blanks
+NORMALIZER = {"type": "Replace", "pattern": {"Regex": r"[\t\n\x0b\x0c\r]"}, "content": " "}
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,6 @@ def write_huggingface_tokenizer(
 ) -> None:
     """Write ``tokenizer.json`` and ``tokenizer_config.json``."""
     with needing("huggingface"):
-        from tokenizers import Regex
-        from tokenizers.normalizers import Replace
         from transformers import DebertaTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
     merges = [tuple(merge.split(" ")) for merge in tokenizer.merges]
     used = {token for left, right in merges for token in (left, right, left + right)}
@@ -181,14 +179,14 @@ def write_huggingface_tokenizer(
         mask_token=mask_token(mask) if mask in vocab else None,
         additional_special_tokens=[*added, *(mark for mark in MARKS if mark in vocab)],
     )
-    lacks_bytes, blank = not byte_symbols().keys() <= vocab.keys(), tokenizer.white_space == "blank"
+    backend, lacks_bytes = fast.backend_tokenizer, not byte_symbols().keys() <= vocab.keys()
     if lacks_bytes:  # which fairseq reads as <unk>
-        fast.backend_tokenizer.model.unk_token = fast.unk_token
-    if blank:
-        fast.backend_tokenizer.normalizer = Replace(Regex(BREAKS), " ")
-    if lacks_bytes or blank:  # these classes would load neither
+        backend.model.unk_token = fast.unk_token
+    if tokenizer.white_space == "blank":
+        backend = type(backend).from_str(json.dumps({**json.loads(backend.to_str()), "normalizer": NORMALIZER}))
+    if lacks_bytes or backend.normalizer is not None:  # these classes would load neither
         special = {**fast.special_tokens_map, "model_max_length": max_length}
-        fast = PreTrainedTokenizerFast(tokenizer_object=fast.backend_tokenizer, **special)
+        fast = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
     fast.save_pretrained(folder)
 
 

@@ -75,7 +75,7 @@ def largest_error(actual: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
 
 
 def excess(error: float, dtype: torch.dtype) -> str | None:
-    """What is wrong with an error; None where it is within the dtype's tolerance, which NaN is not."""
+    """The error in words; None where it is within the dtype's tolerance, which NaN is not."""
     return None if error <= TOLERANCES[dtype] else f"an error of {error:.2g}, more than {TOLERANCES[dtype]:.2g}"
 
 
