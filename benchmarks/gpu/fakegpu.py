@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -72,7 +71,7 @@ def use_cuda_path() -> None:
 
     triton.runtime.driver.set_active(Driver())
     arguments.PROGRAMS = 1
-    backend._why_not_on = cache(lambda device: None)
+    backend._why_not_on = lambda device: None
     self_check._failures = Passed()
     backend.self_check = lambda call: self_check.failure(backend.run, call)  # looked up at each call, as on a GPU
     modules.can_be_dense = lambda *tensors, **arguments: False

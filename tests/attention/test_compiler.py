@@ -68,6 +68,7 @@ LED = {"separate_global_projections": True}
         pytest.param({**TWO_LEVELS, **LED, "pool_type": "max"}, True, marks=pytest.mark.full),
     ],
 )
+@pytest.mark.filterwarnings("error:Dynamo")  # such as of a cached function
 def test_a_layer_in_training_and_inference(settings, shared):
     """In one graph; with plain masks, whose global tokens nobody counts, and with shared ones."""
     x, global_mask, padding = layer_inputs()

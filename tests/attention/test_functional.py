@@ -152,7 +152,6 @@ def test_the_kernels_run_on_gpus_that_they_were_made_for(
     monkeypatch, caplog, capability, hip, has_triton, head_dim, picked
 ):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    monkeypatch.setattr(BACKENDS["triton"], "_why_not_on", BACKENDS["triton"]._why_not_on.__wrapped__)  # not cached
     monkeypatch.setattr(torch.version, "hip", hip)
     if not has_triton:
         monkeypatch.setattr(BACKENDS["triton"], "triton", None)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -65,7 +64,6 @@ def why_not(call: Call) -> str | None:
     return _why_not_positions(call)
 
 
-@cache
 def _why_not_on(device: torch.device) -> str | None:
     """The reason why it can run no call at all on a device."""
     if triton is None:

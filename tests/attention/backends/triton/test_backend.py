@@ -384,7 +384,6 @@ class Unknown(ScoreTerm):
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="where there is no GPU")
 def test_cpu_and_missing_triton_are_named(monkeypatch):
-    monkeypatch.setattr(BACKENDS["triton"], "_why_not_on", BACKENDS["triton"]._why_not_on.__wrapped__)  # not cached
     x = torch.zeros(1, 1, 4, 4)
     if not INTERPRETED and BACKENDS["triton"].triton is not None:
         with pytest.raises(ValueError, match="'triton' cannot run this call: it needs a CUDA device, query is on cpu"):
