@@ -179,12 +179,13 @@ def write_huggingface_tokenizer(
         mask_token=mask_token(mask) if mask in vocab else None,
         additional_special_tokens=[*added, *(mark for mark in MARKS if mark in vocab)],
     )
-    backend, lacks_bytes = fast.backend_tokenizer, not byte_symbols().keys() <= vocab.keys()
+    backend, blank = fast.backend_tokenizer, tokenizer.white_space == "blank"
+    lacks_bytes = not byte_symbols().keys() <= vocab.keys()
     if lacks_bytes:  # which fairseq reads as <unk>
         backend.model.unk_token = fast.unk_token
-    if tokenizer.white_space == "blank":
+    if blank:
         backend = type(backend).from_str(json.dumps({**json.loads(backend.to_str()), "normalizer": NORMALIZER}))
-    if lacks_bytes or backend.normalizer is not None:  # these classes would load neither
+    if lacks_bytes or blank:  # these classes would load neither
         special = {**fast.special_tokens_map, "model_max_length": max_length}
         fast = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
     fast.save_pretrained(folder)

@@ -104,9 +104,9 @@ class KernelCall(Problem):
             return self._attend(exact, "reference")
         # with the weights that the kernels keep, which one-hot values show
         one_hot = torch.eye(self.keys).expand(self.batch, self.heads, -1, -1)
-        kept = self.by_kernels({**tensors, "value": one_hot.to(tensors["value"].dtype)}) != 0
+        keep_mask = self.by_kernels({**tensors, "value": one_hot.to(tensors["value"].dtype)}) != 0
         weights = self._attend({**exact, "value": one_hot.double()}, "reference")
-        return (weights * kept / (1 - round(self.dropout_p * 2**16) / 2**16)) @ exact["value"]
+        return (weights * keep_mask / (1 - round(self.dropout_p * 2**16) / 2**16)) @ exact["value"]
 
     def _attend(self, tensors: dict[str, Tensor], backend: str, dropout_p: float = 0.0) -> Tensor:
         place = torch.arange(self.keys)[None].expand(self.batch, -1)

@@ -36,11 +36,11 @@ def test_hotpotqa_trains_a_second_stage_on_the_paragraphs_that_the_first_one_kee
     assert {found["--path"] for found in first_stage} == {f"{folder}/first_stage/checkpoints/checkpoint_best.pt"}
     assert last["--path"] == f"{folder}/checkpoints/checkpoint_best.pt"
     assert f"{folder}/second_stage" in steps["predict"][-1]
-    _, kept = steps["preprocess"]
-    place = kept.index("--paragraph-scores")
-    assert kept[place + 1 : place + 3] == scores
-    assert options(kept)["--output-folder"] == f"{folder}/second_stage"
-    assert "--train" in kept
+    _, words = steps["preprocess"]
+    place = words.index("--paragraph-scores")
+    assert words[place + 1 : place + 3] == scores
+    assert options(words)["--output-folder"] == f"{folder}/second_stage"
+    assert "--train" in words
 
 
 def test_hyperpartisan_is_trained_with_five_seeds():

@@ -15,12 +15,12 @@ def naive_segments(example, max_positions, max_segments, orders=None):
     orders = orders or (range(len(candidates)), range(len(supports)))
     for size in range(max(map(len, candidates)), -1, -1):
         heads, tails = ([c[:size] for c in candidates], [c[max(0, len(c) - size) :] for c in candidates])
-        kept = tails if len(set(map(tuple, tails))) > len(set(map(tuple, heads))) else heads
+        ends = tails if len(set(map(tuple, tails))) > len(set(map(tuple, heads))) else heads
         prefix = [(BOS, True, 0), (MARK["[q]"], True, 0), *((t, True, 0) for t in example["question"])]
         prefix.append((MARK["[/q]"], True, 0))
         for number in orders[0]:
             prefix.append((MARK["[ent]"], True, number + 1))
-            prefix += [(t, True, 0) for t in kept[number]]
+            prefix += [(t, True, 0) for t in ends[number]]
             prefix.append((MARK["[/ent]"], True, 0))
         if len(prefix) + 1 <= max_positions - max_positions // 8:
             break
