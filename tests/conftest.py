@@ -26,8 +26,7 @@ def pytest_addoption(parser):
         "--official-qa-scripts",
         metavar="FOLDER",
         help="also compare scores with the official scripts: a folder with clones of google-research-datasets' "
-        "natural-questions and tydiqa (absl-py and six must be installed), triviaqa, hotpot, qasper-led-baseline; "
-        "SQuAD's evaluate-v1.1.py, evaluate-v2.0.py",
+        "natural-questions and tydiqa (absl-py and six must be installed), triviaqa, hotpot",
     )
     parser.addoption(
         "--quick", action="store_true", help="leave out tests marked full, and all but six cases of each function"

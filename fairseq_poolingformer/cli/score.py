@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +25,6 @@ from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.text.atomic_write import require_writable, write_lines
 
 SUMMARIES = "long_summarization"
-SQUAD = "squad"  # scored, but predicted by the task triviaqa
 _EPILOG = """\
 tasks and figures:
 {figures}
@@ -37,7 +35,7 @@ examples:
   poolingformer-score gen.out --references test.summary.txt
   poolingformer-score --task question_answering predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz
   poolingformer-score --task document_classification predictions.jsonl --gold aclImdb/test
-  poolingformer-score --task squad predictions.json --gold dev-v2.0.json
+  poolingformer-score --task triviaqa predictions.json --gold triviaqa/qa/wikipedia-dev.json
 """
 
 
@@ -103,7 +101,6 @@ def _spaced(argument: str) -> str:
 def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
     """Return the parser for a task without options of its own."""
     figures = {name: task.figures for name, task in registry.tasks().items() if task.figures}
-    figures |= {SQUAD: "exact match and F1 of SQuAD v1.1 and v2.0"}
     width = max(map(len, figures))
     parser = argparse.ArgumentParser(
         prog=prog,
@@ -140,9 +137,7 @@ def run(args: argparse.Namespace, task: str, scores: ModuleType) -> None:
 
 
 def _scores_of(name: str) -> ModuleType:
-    if name == SQUAD:
-        return import_module("fairseq_poolingformer.tasks.triviaqa.squad")
     known = {task.name: task for task in registry.tasks().values() if task.figures}
     if name not in known:
-        raise UsageError(f"--task {name}: no such task; choose one of {', '.join([*known, SQUAD])}")
+        raise UsageError(f"--task {name}: no such task; choose one of {', '.join(known)}")
     return known[name].scores()

@@ -124,10 +124,7 @@ _TASKS = {
         _own(
             "triviaqa",
             "triviaqa",
-            corpora={
-                "triviaqa": "questions about Wikipedia or web pages: TriviaQA with its evidence files",
-                "squad": "questions about contexts in SQuAD's format, v1 and v2",
-            },
+            corpora={"triviaqa": "questions about Wikipedia or web pages: TriviaQA with its evidence files"},
             figures="exact match and F1 of questions (Wikipedia), or of questions and documents (web)",
         ),
         _own(

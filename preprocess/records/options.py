@@ -6,12 +6,10 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from ..pipeline import command, json_stream, records, splits, task_corpus
+from ..pipeline import command, json_stream, records, splits
 from ..pipeline.records import InputError, Record, describe_file
 from ..pipeline.report import Table, with_lines
-from ..pipeline.run import Corpus
 from ..pipeline.splits import SPLIT_OF, SPLITS, SplitRecords
 from . import arrow, keys, tables, texts
 from .formats import USUAL, Format, Reading, format_of
@@ -26,7 +24,6 @@ KEYS = (
     "A KEY is a key or column, or a path: a.b is b in the object a, a.0 the first of the list a, a.-1 the last, a.*.b "
     "every b inside of a, a.* everything in it, a.*.b:c the text 'B: C' of every object in it, a+b both."
 )
-Inside = Callable[[Iterator[Record]], Iterator[Record]]
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,6 @@ def reading_of(args: argparse.Namespace) -> Reading:
 def find(
     args: argparse.Namespace,
     name_of: Callable[[Record], str],
-    inside: Inside | None = None,
     sources: dict[str, list[Source]] | None = None,
 ) -> Data:
     """Find the records that the options name, or those of ``sources``."""
@@ -104,8 +100,6 @@ def find(
             inputs["splits"] = [describe_file(args.splits)]
     if args.each:
         found = {split: one.made_of(functools.partial(each, lists=args.each)) for split, one in found.items()}
-    if inside:
-        found = {split: one.made_of(inside) for split, one in found.items()}
     if not found and not args.data:
         raise InputError("no data: give --data, or files with --train, --valid or --test")
     if not found:
@@ -133,28 +127,6 @@ def annotated(splits: dict[str, SplitRecords], parse: Callable) -> dict[str, Spl
         split: replace(records, parse=functools.partial(parse, annotated=split != "test"))
         for split, records in splits.items()
     }
-
-
-def make_parser(corpus: str, description: str, files: str) -> argparse.ArgumentParser:
-    """Return the parser of a corpus of a task that reads any records; ``files`` says their kind."""
-    parser = task_corpus.make_parser(corpus, description, files)
-    add_data(parser.add_argument_group("all splits at once"))
-    add_options(parser)
-    return parser
-
-
-def corpus_of(data: Data, parse: Callable, table: Table, kind: str, **fields: Any) -> Corpus:
-    """Describe a corpus of a task."""
-    entries = {"kind": kind, "format": 1, **fields.pop("entries", {})}
-    fields = {"settings": data.settings, "unique_ids": True, **fields}
-    return Corpus(
-        splits=annotated(data.splits, parse),
-        parse=functools.partial(parse, annotated=True),
-        inputs=data.inputs,
-        entries=entries,
-        table=with_notes(table, data),
-        **fields,
-    )
 
 
 def with_notes(table: Table, data: Data) -> Table:

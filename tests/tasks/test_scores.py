@@ -142,13 +142,11 @@ def _conll(path, names="abc"):
     return path
 
 
-QAS = [{"id": name, "answers": [{"text": "x"}]} for name in "abc"]
 TRIVIA = [{"QuestionId": name, "Answer": {"NormalizedAliases": ["x"]}} for name in "abc"]
 HOTPOT = [{"_id": name, "answer": "x", "supporting_facts": [["t", 0]]} for name in "abc"]
 TEXTS = dict.fromkeys("ab", "x")
 PART = {  # task: gold data of a, b, c, and right predictions of a and b; the figure
     "wikihop": ([question(name, "x", ["x", "y"]) for name in "abc"], TEXTS, "accuracy"),
-    "squad": ({"data": [{"paragraphs": [{"qas": QAS}]}]}, TEXTS, "exact_match"),
     "triviaqa": ({"Domain": "Wikipedia", "Data": TRIVIA}, TEXTS, "f1"),
     "hotpotqa": (HOTPOT, {"answer": TEXTS, "sp": {name: [["t", 0]] for name in "ab"}}, "joint_f1"),
     "coreference": ("abc", "ab", "muc_recall"),

@@ -88,16 +88,6 @@ def overlap(predicted: Sequence[str], right: Sequence[str]) -> Overlap:
     return Overlap.of(sum((Counter(predicted) & Counter(right)).values()), len(predicted), len(right))
 
 
-def f1(prediction: str, right: str) -> float:
-    """F1 of the words of two answers, as the scripts of SQuAD v1.1, HotpotQA and QASPER have it."""
-    return overlap(hotpotqa_words(prediction), hotpotqa_words(right)).f1
-
-
-def exact_match(prediction: str, right: str) -> bool:
-    """Whether two answers have the same words, as in SQuAD."""
-    return hotpotqa_words(prediction) == hotpotqa_words(right)
-
-
 def find_answers(text: str, answers: Sequence[str]) -> list[tuple[int, int]]:
     """Find every piece of a text that TriviaQA's script counts as exactly right, as any of the answers."""
     wanted: dict[str, set[tuple[str, ...]]] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preprocess import arxiv_pubmed, labelled_text, squad
+from preprocess import arxiv_pubmed, labelled_text
 from preprocess.pipeline.records import parsed
 from tests.preprocess.conftest import convert
 
@@ -318,30 +318,6 @@ def test_labels_of_which_nothing_says_what_they_are(labels, message, tmp_path):
     (tmp_path / "x.csv").write_text(table(rows=[{"text": "a", "other": 1}]))  # without labels: predicted only
     examples, _ = read(labelled_text, ["--test", tmp_path / "x.csv", "--labels", "x", "y"], "test")
     assert [(example.texts, example.label) for example in examples] == [(("a",), None)]
-
-
-QAS = [
-    {"id": "q1", "question": "Who?", "answers": [{"text": "Ann", "answer_start": start} for start in (0, 8)]},
-    {"id": "q2", "question": "When?", "answers": [], "is_impossible": True},
-]
-ARTICLES = {"version": "v2.0", "data": [{"title": "T", "paragraphs": [{"context": "Ann saw Ann.", "qas": QAS}]}]}
-HUB_ROWS = [
-    {
-        **{"id": qa["id"], "title": "T", "context": "Ann saw Ann.", "question": qa["question"]},
-        "answers": {key: [answer[key] for answer in qa["answers"]] for key in ("text", "answer_start")},
-    }
-    for qa in QAS
-]
-
-
-@pytest.mark.parametrize("content", [json.dumps(ARTICLES), json.dumps(ARTICLES, indent=1), lines(HUB_ROWS)])
-def test_questions_about_contexts(content, tmp_path):
-    (tmp_path / "x.json").write_text(content)
-    examples, _ = read(squad, ["--train", tmp_path / "x.json"])
-    assert [(json.loads(example.id), example.texts, example.answers, example.notes) for example in examples] == [
-        (["q1", "T"], ("Who?", "Ann saw Ann."), ((0, 3), (8, 11)), ()),
-        (["q2", "T"], ("When?", "Ann saw Ann."), (), (squad.NO_ANSWER,)),
-    ]
 
 
 def test_names_on_the_hub(tmp_path, monkeypatch):
