@@ -121,7 +121,6 @@ setup(
             "poolingformer-convert=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-predict=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-eval-lm=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-eval-mlm=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-doctor=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-average-checkpoints=fairseq_poolingformer.cli.main:main_of_script",
         ]

@@ -108,7 +108,6 @@ COMMANDS = {
     "predict folder --path model.pt": "text",
     "score --task coreference predictions --gold gold": "scoring",
     "score --task question_answering predictions.json --gold gold.json": "scoring",
-    "eval-mlm folder --path model.pt": "text",
     "eval-lm folder --path model.pt": "text",
     "average-checkpoints a.pt --output b.pt": "text",
 }
@@ -155,7 +154,6 @@ def test_a_command_that_lacks_a_library_says_in_one_sentence_what_to_install():
         ("transformers", "import fairseq_poolingformer.band", "huggingface"),
         ("nltk", "import fairseq_poolingformer.tasks.summarization.rouge as it; it.rouge_scores('a', 'a')", "scoring"),
         ("scipy", "import fairseq_poolingformer.tasks.coreference.scores as it; it.ceaf_e([[1]], [[1]])", "scoring"),
-        ("matplotlib", "from fairseq_poolingformer.cli.eval_mlm import plot; plot([], None)", "plot"),
     ],
 )
 def test_an_import_says_what_to_install(library, code, extra):

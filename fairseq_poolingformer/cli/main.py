@@ -21,7 +21,6 @@ COMMANDS = {
     "show": ("fairseq_poolingformer.cli.show", "show what a model looks at in a document"),
     "predict": ("fairseq_poolingformer.cli.predict", "predict new records, or a data folder of a task"),
     "score": ("fairseq_poolingformer.cli.score", "score summaries or predictions as the official scripts do"),
-    "eval-mlm": ("fairseq_poolingformer.cli.eval_mlm", "evaluate masked language models, by distance"),
     "eval-lm": ("fairseq_poolingformer.cli.eval_lm", "evaluate a character language model"),
     "doctor": ("fairseq_poolingformer.cli.doctor", "report versions, GPUs, and backends after their self-checks"),
     "average-checkpoints": ("fairseq_poolingformer.cli.average_checkpoints", "average the parameters of checkpoints"),

@@ -19,8 +19,10 @@ from fairseq_poolingformer.text.data_folder import tokenizer_config
 from fairseq_poolingformer.text.tokenizers import is_saved
 
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
-# of tasks without predictions
-OTHER_COMMANDS = {"long_masked_lm": "eval-mlm DATA-FOLDER", "char_lm": "eval-lm DATA-FOLDER"}
+OTHER_COMMANDS = {  # of tasks without predictions
+    "long_masked_lm": "fairseq-validate DATA-FOLDER --user-dir fairseq_poolingformer --task long_masked_lm --path",
+    "char_lm": "poolingformer eval-lm DATA-FOLDER --model",
+}
 
 GENERATION = {  # options of a search -> fairseq's default, and the name that transformers has
     "beam": (5, "num_beams"),
@@ -166,11 +168,8 @@ def load_summarizer(path: Path, given: Path | None, saved: Any = None):
         raise ValueError(f"{path}: a model of fairseq's own --task {trained}; {remedy}")
     known = registry.tasks().get(trained)
     if known is not None and (known.is_predicted or trained in OTHER_COMMANDS):
-        command = OTHER_COMMANDS.get(trained, "predict DATA-FOLDER --output FILE")
-        raise ValueError(
-            f"{path}: a model of --task {trained}, which writes no summaries; poolingformer {command} --model {path} "
-            "serves it"
-        )
+        command = OTHER_COMMANDS.get(trained, "poolingformer predict DATA-FOLDER --output FILE --model")
+        raise ValueError(f"{path}: a model of --task {trained}, which writes no summaries; {command} {path} serves it")
     from fairseq_poolingformer.models import PoolingformerBART
 
     return load_hub(PoolingformerBART, checkpoint, given, saved)

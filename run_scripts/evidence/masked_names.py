@@ -11,8 +11,9 @@ from fairseq.data import Dictionary
 from fairseq.tasks import register_task
 
 from fairseq_poolingformer.tasks.masked_lm.task import LongMaskedLMConfig, LongMaskedLMTask
-from fairseq_poolingformer.text.masking import Masking, nearest_repetitions, word_texts
+from fairseq_poolingformer.text.masking import Masking
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from run_scripts.evidence.repetitions import nearest_repetitions, word_texts
 
 
 def first_halves(words: np.ndarray) -> np.ndarray:

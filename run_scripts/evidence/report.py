@@ -3,7 +3,7 @@
     python run_scripts/evidence/report.py SYSTEM=FOLDER SYSTEM=FOLDER … --context 4096 [--baseline window_32] \
         [--output-folder OUT]
 
-A folder is one training's; it has bits_CONTEXT.json of poolingformer-eval-mlm and the result.json of equal_budget.py.
+A folder is one training's; it has bits_CONTEXT.json of bits_by_distance.py and the result.json of equal_budget.py.
 Folders of the same system are its seeds, in the same order for all systems. Trainings that are not there are left out.
 """
 
@@ -25,8 +25,8 @@ Bits = dict[str, float]
 
 
 def read_classes(folder: Path, context: int, what: str = "classes") -> list[dict]:
-    """Results of poolingformer-eval-mlm in blocks of ``context`` tokens, where the split has such tokens."""
-    (result,) = json.loads((folder / f"bits_{context}.json").read_text(encoding="utf-8"))
+    """Results of bits_by_distance.py in blocks of ``context`` tokens, where the split has such tokens."""
+    result = json.loads((folder / f"bits_{context}.json").read_text(encoding="utf-8"))
     return [found for found in result[what] if found["bits_per_token"] is not None]
 
 

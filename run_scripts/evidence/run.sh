@@ -117,7 +117,7 @@ evaluate() {
   IFS=, read -ra limits <<<"$distances"
   for context in "${context_list[@]}"; do
     made "$folder/bits_$context.json" ||
-      run "$python" -m fairseq_poolingformer.cli.main eval-mlm "$out/data" --user-dir "$here" --path "$folder/checkpoints/checkpoint_last.pt" \
+      run "$python" "$here/bits_by_distance.py" "$out/data" --user-dir "$here" --model "$folder/checkpoints/checkpoint_last.pt" \
         --block-tokens "$context" --distances "${limits[@]}" --min-word-tokens 2 --device cpu \
         --output "$folder/bits_$context.json"
   done

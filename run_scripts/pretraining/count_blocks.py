@@ -6,7 +6,7 @@ python run_scripts/pretraining/count_blocks.py DATA [--max-positions 4096] [--do
 import argparse
 from pathlib import Path
 
-from fairseq_poolingformer.text.masking import cut_into_blocks
+from fairseq_poolingformer.text.document_blocks import cut_into_blocks
 from fairseq_poolingformer.text.sequences import Sequences
 
 

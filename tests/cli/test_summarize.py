@@ -97,7 +97,7 @@ def test_torchrun_is_refused(run, monkeypatch):
         run("paper.txt")
 
 
-OF_A_TASK = "{place}: a model of --task {task}, which writes no summaries; poolingformer "
+OF_A_TASK = "{place}: a model of --task {task}, which writes no summaries; "
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ OF_A_TASK = "{place}: a model of --task {task}, which writes no summaries; pooli
         (
             "poolingformer_roberta_tiny",
             "document_classification",
-            OF_A_TASK + "predict DATA-FOLDER --output FILE --model {place} serves it",
+            OF_A_TASK + "poolingformer predict DATA-FOLDER --output FILE --model {place} serves it",
         ),
-        ("poolingformer_roberta_tiny", "long_masked_lm", OF_A_TASK + "eval-mlm DATA-FOLDER --model {place} serves it"),
+        ("poolingformer_roberta_tiny", "long_masked_lm", OF_A_TASK + "fairseq-validate DATA-FOLDER --user-dir "),
     ],
 )
 def test_other_models_are_named_with_the_command_that_serves_them(tmp_path, files, capsys, arch, task, message):

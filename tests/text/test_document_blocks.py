@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.text.masking import cut_into_blocks
+from fairseq_poolingformer.text.document_blocks import cut_into_blocks
 
 
 def bounds(*lengths):

@@ -23,7 +23,8 @@ from fairseq_poolingformer.command import option
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask
 from fairseq_poolingformer.text.data_folder import DataFolder
-from fairseq_poolingformer.text.masking import DocumentBlocks, Masking, SymbolTable, cut_into_blocks
+from fairseq_poolingformer.text.document_blocks import DocumentBlocks, cut_into_blocks
+from fairseq_poolingformer.text.masking import Masking, SymbolTable
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.sized_dataset import SizedDataset
