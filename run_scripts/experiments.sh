@@ -36,13 +36,15 @@ read_table() {
   options=("${shared_options[@]}" "${options[@]}" "${columns[@]/%/=}") # a script's own default is the later one
 }
 
-# load_experiment NAME: sets a variable for each column, to the option's value or else the table's.
+# load_experiment NAME: sets a variable for each column, to the option's value or else the table's; and published_on, the
+# split of the row's published figure, where the table has a column subset.
 load_experiment() {
   local row index
   read -ra row < <(grep "^$1 " "$table") || true
   [[ ${#row[@]} -eq ${#columns[@]} ]] || fail "experiments=$1 is not in $table"
   for index in "${!columns[@]}"; do
     printf -v "${columns[index]}" '%s' "${override[${columns[index]}]:-${row[index]}}"
+    [[ ${columns[index]} != subset ]] || published_on=${row[index]}
   done
   run_folder=$out/$name
 }

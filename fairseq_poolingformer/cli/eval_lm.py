@@ -154,7 +154,7 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
         "precision": args.precision,
         "num_shards": args.num_shards,
         "shards": [args.shard_id],
-        **({} if spans is None else {"average_span": float(spans().detach().mean())}),
+        **({} if spans is None else {"average_span": float(spans().detach().mean()), "span_ramp": spans.ramp}),
         **_totals(nll, scored),
     }
 

@@ -59,8 +59,9 @@ prepare() {
   checkpoint=$run_folder/stage$stages/checkpoints/checkpoint_best.pt
   precision=$asked_precision
   if [[ $precision == auto ]]; then precision=$( ((gpus > 0)) && echo "$gpu_precision" || echo fp32); fi
-  results+=("$name=$run_folder/$subset.json")
-  [[ $published == - ]] || results+=("$name=$published")
+  local published=published_$subset
+  results+=("$name, $subset=$run_folder/$subset.json")
+  [[ ${!published:--} == - ]] || results+=("$name, $subset=${!published}")
   [[ $span == - ]] || spans+=("$name=$run_folder/$subset.json" "$name=$span")
 }
 
@@ -149,7 +150,7 @@ if [[ ,$steps, == *,evaluate,* ]]; then
   printf '\n# bits per character of this run, and as published\n'
   "$python" "$root/run_scripts/compare.py" bits "${results[@]}"
   if ((${#spans[@]})); then
-    printf '\n# the mean of all learned spans, and as published\n'
+    printf '\n# the mean of all learned spans with the ramp, and as published\n'
     "$python" "$root/run_scripts/compare.py" spans "${spans[@]}"
   fi
 fi

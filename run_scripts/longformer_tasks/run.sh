@@ -65,12 +65,19 @@ prepare() {
     hotpotqa) gold=("$raw_folder/hotpot_dev_distractor_v1.json") ;;
     ontonotes) gold=("$raw_folder/development/**/*_gold_conll") ;;
   esac
-  results+=(--row "$name" "$metric" "$published")
-  each_seed add_result
+  local number files=() metrics figures
+  each_seed add_scores
+  IFS=, read -ra metrics <<<"$metric"
+  IFS=, read -ra figures <<<"$published"
+  for number in "${!metrics[@]}"; do
+    local figure=${figures[number]:--}
+    results+=(--row "$name, valid" "${metrics[number]}" "$([[ $subset == valid ]] && echo "$figure" || echo -)" "${files[@]}")
+    [[ $subset == valid || $figure == - ]] || results+=(--row "$name, $subset" "${metrics[number]}" "$figure" -)
+  done
 }
 
-add_result() {
-  results+=("$run_folder/scores.json")
+add_scores() {
+  files+=("$run_folder/scores.json")
 }
 
 # each_seed FUNCTION: calls it for every seed, with run_folder and seed set to those of the training.
@@ -207,6 +214,6 @@ score_one() {
 run_experiments prepare
 
 if [[ ,$steps, == *,score,* ]]; then
-  printf '\n# this run, and as published (* on a test set)\n'
+  printf '\n# this run, and as published\n'
   "$python" "$root/run_scripts/compare.py" tasks "${results[@]}"
 fi

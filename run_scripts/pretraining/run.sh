@@ -4,8 +4,8 @@
 #
 #   run_scripts/pretraining/run.sh experiments=NAME[,NAME …] [KEY=value …] [-- flags for fairseq-train]
 #
-# thesis.sh, longformer.sh and poolingformer.sh run this script with their experiments, whose numbers are in
-# experiments.txt beside it. The first run needs:
+# thesis.sh and longformer.sh, and poolingformer.sh, which is in no paper, run this script with their experiments, whose
+# numbers are in experiments.txt beside it. The first run needs:
 #
 #   raw         a folder with *-pages-articles*.xml.bz2, the dump of a Wikipedia in one file or several
 #   pretrained  fairseq's roberta.large or roberta.base, with GPT-2's encoder.json and vocab.bpe beside model.pt and
@@ -40,7 +40,8 @@ results=()
 # prepare: sets the folders that depend on the row.
 prepare() {
   require_positive length batch device_batch
-  require_count epoch_blocks warmup freeze
+  require_count epoch_blocks warmup
+  require_switch freeze global
   require_number lr
   weights_folder=$pretrained
   [[ $pretrained == - || -e $pretrained ]] || weights_folder=$out/$pretrained
@@ -53,8 +54,8 @@ prepare() {
     [[ ! -d $weights_folder/tokenizer ]] || bpe_folder=$weights_folder/tokenizer
   fi
   [[ $positions =~ ^(repeat|random)$ ]] || fail "positions= must be repeat or random, got $positions"
-  results+=("$name=$run_folder/train.log")
-  [[ $published == - ]] || results+=("$name=$published")
+  results+=("$name, valid=$run_folder/train.log")
+  [[ $published == - ]] || results+=("$name, $subset=$published")
 }
 
 preprocess() {
@@ -95,6 +96,7 @@ train() {
     flags+=(--finetune-from-model "$weights_folder/model.pt")
   fi
   [[ $positions == repeat ]] || flags+=(--position-init "$positions")
+  ((global)) || flags+=(--global-tokens 0)
   [[ $freeze == 0 ]] || flags+=(--freeze-pretrained)
   launch "$data_folder" --user-dir "$root/fairseq_poolingformer" --task long_masked_lm --criterion long_masked_lm \
     --arch "$arch" --max-positions "$length" --document-blocks "$blocks" \

@@ -62,9 +62,9 @@ prepare() {
     data_folder=$out/data/$corpus
     [[ $limit == - ]] || data_folder+=-$limit
   fi
-  results+=("$name=$run_folder/scores.json")
-  [[ $published == - ]] || results+=("$name=$published")
-  [[ $blind_test == - ]] || results+=("$name, blind test=$blind_test")
+  results+=("$name, valid=$run_folder/scores.json")
+  [[ $published_valid == - ]] || results+=("$name, valid=$published_valid")
+  [[ $published_test == - ]] || results+=("$name, test=$published_test")
 }
 
 # check_ensemble: stops if the row is an ensemble that would write into the folder of another experiment.
@@ -73,7 +73,7 @@ check_ensemble() {
   if [[ -n ${override[ensemble]} ]]; then
     [[ -n ${override[name]} ]] || fail "ensemble=$ensemble is a new experiment and needs a name: give name="
     ! grep -q "^$name " "$table" || fail "name=$name is an experiment of $table: give an ensemble another name="
-    published=${override[published]:--} blind_test=${override[blind_test]:--} # the row's figures are not this ensemble's
+    published_valid=${override[published_valid]:--} published_test=${override[published_test]:--} # not the row's
   fi
   [[ ,$ensemble, != *",$name,"* && ! -e $run_folder/checkpoints ]] ||
     fail "name=$name is a trained model, and an ensemble would overwrite its predictions: give another name="

@@ -29,7 +29,6 @@ options=(
   "bpe=" # the folder of encoder.json, vocab.bpe and dict.txt; default: bart/tokenizer or bart
   "data=" # the data folder, made by the first step; default: out/data/CORPUS[-LIMIT]
   "metric=loss" # of the best checkpoint on the valid split: loss, or rouge1, rouge2, rougeL of generated summaries (slow)
-  "subset=test" # split to generate: valid for figure 3 of LED
   "gen_batch=16" # documents at a time in generation
   "perl=1" # 0: score without ROUGE-1.5.5, which takes a quarter of an hour
 )
@@ -57,8 +56,8 @@ prepare() {
     bpe_folder=$bart_folder
     [[ ! -d $bart_folder/tokenizer ]] || bpe_folder=$bart_folder/tokenizer
   fi
-  results+=("$name=$run_folder/rouge.json")
-  [[ $published == - || $subset != test ]] || results+=("$name=$published")
+  results+=("$name, $subset=$run_folder/rouge.json")
+  [[ $published == - ]] || results+=("$name, $published_on=$published")
 }
 
 preprocess() {
@@ -92,6 +91,7 @@ train() {
     --total-num-update $((epochs * updates_per_epoch)) --max-epoch "$epochs"
     "${flags[@]}"
   )
+  [[ $init == - || $init == random ]] || flags+=(--pooled-init "$init")
   case $metric in
     loss) ;;
     rouge1 | rouge2 | rougeL) flags+=(--eval-rouge --eval-rouge-args

@@ -106,6 +106,7 @@ def test_the_mean_of_the_spans_is_in_the_result(char_lm_checkpoint, data_folder)
     path, model = char_lm_checkpoint("gaa_lm_tiny")
     result = evaluate(path, data_folder, "--context", "20")
     assert result["average_span"] == pytest.approx(model.decoder.spans().detach().numpy().mean())
+    assert result["span_ramp"] == model.decoder.spans.ramp
     path, _ = char_lm_checkpoint("longformer_lm_tiny")
     assert "average_span" not in evaluate(path, data_folder, "--context", "20")
 

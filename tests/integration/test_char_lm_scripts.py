@@ -42,7 +42,7 @@ def trainings(experiment: str, *arguments: str) -> list[dict[str, str]]:
 def published(output: str) -> dict[str, str]:
     """The last column of the table that a script ends with."""
     table = output[output.index("this run  published") :].splitlines()[1:]
-    return {line.split()[0]: line.split()[-1] for line in table}
+    return {line.split(",")[0]: line.split()[-1] for line in table}
 
 
 def column(stages: list[dict[str, str]], flag: str) -> list[str | None]:
@@ -202,7 +202,7 @@ def test_stages_go_on_from_one_another(tmp_path):
         assert optimizer["param_groups"][0]["lr"] == pytest.approx(lr)
     result = json.loads((folder / "test.json").read_text())
     assert result["scored"] == 35
-    name, own, paper = output.splitlines()[-1].split()
-    assert (name, float(own), paper) == ("longformer_enwik8", round(result["bpc"], 4), "1.00")
+    name, split, own, paper = output.splitlines()[-1].split()
+    assert (name, split, float(own), paper) == ("longformer_enwik8,", "test", round(result["bpc"], 4), "1.00")
     again = run_script("char_lm/run.sh", *run, "steps=train")
     assert again.count("was finished by an earlier run") == 2

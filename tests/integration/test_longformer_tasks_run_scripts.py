@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -54,8 +55,12 @@ def test_hyperpartisan_is_trained_with_five_seeds():
 def test_every_table_runs_dry(script):
     output = run_script(f"longformer_tasks/{script}.sh", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8")
     assert "published" in output
-    with_figures = [line.split() for line in output.splitlines() if line.split()[2:3] == ["-"]]
-    assert len(with_figures) == {"table_7": 12, "table_10": 9, "large": 3}[script]
+    with_figures = [line.split() for line in output.splitlines() if re.match(r"\w+, (valid|test) ", line)]
+    assert {len(row) for row in with_figures} == {5}
+    split = "test" if script == "large" else "valid"
+    count = sum(row[4] != "-" for row in with_figures if row[1] == split)
+    assert count == {"table_7": 12, "table_10": 9, "large": 3}[script]
+    assert all(row[4] == "-" for row in with_figures if row[1] != split)
 
 
 @pytest.mark.full
@@ -78,4 +83,4 @@ def test_wikihop_from_the_released_files_to_its_figure(tmp_path):
         "--keep-order",
     )
     assert json.loads((tmp_path / "wikihop" / "scores.json").read_text())["accuracy"] == 100, output[-3000:]
-    assert output.splitlines()[-1].split() == ["wikihop", "accuracy", "100.00", "75.0"]
+    assert output.splitlines()[-1].split() == ["wikihop,", "valid", "accuracy", "100.00", "75.0"]

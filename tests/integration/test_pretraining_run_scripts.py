@@ -49,6 +49,6 @@ def test_a_dump_becomes_a_model_that_two_processes_resume(tmp_path):
     again = run_script("pretraining/thesis.sh", *arguments, "epochs=2", "steps=train", "cpus=2")
     assert "Loaded checkpoint" in again
     assert '"epoch": 2' in again
-    name, loss = again.splitlines()[-1].split()
-    assert name == "thesis_large"
+    name, split, loss = again.splitlines()[-1].split()
+    assert (name, split) == ("thesis_large,", "valid")
     assert float(loss) == float(re.findall(r'"valid_loss": "([\d.]+)"', again)[-1])

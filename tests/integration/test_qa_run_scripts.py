@@ -103,7 +103,8 @@ def call_dry(*arguments: object) -> str:
 
 @pytest.mark.full
 def test_a_run_from_raw_questions_to_f1_and_an_ensemble(tmp_path):
-    tiny = [f"out={tmp_path}", f"python={PYTHON}", "gpus=0", "experiments=tydi_large", "published=-", "blind_test=-"]
+    tiny = [f"out={tmp_path}", f"python={PYTHON}", "gpus=0", "experiments=tydi_large"]
+    tiny += ["published_valid=-", "published_test=-"]
     tiny += [f"train_files={QUESTIONS}/tydiqa_train.jsonl", f"dev_files={QUESTIONS}/tydiqa_valid.jsonl"]
     tiny += ["pretrained=-", "vocabulary=390", "arch=poolingformer_roberta_tiny", "w1=8", "w2=32", "pooled_layers=1"]
     tiny += ["length=256", "doc_stride=128", "batch=2", "device_batch=2", "epochs=1", "recompute=0", "num_workers=0"]
@@ -112,7 +113,7 @@ def test_a_run_from_raw_questions_to_f1_and_an_ensemble(tmp_path):
     assert json.loads((tmp_path / "member" / "scores.json").read_text())["all"]["short"]["gold"] > 0
     ensemble = ["name=twice", "ensemble=member,member", "steps=predict,score"]
     output = run_script("question_answering/run.sh", *tiny, *ensemble)
-    assert output.splitlines()[-1].split()[0] == "twice"
+    assert output.splitlines()[-1].split()[:2] == ["twice,", "valid"]
     assert (tmp_path / "member" / "predictions.0.json").read_text() == predictions
     expected, twice = map(read_lines, (tmp_path / name / "predictions.0.json" for name in ("member", "twice")))
     for name in ("example_id", "passage_answer_score", "minimal_answer_score"):  # the mean of two equal models
