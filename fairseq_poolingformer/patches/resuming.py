@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fairseq_poolingformer.checkpoints import CheckpointError, MissingCheckpointError, explained
 from fairseq_poolingformer.patching import command_module, copies, set_within
@@ -54,13 +53,10 @@ def continue_where_all_processes_were(original: Callable, self: Any, state_dict:
 
 
 def save_what_fairseq_forgets(original: Callable, self: Any) -> dict[str, Any]:
-    """Save what fairseq keeps in the process alone: float32 parameters, loss scale, patience, skipped updates."""
-    # of --fp16 and --bf16 fairseq saves the half-precision copies, without what updates added below their precision
+    """Save what fairseq keeps in the process alone: loss scale, patience, skipped updates."""
     state = original(self)
     if not is_ours(self.task):
         return state
-    for name, parameter in _float32_parameters(self):
-        state["model"][name] = parameter.detach()
     extra = state["extra_state"]
     extra[SKIPPED] = getattr(self, SKIPPED, 0)
     scaler = getattr(self.optimizer, "scaler", None)
@@ -89,13 +85,9 @@ def load_what_fairseq_forgets(
     # fairseq also saves before the scheduler gets the epoch's loss, and begins the next epoch without it
     if not is_ours(self.task):
         return original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **named)
-    with _parameters_read(self) as read:
-        extra = original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **named)
+    extra = original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **named)
     saved = extra if extra is not None and not reset_optimizer else {}
     if saved:
-        for name, parameter in _float32_parameters(self):
-            if name in read and read[name].shape == parameter.shape:
-                parameter.data.copy_(read[name])
         _load_loss_scale(self, saved.get(SCALER))
         setattr(self, SKIPPED, saved.get(SKIPPED, 0))
         if (plateau := _plateau(self)) is not None and not reset_lr_scheduler:
@@ -118,27 +110,6 @@ def load_what_fairseq_forgets(
     return extra
 
 
-@contextlib.contextmanager
-def _parameters_read(trainer: Any) -> Iterator[dict[str, Tensor]]:
-    """Give the block the parameters that the model of ``--fp16`` or ``--bf16`` loads in it, in float32."""
-    read: dict[str, Tensor] = {}
-    if not (trainer.cfg.common.fp16 or trainer.cfg.common.bf16):
-        yield read
-        return
-    model = trainer.model
-
-    def load_state_dict(state: dict[str, Any], *arguments: Any, **named: Any) -> Any:
-        loaded = type(model).load_state_dict(model, state, *arguments, **named)
-        read.update(state)  # fairseq lets go of it
-        return loaded
-
-    model.load_state_dict = load_state_dict
-    try:
-        yield read
-    finally:
-        del model.load_state_dict
-
-
 def _load_loss_scale(trainer: Any, saved: dict[str, Any] | None) -> None:
     scaler = getattr(trainer.optimizer, "scaler", None)
     if not saved or scaler is None:
@@ -154,29 +125,6 @@ def _plateau(trainer: Any) -> Any:
     """Torch's scheduler of ``reduce_lr_on_plateau``; None of another."""
     scheduler = getattr(trainer.lr_scheduler, "lr_scheduler", None)
     return scheduler if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) else None
-
-
-def _float32_parameters(trainer: Any) -> Iterator[tuple[str, Tensor]]:
-    """The parameters that an optimizer of half precision updates, by all their names."""
-    from fairseq.optim import FP16Optimizer
-
-    optimizer = trainer.optimizer
-    if not isinstance(optimizer, FP16Optimizer):
-        return
-    halves = [half for half in optimizer.fp16_params if half.requires_grad]
-    float32 = dict(zip(map(id, halves), _unflattened(optimizer.fp32_params, halves), strict=True))
-    for name, half in trainer.get_model().named_parameters(remove_duplicate=False):
-        if id(half) in float32:
-            yield name, float32[id(half)]
-
-
-def _unflattened(parameters: Any, like: list[Tensor]) -> list[Tensor]:
-    """The parameters one by one: of one device they may be a single row, in a dictionary."""
-    if not isinstance(parameters, dict):
-        return list(parameters)
-    (row,) = parameters.values()
-    parts = row.data.split([half.numel() for half in like])
-    return [part.view_as(half) for part, half in zip(parts, like, strict=True)]
 
 
 def _functions() -> list[Callable]:

@@ -21,6 +21,7 @@ from fairseq_poolingformer.patches import (
     fixes,
     forgotten_task,
     generation_shards,
+    half_precision,
     interruption,
     nonfinite,
     processes,
@@ -90,6 +91,8 @@ AROUND = (
     # a resumed training goes on as if it had not been stopped
     (EpochBatchIterator, "state_dict", resuming.save_number_of_processes),
     (EpochBatchIterator, "load_state_dict", resuming.continue_where_all_processes_were),
+    (Trainer, "state_dict", half_precision.save_in_float32),
+    (Trainer, "load_checkpoint", half_precision.load_in_float32),
     (Trainer, "state_dict", resuming.save_what_fairseq_forgets),
     (Trainer, "load_checkpoint", resuming.load_what_fairseq_forgets),
     # SIGTERM saves first; a finished training stays finished; one training in a save directory

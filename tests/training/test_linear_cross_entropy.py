@@ -10,7 +10,7 @@ from fairseq_poolingformer.training import token_losses as functional
 from fairseq_poolingformer.training.linear_cross_entropy import LinearCrossEntropyCriterion
 from tests.models.tiny_bart import SIZES, parse, write_data_folder
 from tests.patches.helpers import PACKAGE, TORCHRUN, TRAINING, assert_same_parameters, run, train
-from tests.patches.test_resuming_half_precision import HALF
+from tests.patches.test_half_precision import HALF
 
 EXAMPLES = [([4 + n % 20] * (3 + 7 * n), [4 + n % 5, 9] * (1 + n)) for n in range(8)]
 # a key's bias has no gradient but rounding errors, which Adam with a small ε would make into updates

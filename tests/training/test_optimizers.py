@@ -20,7 +20,7 @@ from fairseq_poolingformer.training.optimizers import (
     parse_betas,
 )
 from tests.patches.helpers import train
-from tests.patches.test_resuming_half_precision import HALF
+from tests.patches.test_half_precision import HALF
 
 ADAM = ["--adam-betas", "(0.9, 0.98)", "--weight-decay", "0.01", "--clip-norm", "0.5", "--update-freq", "2"]
 PRECISIONS = {"float32": [], "amp": ["--amp"], **{name: flags for name, (flags, _) in HALF.items()}}

@@ -1,17 +1,22 @@
-"""bfloat16 and float16 on a CPU."""
+"""bfloat16 and float16 on a CPU: checkpoints hold the names and the values of float32."""
 
 from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import options
+from fairseq import options, tasks
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import FP16Optimizer
 from fairseq.trainer import Trainer
 
 import fairseq_poolingformer
 from fairseq_poolingformer import checkpoints as checkpoint_files
 from fairseq_poolingformer.patches import resuming
-from fairseq_poolingformer.patches.resuming import _float32_parameters
+from fairseq_poolingformer.patches.half_precision import optimized_parameters
+from tests import lab
+from tests.models import tiny_bart
+from tests.models.test_hydra import ARCHITECTURES, SMALL
+from tests.models.test_hydra import flags as as_flags
 from tests.patches.helpers import TRAINING, assert_same_parameters, generate, num_updates, parse, train, unpatched
 
 fairseq_poolingformer.register()
@@ -84,10 +89,10 @@ def test_flat_parameters_are_the_same_one_by_one():
     row = torch.nn.Parameter(torch.cat([half.data.float().flatten() for half in halves]))
     optimizer = object.__new__(FP16Optimizer)
     optimizer.fp16_params, optimizer.fp32_params = halves, {0: row}
-    trainer = SimpleNamespace(optimizer=optimizer, get_model=lambda: torch.nn.ParameterList(halves))
-    parameters = dict(_float32_parameters(trainer))
-    torch.testing.assert_close(parameters, {str(n): half.float() for n, half in enumerate(halves)}, rtol=0, atol=0)
-    parameters["1"].data.copy_(torch.arange(4.0))
+    pairs = optimized_parameters(SimpleNamespace(optimizer=optimizer))
+    assert [half for half, _ in pairs] == halves
+    torch.testing.assert_close([value for _, value in pairs], [half.float() for half in halves], rtol=0, atol=0)
+    pairs[1][1].data.copy_(torch.arange(4.0))
     assert torch.equal(row[6:10], torch.arange(4.0))
 
 
@@ -112,3 +117,64 @@ def test_bf16_is_not_tpu(corpus, monkeypatch):
         assert (common.tpu, common.bf16) == (tpu, "bf16" in flags)
     unpatched(monkeypatch, options, "parse_args_and_arch")
     assert options_of(corpus, "--bf16").tpu
+
+
+# ----- float32 values, by every module's own names
+
+
+def trainer(folder, name, *extra):
+    """A trainer of an architecture at a tiny size."""
+    task, settings = SMALL[ARCH_MODEL_REGISTRY[name]]
+    words = [folder, "--user-dir", tiny_bart.USER_DIR, "--task", task, "--arch", name, *as_flags(settings)]
+    words += [
+        "--cpu",
+        "--criterion",
+        "cross_entropy",
+        "--optimizer",
+        "adam",
+        "--lr",
+        "0.01",
+        "--no-save-optimizer-state",
+        *extra,
+    ]
+    cfg = parse(options.get_training_parser(), words)
+    task = tasks.setup_task(cfg.task)
+    return Trainer(cfg, task, task.build_model(cfg.model), torch.nn.Module())
+
+
+def checkpoint(folder, path, name, *extra):
+    """A file of float32 values that half precision would round; the values."""
+    saved = trainer(folder, name, *extra)
+    torch.manual_seed(5)
+    for parameter in saved.model.parameters():
+        parameter.data.add_(torch.rand_like(parameter))
+    saved.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}, "val_loss": None})
+    return {value_name: value.clone() for value_name, value in saved.model.state_dict().items()}
+
+
+FREEZE = ("--freeze-pretrained", "--pretrained-positions", 20)
+CASES = [(name, ()) for name in ARCHITECTURES]
+CASES += [(name, FREEZE) for name in ARCHITECTURES if "roberta" in name or "deberta" in name]
+
+
+@pytest.mark.parametrize(("name", "extra"), CASES)
+def test_a_checkpoint_of_half_precision_holds_what_float32_reads_and_writes(tmp_path, name, extra):
+    folder, path = lab.words(), tmp_path / "x.pt"
+    values = checkpoint(folder, path, name, *extra)
+    half = trainer(folder, name, *extra, "--fp16")
+    assert list(half.state_dict()["model"]) == list(half.model.state_dict()) == list(values)
+    half.load_checkpoint(str(path), reset_optimizer=True)
+    torch.testing.assert_close(half.state_dict()["model"], values, rtol=0, atol=0)
+    rounded = {key: value.half().to(value.dtype) for key, value in values.items()}
+    torch.testing.assert_close(half.model.state_dict(), rounded, rtol=0, atol=0, check_dtype=False)
+
+
+def test_a_frozen_value_that_has_changed_since_it_was_read_is_saved_as_it_is(tmp_path):
+    name, key = "poolingformer_roberta_tiny", "encoder.sentence_encoder.embed_tokens.weight"
+    checkpoint(lab.words(), tmp_path / "x.pt", name, *FREEZE)
+    half = trainer(lab.words(), name, *FREEZE, "--fp16")
+    half.load_checkpoint(str(tmp_path / "x.pt"))
+    weight = half.model.state_dict()[key]
+    assert half.state_dict()["model"][key].dtype == torch.float32
+    weight[3] += 1
+    assert torch.equal(half.state_dict()["model"][key], weight)
