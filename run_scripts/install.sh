@@ -97,9 +97,15 @@ install_torch() {
 
 install_fairseq() {
   "$venv/bin/python" -c "import fairseq" && return # any fairseq that is there is kept, the official one too
+  # setuptools builds extensions one after the other unless a file says otherwise; a compiler of torch's headers takes
+  # 1.5 GB
+  local jobs memory
+  jobs=$(nproc) memory=$(awk '/^MemAvailable/ {print int($2 / 1.5e6)}' /proc/meminfo)
+  ((jobs <= memory)) || jobs=$((memory > 1 ? memory : 1))
+  printf '[build_ext]\nparallel = %d\n' "$jobs" >"$venv/build.cfg"
   # Its build needs torch, numpy and cython, which pip would otherwise fetch once more for the build alone. With torch
   # named, pip cannot exchange it.
-  pip_install --no-build-isolation "$fairseq" "$torch"
+  DIST_EXTRA_CONFIG=${DIST_EXTRA_CONFIG:-$venv/build.cfg} pip_install --no-build-isolation "$fairseq" "$torch"
   # fairseq asks for torchaudio, which it needs for speech alone; one made for another torch does not load, and then
   # transformers does not either
   "$venv/bin/python" -c "import torchaudio" || "$venv/bin/python" -m pip uninstall --yes torchaudio

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
 import signal
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import setuptools
 import torch
 
 from tests.forked_python import PYTHON
@@ -260,6 +262,8 @@ def installed(tmp_path):
     python.write_text(
         f"#!/bin/sh\nprintf '%s\\t' \"$@\" >>{log}\necho >>{log}\n"
         'if [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; fi\n'
+        'if [ "$2" = "import fairseq" ]; then exit 1; fi\n'
+        f'case "$*" in *fairseq-fixed*) cp "$DIST_EXTRA_CONFIG" {tmp_path}/build.cfg; esac\n'
     )
     python.chmod(0o755)
 
@@ -274,6 +278,16 @@ def installed(tmp_path):
 def test_install_gives_pip_the_extras(installed, extras, given):
     words = next(words for words in installed("install.sh", f"extras={extras}") if "--editable" in words)
     assert words[words.index("--editable") + 1] == f"{ROOT}[{given}]"
+
+
+def test_install_builds_fairseqs_extensions_side_by_side(installed, tmp_path, monkeypatch):
+    installed("install.sh")
+    monkeypatch.setenv("DIST_EXTRA_CONFIG", str(tmp_path / "build.cfg"))
+    distribution = setuptools.Distribution()
+    distribution.parse_config_files()
+    build = distribution.get_command_obj("build_ext")
+    build.ensure_finalized()
+    assert 1 <= build.parallel <= len(os.sched_getaffinity(0))
 
 
 def test_the_oldest_versions_are_installed_and_tested(installed):
