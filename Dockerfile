@@ -1,4 +1,4 @@
-# The plugin with fairseq, fine-tuning with transformers, and a PyTorch with CUDA, for clusters.
+# The plugin with fairseq and transformers, and a PyTorch with CUDA, for clusters.
 #
 #   docker build --tag poolingformer .
 #   docker run --rm --gpus all --ipc host --volume "$PWD:/work" poolingformer fairseq-train data-bin/arxiv \
@@ -19,7 +19,7 @@ COPY README.md LICENSE setup.py pyproject.toml ./
 COPY run_scripts run_scripts
 COPY preprocess preprocess
 COPY fairseq_poolingformer fairseq_poolingformer
-ARG EXTRAS=finetune,tensorboard,wandb
+ARG EXTRAS=huggingface,data,tensorboard,wandb
 ENV PIP_NO_CACHE_DIR=1
 RUN run_scripts/install.sh venv=/opt/venv python=python3.12 "extras=$EXTRAS"
 

@@ -82,7 +82,6 @@ setup(
         "scoring": SCORING,
         "fairseq": [*TEXT, *SCORING],
         "huggingface": [*TEXT, "accelerate>=1.3", TRANSFORMERS],  # the first for Trainer
-        "finetune": [*TEXT, *SCORING, *DATA, "accelerate>=1.3", "scikit-learn>=1.5", TRANSFORMERS],
         "cluster": [*TEXT, "datatrove>=0.5"],  # preprocessing on many machines
         "data": DATA,
         "docs": ["furo", "myst-parser", "sphinx"],
@@ -113,7 +112,6 @@ setup(
     entry_points={
         "console_scripts": [
             "poolingformer=fairseq_poolingformer.cli.main:main",
-            "poolingformer-finetune=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-preprocess=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-summarize=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-show=fairseq_poolingformer.cli.main:main_of_script",

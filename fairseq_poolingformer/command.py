@@ -25,15 +25,6 @@ class UsageError(ValueError):
     """Arguments that do not fit together; the command says which and exits with status 2."""
 
 
-class OpenParser(argparse.ArgumentParser):
-    """Leaves options that it does not know in ``further``."""
-
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:
-        """Parse what it knows."""
-        parsed, parsed.further = self.parse_known_args(args, namespace)
-        return parsed
-
-
 def run_command(
     parser: argparse.ArgumentParser,
     run: Callable[[argparse.Namespace], int | None],

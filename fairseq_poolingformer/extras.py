@@ -11,7 +11,6 @@ EXTRAS = {  # of setup.py -> what it brings, by the names that are imported
     "scoring": _SCORING,
     "fairseq": (*_TEXT, *_SCORING),
     "huggingface": (*_TEXT, "accelerate", "transformers"),
-    "finetune": (*_TEXT, *_SCORING, *_DATA, "accelerate", "sklearn", "transformers"),
     "cluster": (*_TEXT, "datatrove"),
     "data": _DATA,
     "plot": ("matplotlib",),

@@ -12,7 +12,6 @@ from pkgutil import resolve_name
 
 TRIED = "5.23 and 5.24"  # of transformers
 TRANSFORMERS = (
-    "transformers:AutoModelForSeq2SeqLM._model_mapping",
     "transformers:PreTrainedConfig._attn_implementation",
     "transformers:PreTrainedModel._can_record_outputs",
     "transformers:PreTrainedModel._hf_peft_config_loaded",
@@ -26,7 +25,6 @@ ARGUMENTS = (  # of transformers.utils.hub.cached_files
     "_raise_exceptions_for_gated_repo",
     "_raise_exceptions_for_missing_entries",
 )
-TRAINER = ("transformers:Trainer._get_train_sampler",)  # needs accelerate
 TORCH = (
     "torch:_dynamo",
     "torch:_C._SetExcludeDispatchKeyGuard",

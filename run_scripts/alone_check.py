@@ -52,7 +52,6 @@ def ask_what_is_missing() -> None:
     scripts = Path(sysconfig.get_path("scripts"))
     for name in COMMANDS:
         options = {"preprocess": ["imdb", "--help"], "doctor": []}
-        options["finetune"] = ["MODEL", "DATA", "--output-folder", "run"]
         command = [scripts / f"poolingformer-{name}", *options.get(name, ["--help"])]
         done = subprocess.run(command, capture_output=True, text=True)
         if name in ("score", "doctor"):

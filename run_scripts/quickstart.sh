@@ -207,9 +207,10 @@ cat <<TEXT
 Done. All is in $out. So small a model reads what it was made to read: docs/quickstart.md says how, and
 what it cannot do. The papers start from BART's weights: run_scripts/summarization/arxiv_4k.sh --help
 
-With documents of your own, in JSON, CSV or folders of texts, and any model of transformers, or demo for this one:
+With documents of your own, JSON lines with "document" and "summary" or a folder of A.txt beside A.summary.txt:
 
-  pip install '${root}[finetune]'
-  poolingformer finetune demo my-documents --output-folder my-run
-  poolingformer summarize --model my-run paper.txt
+  poolingformer preprocess arxiv_pubmed --data my-documents --valid-share 0.1 --test-share 0.1 \\
+    --sentencepiece-model $demo/tokenizer/sentencepiece.model --output-folder my-data
+  run_scripts/quickstart.sh data=my-data out=my-run
+  poolingformer summarize --model my-run/one_softmax_1/checkpoints/checkpoint_last.pt paper.txt
 TEXT

@@ -16,7 +16,7 @@ options=(
   "venv=$root/.venv" # the virtual environment, made if it is not there
   "install=1" # 0: use the virtual environment as it is
   "full=0" # 1: all tests, in place of the quick run
-  "only=" # huggingface: in an environment without fairseq, what needs none: attention, band, transformers' models, finetune
+  "only=" # huggingface: in an environment without fairseq, what needs none: attention, band, transformers' models
   "torch_index=" # see install.sh
   "workers=2" # tests at a time
 )
@@ -31,7 +31,7 @@ if [[ $install == 1 && -n $only ]]; then
   echo "Installation into $venv"
   [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check ${torch_index:+--index-url "$torch_index"} torch
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "${root}[finetune,test]"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "${root}[huggingface,test]"
 elif [[ $install == 1 ]]; then
   echo "Installation into $venv"
   "$root/run_scripts/install.sh" "venv=$venv" extras=test,docs "torch_index=$torch_index"
@@ -41,8 +41,8 @@ cd "$root"
 # One thread to a worker: more of them than cores wait for one another.
 export OMP_NUM_THREADS=1
 if [[ -n $only ]]; then
-  exec "$venv/bin/python" -m pytest -q -n "$workers" --dist loadfile tests/attention tests/huggingface tests/cli/finetune \
-    tests/test_band.py "${rest[@]}" </dev/null
+  exec "$venv/bin/python" -m pytest -q -n "$workers" --dist loadfile tests/attention tests/huggingface tests/test_band.py \
+    "${rest[@]}" </dev/null
 fi
 
 echo "ruff, mypy, shellcheck"

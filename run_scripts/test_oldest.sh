@@ -26,9 +26,9 @@ for requirement in "${oldest[@]}"; do
 done
 "$root/run_scripts/install.sh" "venv=$venv" extras= "torch=$torch" "python=$python" "torch_index=$torch_index"
 echo "  the oldest of each: ${oldest[*]}"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${oldest[@]}" --editable "${root}[finetune,cluster,test]"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${oldest[@]}" --editable "${root}[fairseq,huggingface,data,cluster,test]"
 cd "$root"
 export OMP_NUM_THREADS=1
 exec "$venv/bin/python" -m pytest -q --quick tests/test_imports.py tests/test_private_names.py tests/integration/test_command_lines.py \
-  tests/text/test_tokenizers.py tests/test_checkpoints.py tests/test_band.py tests/huggingface tests/cli/finetune tests/cli/test_score.py \
+  tests/text/test_tokenizers.py tests/test_checkpoints.py tests/test_band.py tests/huggingface tests/cli/test_score.py \
   tests/tasks/coreference tests/preprocess/records tests/preprocess/test_cluster.py tests/attention/backends/triton </dev/null

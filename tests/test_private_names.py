@@ -9,7 +9,7 @@ import pytest
 from transformers.utils.hub import cached_files
 
 from fairseq_poolingformer import private_names
-from fairseq_poolingformer.private_names import ARGUMENTS, FAIRSEQ, INSTANCES, TORCH, TRAINER, TRANSFORMERS
+from fairseq_poolingformer.private_names import ARGUMENTS, FAIRSEQ, INSTANCES, TORCH, TRANSFORMERS
 from tests.lab import ROOT
 
 # public in spirit: argparse's parts that have no other name, and what Python documents
@@ -17,7 +17,7 @@ OF_PYTHON = {"_ActionsContainer", "_ArgumentGroup", "_SubParsersAction", "_actio
 OF_PYTHON |= {"_replace"}
 
 
-@pytest.mark.parametrize("name", [*TRANSFORMERS, *TRAINER, *TORCH, *FAIRSEQ])
+@pytest.mark.parametrize("name", [*TRANSFORMERS, *TORCH, *FAIRSEQ])
 def test_a_name_exists(name):
     resolve_name(name)
 
@@ -47,7 +47,7 @@ def test_the_list_has_every_private_name_of_others():
                 used |= {*node.module.split("."), *(alias.name for alias in node.names)}
     foreign = used - defined | {name for name, calls in inherited.items() if all(calls)}
     private = {name for name in foreign if name.startswith("_") and not name.startswith("__")}
-    names = {part for name in (*TRANSFORMERS, *TRAINER, *TORCH, *FAIRSEQ) for part in name.replace(":", ".").split(".")}
+    names = {part for name in (*TRANSFORMERS, *TORCH, *FAIRSEQ) for part in name.replace(":", ".").split(".")}
     assert private - OF_PYTHON - names - {each for all_ in INSTANCES.values() for each in all_} == set()
 
 

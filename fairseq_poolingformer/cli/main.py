@@ -14,12 +14,11 @@ from fairseq_poolingformer.command import output_for_a_while, saying_what_is_mis
 
 # each is also installed as poolingformer-COMMAND
 COMMANDS = {
-    "finetune": ("fairseq_poolingformer.cli.finetune.command", "fine-tune a model on data as they are, and evaluate"),
     "preprocess": ("fairseq_poolingformer.preprocess.__main__", "make a data folder from a raw corpus"),
     "convert": ("fairseq_poolingformer.cli.convert", "convert checkpoints between Hugging Face and fairseq"),
     "summarize": ("fairseq_poolingformer.cli.summarize", "summarize text files"),
     "show": ("fairseq_poolingformer.cli.show", "show what a model looks at in a document"),
-    "predict": ("fairseq_poolingformer.cli.predict", "predict new records, or a data folder of a task"),
+    "predict": ("fairseq_poolingformer.cli.predict", "predict a data folder of a task"),
     "score": ("fairseq_poolingformer.cli.score", "score summaries or predictions as the official scripts do"),
     "eval-lm": ("fairseq_poolingformer.cli.eval_lm", "evaluate a character language model"),
     "doctor": ("fairseq_poolingformer.cli.doctor", "report versions, GPUs, and backends after their self-checks"),

@@ -47,20 +47,15 @@ def checkpoint_of(path: Path) -> Path:
     if path.is_dir():
         names = sorted(file.name for file in path.glob("*.pt"))
         remedy = f"give a file of it: {', '.join(names)}" if names else "there is no .pt file in it"
-        if is_of_transformers(path):
-            remedy = "convert a Hugging Face folder with poolingformer-convert to-fairseq"
+        if (path / "config.json").is_file():  # Trainer's checkpoints have .pt files, too
+            remedy = "transformers itself runs this one (docs/huggingface.md); for fairseq convert it with "
+            remedy += "poolingformer convert to-fairseq"
         raise MissingCheckpointError(f"{path}: a folder, not a checkpoint; {remedy}")
     if not path.exists():
-        remedy = "download a model of the Hugging Face Hub first, and convert it with poolingformer-convert to-fairseq"
-        raise MissingCheckpointError(f"{path}: no such checkpoint{f'; {remedy}' if is_of_transformers(path) else ''}")
+        may_be_on_hub = not path.is_absolute() and path.suffix != ".pt" and len(path.parts) <= 2
+        remedy = "; of a model of the Hugging Face Hub, poolingformer convert to-fairseq makes one" * may_be_on_hub
+        raise MissingCheckpointError(f"{path}: no such checkpoint{remedy}")
     return path
-
-
-def is_of_transformers(path: Path) -> bool:
-    """Whether a path is a folder that transformers saved, as ``poolingformer finetune`` does, or a name on the Hub."""
-    if path.is_dir():  # Trainer's checkpoints have .pt files, too
-        return (path / "config.json").is_file() and not (path / "model.pt").is_file()
-    return not path.exists() and not path.is_absolute() and path.suffix != ".pt" and len(path.parts) <= 2
 
 
 def load_models(

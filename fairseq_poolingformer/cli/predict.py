@@ -1,4 +1,4 @@
-"""``poolingformer-predict``: predictions of records, or of a downstream task's data folder in its official format."""
+"""``poolingformer-predict``: predictions for a downstream task's data folder in its official format."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.cli.models import add_device_options, batches, is_of_transformers, load_models, read_batches
+from fairseq_poolingformer.cli.models import add_device_options, batches, load_models, read_batches
 from fairseq_poolingformer.command import (
-    OpenParser,
     UsageError,
     add_user_dir,
     natural,
@@ -22,7 +21,6 @@ from fairseq_poolingformer.command import (
     run_command,
     take_user_dir,
 )
-from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.text.atomic_write import require_writable
 
@@ -30,10 +28,8 @@ _EPILOG = """\
 examples:
   poolingformer-predict data-bin/imdb --model run/checkpoint_best.pt --subset test --output predictions.jsonl
   poolingformer-score predictions.jsonl --task document_classification --gold aclImdb/test
-  poolingformer-predict new.csv --model run --output predictions.jsonl   # run: a folder of poolingformer finetune
 
-A model of transformers gives a label or a summary to each record; the text is in the column that finetune read, or that
---text-column names. A data folder says which task it is; a task may have options of its own, as question answering has:
+The data folder says which task it is; a task may have options of its own, as question answering has:
   poolingformer-predict data-bin/nq --help
 """
 
@@ -48,18 +44,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line, with a task's own options."""
-    parser = OpenParser(
+    parser = argparse.ArgumentParser(
         prog="poolingformer-predict",
-        description="Predict records, or a split of a data folder, and write the official prediction file of the task.",
+        description="Predict a split of a data folder and write the official prediction file of its task.",
         epilog=_EPILOG if own is None else own.EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("data", type=Path, metavar="DATA", help="records, as finetune reads them, or a data folder of preprocess")
-    text = "a folder of poolingformer finetune or of transformers, a name on the Hub, or a checkpoint of a data "
-    text += "folder's task"
-    add("--model", "--path", dest="path", metavar="MODEL", help=text)
-    add("--subset", help="split to predict (default: valid of a data folder, all of records)")
+    add("data", type=Path, metavar="DATA", help="a data folder of preprocess")
+    add("--model", "--path", dest="path", metavar="MODEL", help="a checkpoint of the data folder's task")
+    add("--subset", default="valid", help="split to predict (default: %(default)s)")
     add("--output", type=Path, required=True, help="file of the predictions")
     add("--max-positions", type=positive, metavar="N", help="tokens of a segment, at least 8 (default: as in training)")
     text = "tokens of a batch; an example of more is a batch by itself (default: %(default)s)"
@@ -75,13 +69,6 @@ def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace, own: ModuleType | None = None) -> None:
     """Write the predictions of a split."""
     require_writable(args.output)
-    if args.path is not None and is_of_transformers(Path(args.path)):
-        with needing("finetune"):
-            from fairseq_poolingformer.cli.finetune import predictions
-        return predictions.run(args)
-    if args.further:
-        raise UsageError(f"unrecognized arguments: {' '.join(args.further)}")
-    args.subset = args.subset or "valid"
     if own is not None:
         return own.run(args, load_models, read_batches)
     if args.path is None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, entry, load
-from fairseq_poolingformer.cli.convert import write_fairseq
-from fairseq_poolingformer.cli.models import DTYPES, add_device_options, checkpoint_of, is_of_transformers
+from fairseq_poolingformer.cli.models import DTYPES, add_device_options, checkpoint_of
 from fairseq_poolingformer.cli.summarize import (
     add_search_options,
     load_demo_model,
@@ -20,13 +18,11 @@ from fairseq_poolingformer.cli.summarize import (
 )
 from fairseq_poolingformer.command import load_fairseq, run_command
 from fairseq_poolingformer.text.atomic_write import atomic_write
-from fairseq_poolingformer.weights.files import read_config
 
 _EPILOG = """\
 examples:
   poolingformer-show run/checkpoint_best.pt paper.txt
   poolingformer-show run/checkpoint_best.pt paper.txt --word photosynthesis
-  poolingformer-show summarizer paper.txt       # a folder that transformers opens
   poolingformer-show note.txt       # with the small model that comes with the package
 """
 
@@ -47,7 +43,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     text = "of a Poolingformer-BART, LED, or a Poolingformer or Longformer of RoBERTa's kind, which has no summary; "
-    text += "fairseq's .pt file, or a folder of transformers; default: the small demo model that comes with the package"
+    text += "default: the small demo model that comes with the package"
     add("checkpoint", nargs="?", type=Path, metavar="CHECKPOINT", help=text)
     add("file", metavar="FILE", help="the document, UTF-8 text; - reads standard input")
     add("--output", type=Path, metavar="PAGE", help="(default: the document's name with .html, in this folder)")
@@ -69,39 +65,15 @@ def run(args: argparse.Namespace) -> None:
     load_fairseq()
     from fairseq_poolingformer.show import look, page
 
-    if args.checkpoint is not None and is_of_transformers(args.checkpoint):
-        shown, tokenizer = _load_folder(args.checkpoint, args.data_folder)
-    else:
-        shown, tokenizer = _load_checkpoint(args.checkpoint, args.data_folder), None
-    shown = shown.to(device=args.device, dtype=DTYPES[args.precision]).eval()
+    hub = _load(args.checkpoint, args.data_folder).to(device=args.device, dtype=DTYPES[args.precision]).eval()
     model = "the demo model" if args.checkpoint is None else str(args.checkpoint)
-    options = {"tokenizer": tokenizer, "summary": summary, "words": args.word, "title": name, "model": model}
-    document_look = look(shown, text, **options, **search(args, of_transformers=tokenizer is not None))
+    document_look = look(hub, text, summary=summary, words=args.word, title=name, model=model, **search(args))
     with atomic_write(output) as path:
         path.write_text(page(document_look), encoding="utf-8")
     print(output)
 
 
-def _load_folder(folder: Path, data_folder: Path | None) -> tuple[Any, Any]:
-    """Load a Poolingformer, LED or Longformer (one without level two) of transformers, and its tokenizer."""
-    from fairseq_poolingformer import huggingface
-    from fairseq_poolingformer.huggingface.families import FAMILIES, family_of
-    from fairseq_poolingformer.huggingface.short_models import WINDOWED
-
-    kind = str(read_config(folder).get("model_type"))
-    if kind not in (*FAMILIES, *WINDOWED):  # DeBERTa becomes a Poolingformer of fairseq's; others are refused
-        with tempfile.TemporaryDirectory() as temporary:
-            write_fairseq(folder, Path(temporary, "model"), drop_heads=True)
-            return _load_checkpoint(Path(temporary, "model", "model.pt"), data_folder), None
-    from transformers import AutoTokenizer
-
-    family = family_of(kind)
-    model_class = getattr(huggingface, f"Poolingformer{family.name}{family.generating or 'Model'}")
-    model = model_class.from_pretrained(folder, local_files_only=True)
-    return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
-
-
-def _load_checkpoint(checkpoint: Path | None, data_folder: Path | None) -> Any:
+def _load(checkpoint: Path | None, data_folder: Path | None) -> Any:
     if checkpoint is None:
         return load_demo_model()
     saved = load(checkpoint := checkpoint_of(checkpoint), BEYOND_SETTINGS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, data_folder, entry, load
-from fairseq_poolingformer.cli.models import DTYPES, add_device_options, checkpoint_of, is_of_transformers
+from fairseq_poolingformer.cli.models import DTYPES, add_device_options, checkpoint_of
 from fairseq_poolingformer.command import UsageError, finite, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.patches.processes import under_torchrun
 from fairseq_poolingformer.patches.saving import DICTIONARIES
@@ -24,12 +24,12 @@ OTHER_COMMANDS = {  # of tasks without predictions
     "char_lm": "poolingformer eval-lm DATA-FOLDER --model",
 }
 
-GENERATION = {  # options of a search -> fairseq's default, and the name that transformers has
-    "beam": (5, "num_beams"),
-    "lenpen": (2.0, "length_penalty"),
-    "max_length": (256, "max_new_tokens"),
-    "min_length": (1, "min_new_tokens"),
-    "no_repeat_ngram_size": (0, "no_repeat_ngram_size"),
+SEARCH = {  # option -> type, name of the value, default, help
+    "beam": (positive, "N", 5, "beam size"),
+    "lenpen": (finite, "F", 2.0, "length penalty; longer with more"),
+    "max_length": (positive, "N", 256, "the most tokens of a summary, with <s> and without </s>, as --max-len-b"),
+    "min_length": (positive, "N", 1, "the fewest, counted in the same way"),
+    "no_repeat_ngram_size": (natural, "N", 0, "never repeat N tokens; 0: they may"),
 }
 _EPILOG = """\
 examples:
@@ -54,35 +54,18 @@ def run(args: argparse.Namespace) -> None:
     if under_torchrun():
         raise UsageError("it runs in one process; torchrun divides the documents of fairseq-generate")
     documents = [(name, read_text(name)) for name in args.files]
-    of_transformers = args.checkpoint is not None and is_of_transformers(args.checkpoint)
-    summaries = (_by_transformers if of_transformers else _by_fairseq)(args, documents)
-    for (name, _), summary in zip(documents, summaries, strict=True):
+    for (name, _), summary in zip(documents, _summaries(args, documents), strict=True):
         line = " ".join(summary.split())  # one line, whatever the model wrote
         print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
 
 
-def _by_fairseq(args: argparse.Namespace, documents: list[tuple[str, str]]) -> Iterator[str]:
-    """Yield the summaries of a checkpoint."""
+def _summaries(args: argparse.Namespace, documents: list[tuple[str, str]]) -> Iterator[str]:
     load_fairseq()
     hub = load_demo_model() if args.checkpoint is None else load_summarizer(args.checkpoint, args.data_folder)
     hub = hub.to(device=args.device, dtype=DTYPES[args.precision]).eval()
     for first in range(0, len(documents), args.batch_size):
         names, texts = zip(*documents[first : first + args.batch_size], strict=True)
         yield from hub.summarize(list(texts), names=list(names), batch_size=args.batch_size, **search(args))
-
-
-def _by_transformers(args: argparse.Namespace, documents: list[tuple[str, str]]) -> list[str]:
-    """Summaries of a model of transformers; what is not given is its ``generation_config.json``'s."""
-    from transformers import AutoModelForSeq2SeqLM, logging
-
-    from fairseq_poolingformer.huggingface import opening, summarize
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    place = str(args.checkpoint)
-    model = opening.load(AutoModelForSeq2SeqLM, place, dtype=DTYPES[args.precision]).to(args.device)
-    options = search(args, of_transformers=True)
-    return summarize([text for _, text in documents], model, batch_size=args.batch_size, **options)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -96,42 +79,31 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="UTF-8 text, one document a file; - reads standard input")
     model = parser.add_mutually_exclusive_group()
-    text = "a folder of poolingformer finetune or of transformers, a name on the Hub, or a checkpoint of task "
-    text += "long_summarization"
+    text = "a checkpoint of task long_summarization, or the folder of a converted one"
     model.add_argument("--model", "--checkpoint", dest="checkpoint", type=Path, metavar="MODEL", help=text)
     text = "use the small demo model that comes with the package; it summarizes documents that "
     text += "poolingformer-preprocess facts makes, and no others (docs/quickstart.md)"
     model.add_argument("--demo", action="store_true", help=text)
     text = "folder with dictionary and tokenizer/; default: the checkpoint's folder, else its training data's"
     add("--data-folder", type=Path, help=text)
-    add_search_options(parser, *GENERATION)
+    add_search_options(parser, *SEARCH)
     add("--batch-size", type=positive, default=1, metavar="N", help="documents at a time (default: %(default)s)")
     add_device_options(parser)
     return parser
 
 
 def add_search_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add keys of GENERATION as options."""
-    group = parser.add_argument_group("search (default: of a folder of transformers, its generation_config.json)")
-    texts = {
-        "beam": (positive, "N", "beam size"),
-        "lenpen": (finite, "F", "length penalty; longer with more"),
-        "max_length": (positive, "N", "the most tokens of a summary, with <s> and without </s>, as --max-len-b"),
-        "min_length": (positive, "N", "the fewest, counted in the same way"),
-        "no_repeat_ngram_size": (natural, "N", "never repeat N tokens; 0: they may"),
-    }
+    """Add keys of SEARCH as options."""
+    group = parser.add_argument_group("search")
     for name in names:
-        kind, metavar, text = texts[name]
-        text += f" (default of fairseq's checkpoints: {GENERATION[name][0]})"
-        group.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=metavar, help=text)
+        kind, metavar, default, text = SEARCH[name]
+        flag = f"--{name.replace('_', '-')}"
+        group.add_argument(flag, type=kind, metavar=metavar, default=default, help=f"{text} (default: {default})")
 
 
-def search(args: argparse.Namespace, of_transformers: bool = False) -> dict[str, Any]:
-    """The options of a search: fairseq's, or those that were given by transformers' names."""
-    given = {name: getattr(args, name) for name in GENERATION if hasattr(args, name)}
-    if of_transformers:
-        return {GENERATION[name][1]: value for name, value in given.items() if value is not None}
-    return {name: GENERATION[name][0] if value is None else value for name, value in given.items()}
+def search(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of a search that a command has."""
+    return {name: getattr(args, name) for name in SEARCH if hasattr(args, name)}
 
 
 def read_text(name: str) -> str:
@@ -164,7 +136,7 @@ def load_summarizer(path: Path, given: Path | None, saved: Any = None):
     settings = (saved.get("cfg") or {}).get("task") or saved.get("args")
     trained = entry(settings, "_name") or entry(settings, "task")
     if trained in FAIRSEQS_TASKS:
-        remedy = f"poolingformer convert to-huggingface {checkpoint} FOLDER, and summarize with --model FOLDER"
+        remedy = f"poolingformer convert to-huggingface {checkpoint} FOLDER, and generate() there (docs/huggingface.md)"
         raise ValueError(f"{path}: a model of fairseq's own --task {trained}; {remedy}")
     known = registry.tasks().get(trained)
     if known is not None and (known.is_predicted or trained in OTHER_COMMANDS):

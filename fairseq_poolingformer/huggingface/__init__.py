@@ -16,11 +16,10 @@ with needing("huggingface"):  # first what says which transformers the others ne
 with tried_transformers():
     from fairseq_poolingformer.huggingface import classes
     from fairseq_poolingformer.huggingface.families import FAMILIES
-    from fairseq_poolingformer.huggingface.in_one_call import summarize
 
 _made = [f"Poolingformer{family.name}{end}" for family in FAMILIES.values() for end in ("Config", *family.ends)]
 globals().update({name: getattr(classes, name) for name in _made})
-__all__ = ["summarize", *_made]
+__all__ = _made
 
 if TYPE_CHECKING:  # for editors, which do not run the above
 

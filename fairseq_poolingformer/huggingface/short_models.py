@@ -20,7 +20,6 @@ from fairseq_poolingformer.weights.loading import fit, one_sided, split_projecti
 
 logger = logging.getLogger(__name__)
 
-UNLIMITED = 10**6  # tokens; tokenizers that know no limit have a larger number
 POSITIONS = "embed_positions.weight"
 SHORT_POSITIONS = 512  # tokens of BERT and RoBERTa; of windows that see each repeated position once, the widest has 255
 POOLER = "pooler."  # transformers alone has one; where the short model lacks it, it keeps its random values
@@ -198,23 +197,10 @@ class FromShort:
         card.write(folder, self)
 
 
-def longest_input(
-    model: PreTrainedModel | PreTrainedConfig, tokenizer: PreTrainedTokenizerBase | None = None, decoder: bool = False
-) -> int:
-    """Tokens that a model or configuration takes and its tokenizer gives; ``decoder``: both sides read the text."""
+def longest_input(model: PreTrainedModel | PreTrainedConfig) -> int:
+    """Return how many tokens a model or configuration with ``max_position_embeddings`` takes."""
     config = getattr(model, "config", model)
-    names = ("max_encoder_position_embeddings", "max_position_embeddings")
-    most = next((size for name in names if (size := getattr(config, name, None) or 0) > 0), UNLIMITED)
-    if decoder:
-        most = min(most, getattr(config, "max_decoder_position_embeddings", most))
-    if family := family_of(config.model_type):
-        most -= family.layout.first_position(config)
-    else:
-        embeddings = getattr(getattr(model, "base_model", None), "embeddings", None)
-        padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
-        most -= 0 if padding is None else padding + 1
-    most = min(most, getattr(tokenizer, "model_max_length", UNLIMITED))
-    return most if most < UNLIMITED else getattr(config, "n_positions", UNLIMITED)  # T5's, which has no table
+    return config.max_position_embeddings - family_of(config.model_type).layout.first_position(config)
 
 
 def _tokenizer(place: str, longest: int, local_files_only: bool) -> PreTrainedTokenizerBase | None:

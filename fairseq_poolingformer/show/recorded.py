@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_poolingformer.attention.modules import TwoLevelAttention
 from fairseq_poolingformer.attention.probabilities import BandWeights, LevelWeights
 from fairseq_poolingformer.attention.recorded_weights import recorded_calls, recorded_weights
+from fairseq_poolingformer.models.decoder import CrossAttention
+from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
 from fairseq_poolingformer.show.looks import (
     CROSS,
     ONE,
@@ -19,22 +21,21 @@ from fairseq_poolingformer.show.looks import (
     Look,
     Passages,
     Shares,
-    Subject,
     WordLook,
     mean_rows,
     seen_passages,
     to_passages,
 )
+from fairseq_poolingformer.show.subject import Subject
 
 MOST_WORDS = 20
 
 
 @torch.no_grad()
 def look(
-    shown: Any,
+    hub: PoolingformerHubInterface | PoolingformerRobertaHubInterface,
     text: str,
     *,
-    tokenizer: Any = None,
     summary: str | None = None,
     words: Sequence[str] = (),
     title: str = "document",
@@ -42,13 +43,12 @@ def look(
     **generation: Any,
 ) -> Look:
     """Run a model on a document and sum its attention up to sentences."""
-    network = shown if isinstance(shown, nn.Module) and not hasattr(shown, "task") else shown.model
-    if not any(isinstance(module, TwoLevelAttention) for module in network.modules()):
+    if not any(isinstance(module, TwoLevelAttention) for module in hub.model.modules()):
         raise ValueError("the model has full attention, which is not shown: convert it with --arch of a long model")
     document = Passages.sentences(text)
     if not len(document):
         raise ValueError("the document has no text in it")
-    subject = _subject(shown, tokenizer)
+    subject = Subject(hub)
     ids, tokens = _encode(subject, text, subject.limit)
     chosen = _places_of_words(text, tokens, words)
     count = len(document) + 1  # the last one: <s> and </s>
@@ -58,11 +58,11 @@ def look(
         levels = {ONE: weights.level_one, TWO: weights.level_two}
         return {kind: _seen(level, passage, count, chosen) for kind, level in levels.items() if level is not None}
 
-    def keep_cross(module: nn.Module, *args: Any, **inputs: Any) -> Tensor | None:
-        weights = subject.cross_weights(module, *args, **inputs)
-        return None if weights is None else to_passages(weights[0].mean(0), passage, count)
+    def keep_cross(module: CrossAttention, *args: Any, **inputs: Any) -> Tensor:
+        weights = module.weights(inputs["query"], inputs["key"], inputs.get("key_padding_mask"))
+        return to_passages(weights[0].mean(0), passage, count)
 
-    network.eval()
+    hub.model.eval()
     pieces, previous, cross = None, None, {}
     if subject.writes:
         summary = subject.summarize(text, title, **generation) if summary is None else summary
@@ -72,7 +72,7 @@ def look(
         if previous is None:
             subject.run(subject.framed(ids), None)
         else:
-            with recorded_calls(subject.model, subject.cross_attention, keep_cross) as cross:
+            with recorded_calls(subject.model, CrossAttention, keep_cross) as cross:
                 subject.run(subject.framed(ids), previous)
     levels = _by_level(layers.values())
     views = {
@@ -88,22 +88,11 @@ def look(
         return Look(views=views, **shared)
     sentences = Passages.sentences(summary)
     # the query at place t chooses token t, <s> first
-    cross_weights = [weights[1 : 1 + len(pieces)].cpu().numpy() for weights in cross.values() if weights is not None]
+    cross_weights = [weights[1 : 1 + len(pieces)].cpu().numpy() for weights in cross.values()]
     on_passages, group = np.stack(cross_weights), sentences.of_characters(pieces[:, 0])
     by_sentence = np.stack([mean_rows(layer, group, len(sentences)) for layer in on_passages])
     views = {CROSS: Shares(list(range(len(on_passages))), by_sentence), **views}
     return Look(views=views, summary=sentences, pieces=pieces, piece_weights=on_passages.mean(0), **shared)
-
-
-def _subject(shown: Any, tokenizer: Any) -> Subject:
-    """Return a model as its library has it; only that library is imported."""
-    if hasattr(shown, "task"):
-        from fairseq_poolingformer.show.of_fairseq import OfFairseq
-
-        return OfFairseq(shown)
-    from fairseq_poolingformer.show.of_transformers import OfTransformers
-
-    return OfTransformers(shown, tokenizer)
 
 
 class _Seen(NamedTuple):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from fairseq.tasks import TASK_REGISTRY
 
-from fairseq_poolingformer.cli.models import batches, is_of_transformers, load_models
+from fairseq_poolingformer.cli.models import batches, checkpoint_of, load_models
 from fairseq_poolingformer.weights.files import write_checkpoint
 
 
@@ -41,15 +41,23 @@ def test_a_folder_is_no_checkpoint(tmp_path):
         load_models([str(tmp_path)], "cpu", "fp32")
 
 
-def test_what_is_of_transformers(tmp_path, monkeypatch):
+def test_models_of_transformers_are_no_checkpoints(tmp_path, monkeypatch):
     """A folder of Trainer's, which has .pt files, and every name that the Hub allows."""
     monkeypatch.chdir(tmp_path)
     for file in ("trainer/config.json", "trainer/optimizer.pt", "ours/config.json", "ours/model.pt"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).touch()
-    others = ["ours", ".", "run/checkpoint_best.pt", "a/b/c", "/nowhere", "trainer/config.json"]
-    found = ["trainer", "org/model-v0.4", "t5-small"]
-    assert [path for path in found + others if is_of_transformers(Path(path))] == found
+    assert checkpoint_of(Path("ours")) == Path("ours/model.pt")
+    with pytest.raises(FileNotFoundError, match=r"^trainer: a folder, not a checkpoint; transformers itself runs"):
+        checkpoint_of(Path("trainer"))
+    for name in ("org/model-v0.4", "t5-small"):
+        with pytest.raises(
+            FileNotFoundError, match=f"^{name}: no such checkpoint; of a model of the Hugging Face Hub, "
+        ):
+            checkpoint_of(Path(name))
+    for path in ("run/checkpoint_best.pt", "a/b/c", "/nowhere"):
+        with pytest.raises(FileNotFoundError, match=f"^{path}: no such checkpoint$"):
+            checkpoint_of(Path(path))
 
 
 def test_batches_hold_every_example_once_and_no_more_tokens_than_allowed():

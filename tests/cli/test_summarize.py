@@ -5,9 +5,7 @@ import sys
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM
 
-from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.cli import convert, summarize
 from fairseq_poolingformer.models import PoolingformerBART
 from fairseq_poolingformer.patches.processes import TORCHRUN_VARIABLES
@@ -103,7 +101,7 @@ OF_A_TASK = "{place}: a model of --task {task}, which writes no summaries; "
 @pytest.mark.parametrize(
     ("arch", "task", "message"),
     [
-        ("bart_large", "denoising", "poolingformer convert to-huggingface {path} FOLDER"),
+        ("bart_large", "denoising", "poolingformer convert to-huggingface {path} FOLDER, and generate() there"),
         (
             "poolingformer_roberta_tiny",
             "document_classification",
@@ -121,16 +119,3 @@ def test_other_models_are_named_with_the_command_that_serves_them(tmp_path, file
         error = capsys.readouterr().err
         assert message.format(place=place, task=task, path=path) in error
         assert error.count("\n") == 1
-
-
-def test_a_folder_of_transformers_writes_as_its_generation_config_says(tmp_path, files, capsys):
-    folder = tiny_huggingface.folder(tmp_path / "model", "bart")
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
-    model.generation_config.update(max_new_tokens=9, num_beams=2)
-    model.save_pretrained(folder)
-    short = tmp_path / "short.txt"
-    short.write_text("the he in")
-    for flags, length in (((), 9), (("--max-length", "4"), 4)):
-        assert summarize.main(["--checkpoint", str(folder), "--device", "cpu", str(short), *flags]) == 0
-        expected = huggingface.summarize("the he in", folder, num_beams=2, max_new_tokens=length)[0]
-        assert capsys.readouterr().out == " ".join(expected.split()) + "\n"

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,24 +16,13 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaConfig,
     PoolingformerRobertaForMaskedLM,
 )
-from fairseq_poolingformer.huggingface.short_models import OF_THE_PAPERS, ONE_SOFTMAX, UNLIMITED, longest_input
+from fairseq_poolingformer.huggingface.short_models import OF_THE_PAPERS, ONE_SOFTMAX
 from tests.huggingface import tiny_models
 from tests.models import tiny_huggingface
 
 SMALL = {"vocab_size": 20, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
 SMALL |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "pooled_layers": "0"}
 SMALL |= {"max_position_embeddings": 16, "max_decoder_position_embeddings": 16}
-
-
-def test_how_many_tokens_a_model_takes():
-    def taken(name, of_tokenizer=10**30, decoder=False, **settings):
-        config = getattr(transformers, f"{name}Config")(**settings)
-        return longest_input(config, SimpleNamespace(model_max_length=of_tokenizer), decoder)
-
-    assert (taken("Roberta", max_position_embeddings=99), taken("Bert", 9), taken("XLNet")) == (97, 9, UNLIMITED)
-    assert (taken("T5", n_positions=512), taken("T5", 4096, n_positions=512)) == (512, 4096)
-    led = {"max_encoder_position_embeddings": 99, "max_decoder_position_embeddings": 60}
-    assert (taken("LED", **led), taken("LED", decoder=True, **led)) == (99, 60)
 
 
 def test_weights_need_no_folder():

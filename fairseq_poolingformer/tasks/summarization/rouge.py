@@ -50,11 +50,6 @@ def split_sentences(text: str) -> list[str]:
     return [sentence for line in lines for sentence in _split_by_rule(line) if sentence.strip()]
 
 
-def count_words(text: str) -> int:
-    """The number of words, of which each character of an unspaced script is one."""
-    return sum(1 for _ in _WORD.finditer(text))
-
-
 def lead_baseline(document: str, words: int) -> str:
     """Take a document's first words as its summary, in one line: the baseline that one has to beat."""
     if words < 1:

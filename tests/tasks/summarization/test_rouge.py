@@ -192,4 +192,3 @@ def test_lead_baseline():
     assert rouge.lead_baseline(DOCUMENT, words=4) == "We pool keys. It"
     assert rouge.lead_baseline(DOCUMENT, words=99) == "We pool keys. It helps. End."
     assert rouge.lead_baseline("東京は 首都です。海", words=5) == "東京は 首都"
-    assert [rouge.count_words(text) for text in ("We  pool keys.", "東京は 首都", "", "LED東京 4k")] == [3, 5, 0, 4]
