@@ -21,6 +21,8 @@ shared_options=(
   "precision=auto" # fp16, bf16 or fp32; auto: fp16 on GPUs
   "recompute=1" # 1: recompute activations in the backward pass to save memory; 0: keep them
   "save_updates=500" # updates from one checkpoint, with its validation, to the next
+  "best_sample=500" # documents of the dev set whose predictions compare checkpoints, for best=sample:FIGURE
+  "candidates=8" # the newest checkpoints of save_updates= that are compared then
   "num_workers=2" # processes that load data for each training process
   "preprocess_workers=auto" # processes of preprocessing
   "seed=1" # of initialization, dropout and the order of examples
@@ -75,12 +77,13 @@ attention_flags() {
     --pool-stride "$stride" --pool-type "$pool"
 }
 
-# count_examples: prints the number of training examples, of the data folder or, before there is one, of the table.
+# count_examples SPLIT DEFAULT: prints the number of examples of a data folder's split, or, before there is one, DEFAULT.
 count_examples() {
   if [[ -f $data_folder/corpus.json ]]; then
-    "$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["examples"]["train"])' "$data_folder/corpus.json"
+    "$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["examples"][sys.argv[2]])' \
+      "$data_folder/corpus.json" "$1"
   else
-    echo "$examples"
+    echo "$2"
   fi
 }
 
@@ -98,14 +101,46 @@ set_update_freq() {
 
 # training_flags: prints the flags that all trainings have in common.
 training_flags() {
+  local kept=1
+  [[ ${best-} != sample:* ]] || kept=$candidates
   printf '%s\n' --batch-size "$device_batch" --update-freq "$update_freq" --required-batch-size-multiple 1
   # legacy_ddp sums gradients once an update, which suits accumulation and recomputed activations
   printf '%s\n' --ddp-backend legacy_ddp --num-workers "$num_workers" --seed "$seed" \
     --save-dir "$run_folder/checkpoints" --no-epoch-checkpoints --save-interval-updates "$save_updates" \
-    --keep-interval-updates 1 --log-format json --log-interval 50 --log-file "$run_folder/train.log"
+    --keep-interval-updates "$kept" --log-format json --log-interval 50 --log-file "$run_folder/train.log"
   [[ $recompute == 0 ]] || echo --checkpoint-activations
   ((gpus > 0)) || echo --cpu
   [[ $precision == fp32 ]] || echo "--$precision"
+}
+
+# best_flags: prints the flags that make the figure of column best choose checkpoint_best.pt; sample:FIGURE chooses later.
+best_flags() {
+  [[ $best == loss || $best == sample:* ]] ||
+    printf '%s\n' --best-checkpoint-metric "$best" --maximize-best-checkpoint-metric
+}
+
+# choose_checkpoint SPLIT: for best=sample:FIGURE, makes the kept checkpoint that predicts the first best_sample= documents
+# of a split best checkpoint_best.pt. The script has the arrays predict_words and score_words of the two commands.
+choose_checkpoint() {
+  local folder=$run_folder/checkpoints checkpoint checkpoints scores=() choice count
+  [[ $best == sample:* ]] || { echo "# $best chose the checkpoint in training" && return; }
+  need "$folder/checkpoint_best.pt" out
+  count=$(count_examples "$1" "$best_sample")
+  checkpoints=("$folder"/checkpoint_best.pt "$folder"/checkpoint_last.pt "$folder"/checkpoint_*_*.pt)
+  [[ $dry_run == 1 ]] || mkdir -p "$run_folder/sample"
+  for checkpoint in "${checkpoints[@]}"; do
+    [[ $dry_run == 1 || -e $checkpoint ]] || continue
+    choice=$run_folder/sample/$(basename "$checkpoint" .pt)
+    run "$python" -m fairseq_poolingformer.cli.main predict "${predict_words[@]}" --path "$checkpoint" --output "$choice" \
+      --num-shards $(((count + best_sample - 1) / best_sample))
+    run "$python" -m fairseq_poolingformer.cli.main score "$choice" "${score_words[@]}" --predicted-only --json "$choice.json"
+    scores+=("$choice.json")
+  done
+  echo "# checkpoint_best.pt becomes the one with the highest ${best#sample:}"
+  [[ $dry_run != 1 ]] || return 0
+  choice=$("$python" "$root/run_scripts/compare.py" best "${best#sample:}" "${scores[@]}")
+  checkpoint=$folder/$(basename "$choice" .json).pt
+  [[ $checkpoint -ef $folder/checkpoint_best.pt ]] || run ln -f "$checkpoint" "$folder/checkpoint_best.pt"
 }
 
 # find_pretrained: sets weights_folder and weights to those of the column pretrained.
@@ -209,7 +244,7 @@ run_experiments() {
     [[ ${!column} == auto ]] || override[$column]=${!column} # auto, like no value, means the table's
   done
   require_switch recompute
-  require_positive save_updates
+  require_positive save_updates best_sample candidates
   require_count num_workers seed
   out=$(absolute "$out")
   python=$(find_python "$python")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,10 +16,13 @@ import torch
 from fairseq_poolingformer.cli.models import add_device_options, batches, load_models, read_batches
 from fairseq_poolingformer.command import (
     UsageError,
+    add_shard_options,
     add_user_dir,
+    check_shard,
     natural,
     positive,
     run_command,
+    shard,
     take_user_dir,
 )
 from fairseq_poolingformer.tasks import registry
@@ -60,6 +64,7 @@ def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
     add("--max-tokens", type=positive, default=16384, metavar="N", help=text)
     add_device_options(parser)
     add("--num-workers", type=natural, default=1, metavar="N", help="processes that read data (default: %(default)s)")
+    add_shard_options(parser, "predict one N-th of the examples")
     add_user_dir(parser)
     if own is not None:
         own.add_options(parser)
@@ -69,6 +74,7 @@ def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace, own: ModuleType | None = None) -> None:
     """Write the predictions of a split."""
     require_writable(args.output)
+    check_shard(args)
     if own is not None:
         return own.run(args, load_models, read_batches)
     if args.path is None:
@@ -87,20 +93,34 @@ def run(args: argparse.Namespace, own: ModuleType | None = None) -> None:
         task.cfg.max_positions = args.max_positions
         task.check_lengths()
     predictor = task.predictor(args.data, args.subset)
-    predict(model, task, args.subset, predictor, args.device, args.max_tokens, args.num_workers)
+    part = partial(shard, args)
+    count = predict(model, task, args.subset, predictor, args.device, args.max_tokens, args.num_workers, part)
     predictor.write(args.output)
-    print(f"{args.output}: predictions of {len(task.dataset(args.subset))} examples of {args.subset}", file=sys.stderr)
+    print(f"{args.output}: predictions of {count} examples of {args.subset}", file=sys.stderr)
 
 
 @torch.inference_mode()
-def predict(model, task, subset: str, predictor, device: str, max_tokens: int, num_workers: int = 0) -> None:
-    """Give a predictor the outputs of all examples of a split."""
+def predict(
+    model,
+    task,
+    subset: str,
+    predictor,
+    device: str,
+    max_tokens: int,
+    num_workers: int = 0,
+    part: Callable[[int], range] = range,
+) -> int:
+    """Give a predictor the outputs of a split's examples, or of a part of their numbers; return how many those are."""
     task.read_whole()
     task.load_dataset(subset)
     dataset = task.dataset(subset)
-    for batch, on_device in read_batches(dataset, batches(dataset.sizes, max_tokens), device, num_workers, "example"):
+    numbers = part(len(dataset))
+    sizes = dataset.sizes[numbers.start : numbers.stop]
+    grouped = [[numbers[place] for place in places] for places in batches(sizes, max_tokens)]
+    for batch, on_device in read_batches(dataset, grouped, device, num_workers, "example"):
         output, _ = model(**on_device["net_input"])
         predictor.add(batch["id"].tolist(), _on_cpu(output), batch)
+    return len(numbers)
 
 
 def _on_cpu(output: Any) -> Any:

@@ -39,7 +39,7 @@ options=(
   "save_updates=2000" # updates between checkpoints to resume from; each also validates
   "predict_tokens=65536" # tokens at a time in prediction
 )
-read_table preprocess train predict score
+read_table preprocess train choose predict score
 parse_options "$@"
 results=()
 
@@ -161,8 +161,8 @@ fit() {
   local count flags
   [[ $pretrained == - ]] || need "$weights" pretrained
   set_update_freq
-  count=$(count_examples)
-  mapfile -t flags < <(attention_flags && training_flags && fine_tuning_flags "$count" && best_metric)
+  count=$(count_examples train "$examples")
+  mapfile -t flags < <(attention_flags && training_flags && fine_tuning_flags "$count" && best_flags)
   if [[ $task_lr != - ]]; then
     flags+=(--head-lr "$task_lr")
     # flat, the gradients of encoder and head would have one learning rate
@@ -174,14 +174,15 @@ fit() {
     "${flags[@]}" "${rest[@]}"
 }
 
-# best_metric: prints the flags that say which checkpoint is the best one: by default that of the least loss.
-best_metric() {
-  case $task in
-    wikihop | document_classification)
-      printf '%s\n' --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric
-      ;;
-    coreference) printf '%s\n' --best-checkpoint-metric conll_f1 --maximize-best-checkpoint-metric ;;
-  esac
+choose() {
+  each_seed choose_one
+}
+
+choose_one() {
+  local folder=$data_folder predict_words score_words=(--gold "${gold[@]}" --task "$task")
+  [[ $task != hotpotqa ]] || folder=$run_folder/second_stage
+  predict_words=("$folder" --subset valid --max-tokens "$predict_tokens" --precision "$precision")
+  choose_checkpoint valid
 }
 
 predict() {

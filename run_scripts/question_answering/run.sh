@@ -40,7 +40,7 @@ options=(
   "min_annotations=2" # annotators who must have given an answer, in scoring; 1 for data with one annotation
   "predict_tokens=65536" # tokens at a time in prediction, on each device
 )
-read_table preprocess train predict score
+read_table preprocess train choose predict score
 parse_options "$@"
 results=()
 
@@ -137,7 +137,7 @@ train() {
   [[ $pretrained == - ]] || need "$weights" pretrained
   set_update_freq
   count=$(count_segments)
-  mapfile -t flags < <(segment_flags && attention_flags && training_flags && fine_tuning_flags "$count")
+  mapfile -t flags < <(segment_flags && attention_flags && training_flags && fine_tuning_flags "$count" && best_flags)
   case $level_two in
     -) ;;
     mix) flags+=(--pool-mix) ;;
@@ -148,16 +148,29 @@ train() {
     --criterion question_answering "${flags[@]}" "${rest[@]}"
 }
 
+# predict_flags: prints data and flags of prediction.
+predict_flags() {
+  printf '%s\n' "$data_folder" --subset test --max-positions "$length" --doc-stride "$doc_stride" \
+    --max-tokens "$predict_tokens" --precision "$precision"
+}
+
+choose() {
+  [[ $ensemble == - ]] || return 0
+  local predict_words score_words=(--gold "${dev_patterns[@]}" --task question_answering --min-annotations "$min_annotations")
+  mapfile -t predict_words < <(predict_flags)
+  choose_checkpoint test
+}
+
 predict() {
-  local members=${ensemble//,/ } member paths=""
+  local flags members=${ensemble//,/ } member paths=""
   [[ $ensemble != - ]] || members=$name
   for member in $members; do
     need "$out/$member/checkpoints/checkpoint_best.pt" out
     paths+=${paths:+:}$out/$member/checkpoints/checkpoint_best.pt
   done
   [[ $dry_run == 1 ]] || { mkdir -p "$run_folder" && rm -f "$run_folder"/predictions.*; }
-  shards "$run_folder/predict.%.out" "$python" -m fairseq_poolingformer.cli.main predict "$data_folder" --path "$paths" --subset test \
-    --max-positions "$length" --doc-stride "$doc_stride" --max-tokens "$predict_tokens" --precision "$precision" \
+  mapfile -t flags < <(predict_flags)
+  shards "$run_folder/predict.%.out" "$python" -m fairseq_poolingformer.cli.main predict "${flags[@]}" --path "$paths" \
     --output "$run_folder/predictions.%.json" --readable "$run_folder/predictions.%.tsv"
 }
 

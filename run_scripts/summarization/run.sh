@@ -28,7 +28,6 @@ options=(
   "bart=" # the folder of BART's weights; default: out/bart.large or out/bart.base
   "bpe=" # the folder of encoder.json, vocab.bpe and dict.txt; default: bart/tokenizer or bart
   "data=" # the data folder, made by the first step; default: out/data/CORPUS[-LIMIT]
-  "metric=loss" # of the best checkpoint on the valid split: loss, or rouge1, rouge2, rougeL of generated summaries (slow)
   "gen_batch=16" # documents at a time in generation
   "perl=1" # 0: score without ROUGE-1.5.5, which takes a quarter of an hour
 )
@@ -75,9 +74,9 @@ train() {
   need "$bart_folder/model.pt" bart
   local count updates_per_epoch flags
   set_update_freq
-  count=$(count_examples)
+  count=$(count_examples train "$examples")
   updates_per_epoch=$(((count + batch - 1) / batch))
-  mapfile -t flags < <(attention_flags && training_flags)
+  mapfile -t flags < <(attention_flags && training_flags && best_flags)
   flags=(
     "$data_folder" --user-dir "$root/fairseq_poolingformer" --task long_summarization --arch "$arch"
     # a run that is resumed ignores this; with --restore-file and its resets it would start anew
@@ -92,12 +91,11 @@ train() {
     "${flags[@]}"
   )
   [[ $init == - || $init == random ]] || flags+=(--pooled-init "$init")
-  case $metric in
+  case $best in
     loss) ;;
     rouge1 | rouge2 | rougeL) flags+=(--eval-rouge --eval-rouge-args
-      "{\"beam\": $beam, \"lenpen\": $lenpen, \"max_len_b\": $target, \"no_repeat_ngram_size\": $ngram}"
-      --best-checkpoint-metric "$metric" --maximize-best-checkpoint-metric) ;;
-    *) fail "metric= must be loss, rouge1, rouge2 or rougeL, got $metric" ;;
+      "{\"beam\": $beam, \"lenpen\": $lenpen, \"max_len_b\": $target, \"no_repeat_ngram_size\": $ngram}") ;;
+    *) fail "best= must be loss, rouge1, rouge2 or rougeL, got $best" ;;
   esac
   launch "${flags[@]}" "${rest[@]}"
 }

@@ -99,6 +99,26 @@ def test_a_step_that_fails_ends_the_script_with_its_status(corpus_to_preprocess,
     assert "arxiv_4k: train" not in output
 
 
+@pytest.mark.parametrize("highest", ["checkpoint_1_2", "checkpoint_best"])
+def test_the_best_checkpoint_is_that_of_the_highest_figure(tmp_path, highest):
+    """A program that predicts by its checkpoint's name, and scores 60 where that is the best one's."""
+    checkpoints = tmp_path / "triviaqa" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    for name in ("checkpoint_best", "checkpoint_last", "checkpoint_1_2", "checkpoint_1_4"):
+        (checkpoints / f"{name}.pt").write_text(name)
+    (tmp_path / "data" / "triviaqa").mkdir(parents=True)
+    (tmp_path / "data" / "triviaqa" / "corpus.json").write_text('{"examples": {"valid": 1200}}')
+    python = program(tmp_path / "python", f"""
+    [[ $1 == -m ]] || exec {PYTHON} "$@"
+    [[ "$*" == *" score "* ]] || exit 0
+    if [[ "$*" == */{highest}.json ]]; then echo '{{"f1": 60}}'; else echo '{{"f1": 50}}'; fi >"${{@: -1}}"
+    """)  # fmt: skip
+    output = run_script("longformer_tasks/run.sh", "experiments=triviaqa", "steps=choose", f"out={tmp_path}", python)
+    assert (checkpoints / "checkpoint_best.pt").read_text() == highest
+    assert output.count("--num-shards 3") == 4
+    assert output.count("--predicted-only") == 4
+
+
 def runs(process: str) -> bool:
     """Whether there is such a process, and it is not a zombie."""
     try:

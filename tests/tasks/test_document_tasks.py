@@ -74,6 +74,13 @@ def test_prediction_reads_whole_examples_of_the_training_split_too(wikihop):
     task.load_dataset("valid")
     assert counts == {k: len(task.dataset("valid")[k]["segments"]) for k in range(4)}
     assert max(counts.values()) > 1
+    whole = dict(counts)
+    for k in range(4):
+        counts.clear()
+        assert (
+            predict.predict(model, task, "train", Counter(), "cpu", 100, part=lambda count, k=k: range(k, k + 1)) == 1
+        )
+        assert counts == {k: whole[k]}
 
 
 def test_a_checkpoint_keeps_its_labels(tmp_path):

@@ -73,6 +73,13 @@ def test_logits_loss_and_gradients_are_those_of_loops_over_examples(head, task, 
     assert half.dtype == torch.float32, "half precision sums in float32"
 
 
+def test_two_labels_have_the_f1_of_the_second():
+    """Of five known labels two are right and "true", one is missed, one found where there is none."""
+    logits = torch.eye(2)[[1, 1, 1, 0, 0, 1]]
+    _, sums = DocumentClassificationTask.loss(logits, {"label": torch.tensor([1, 1, 0, 1, 0, -1])})
+    assert sums["_f1_correct"] / sums["_f1_total"] == 2 * 2 / (2 * 2 + 1 + 1)
+
+
 @pytest.mark.parametrize("layer", ["dense", "out_proj"])
 @torch.no_grad()
 def test_classification_drops_what_each_layer_reads(layer):

@@ -103,4 +103,9 @@ class DocumentClassificationTask(LabelledTask):
             return several_labels_loss(output, torch.stack(target["labels"]))
         if "amount" in target:
             return amount_loss(output, torch.stack(target["amount"]))
-        return choice_loss(output, target["label"], NO_LABEL, "accuracy")
+        loss, sums = choice_loss(output, target["label"], NO_LABEL, "accuracy")
+        if output.size(1) == 2:  # F1 of the second label, which is Hyperpartisan's metric
+            is_known = target["label"] != NO_LABEL
+            predicted, right = output[is_known].argmax(1), target["label"][is_known]
+            sums |= {"_f1_correct": 2 * (predicted * right).sum(), "_f1_total": (predicted + right).sum()}
+        return loss, sums

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairseq_poolingformer.command import UsageError, add_shard_options, check_shard, positive, shard
+from fairseq_poolingformer.command import UsageError, positive, shard
 from fairseq_poolingformer.tasks.question_answering.data import (
     PARAGRAPH_COLUMNS,
     QuestionAnsweringSplit,
@@ -65,14 +65,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         add(flag, type=positive, metavar="N", help=f"{meaning} (default: as in training)")
     text = "tokens of a short answer at most (default: %(default)s)"
     add("--max-answer-length", type=positive, default=MAX_ANSWER_LENGTH, metavar="N", help=text)
-    add_shard_options(group, "answer one N-th of the questions")
 
 
 def run(args: argparse.Namespace, load_models: Callable, read_batches: Callable) -> None:
     """Write the predictions of a split; the functions are those of ``cli.models``."""
     if args.path is None:
         raise UsageError("give --model, the checkpoint or folder to predict with")
-    check_shard(args)
     ids = ExampleIds.read(args.data, args.subset)
     if args.readable:
         require_writable(args.readable)
