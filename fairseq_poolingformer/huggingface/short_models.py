@@ -25,7 +25,7 @@ SHORT_POSITIONS = 512  # tokens of BERT and RoBERTa; of windows that see each re
 POOLER = "pooler."  # transformers alone has one; where the short model lacks it, it keeps its random values
 NOT_COPIED = (  # settings of the short model that say nothing about the long one
     *("model_type", "architectures", "transformers_version", "dtype", "torch_dtype", "max_position_embeddings"),
-    *("source", "auto_map"),
+    *("source", "auto_map", "task_specific_params"),  # the last: searches beside generation_config.json's
 )
 LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
 OF_THE_PAPERS = ("pool_alignment", "pool_mix", "pool_share_weights", "pooled_init", "relative_attention")

@@ -15,6 +15,7 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    GenerationConfig,
     ModernBertConfig,
     ModernBertModel,
 )
@@ -87,7 +88,9 @@ def test_the_recipes_do_what_they_say(tmp_path, monkeypatch, capsys):
     pytest.importorskip("accelerate")
     *_, folder = make(tmp_path / "made")
     shutil.copytree(folder, tmp_path / "summarizer")
-    tiny_huggingface.folder(tmp_path / "short", "bart", dropout=0.0)
+    searches = {"summarization": {"num_beams": 7}}
+    tiny_huggingface.folder(tmp_path / "short", "bart", dropout=0.0, task_specific_params=searches)
+    GenerationConfig(num_beams=3, decoder_start_token_id=2).save_pretrained(tmp_path / "short")
     (tmp_path / "paper.txt").write_text("the thing in the thing")
     lines = [json.dumps({"document": "the thing " * (n + 1), "summary": "thing in " * n}) for n in (1, 3, 7)]
     (tmp_path / "train.jsonl").write_text("\n".join(lines))
@@ -102,6 +105,7 @@ def test_the_recipes_do_what_they_say(tmp_path, monkeypatch, capsys):
     torch.manual_seed(4)
     trained, expected = AutoModelForSeq2SeqLM.from_pretrained("summarizer"), after_one_update()
     assert trained.config.max_position_embeddings == 120
+    assert (trained.generation_config.num_beams, hasattr(trained.config, "task_specific_params")) == (3, False)
     for name, value in expected.items():
         torch.testing.assert_close(trained.state_dict()[name], value, rtol=1e-4, atol=1e-6, msg=name)
     assert run("to-fairseq", "summarizer", "back") == 0
