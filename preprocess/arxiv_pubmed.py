@@ -5,8 +5,8 @@ A record, in a file of any format that :mod:`preprocess.records` reads, has one 
 - the arXiv/PubMed release (Cohan et al., 2018): ``article_id, article_text, abstract_text, section_names, sections``,
   where texts are lists of sentences and those of the abstract are marked ``<S> … </S>``;
 - ``{"article" | "document" | "text" | "description": …, "abstract" | "summary": …}`` with a string, or a list of
-  strings, each. BigPatent (Sharma et al., 2019) has ``description`` and ``abstract``. ``--article-key`` and
-  ``--summary-key`` name other keys, which may be paths (:mod:`preprocess.records.keys`).
+  strings and sections, each (:mod:`preprocess.records.keys`). BigPatent (Sharma et al., 2019) has ``description`` and
+  ``abstract``. ``--article-key`` and ``--summary-key`` name other keys or paths.
 
 Sentences are joined by a space, sections and other strings by a newline. Nothing is put before the text: GPT-2 BPE sees
 no leading space, as in fairseq's own recipes for BART.
@@ -45,28 +45,32 @@ def parse(
     article_keys: Sequence[str] = ARTICLE_KEYS,
     summary_keys: Sequence[str] = SUMMARY_KEYS,
     id_keys: Sequence[str] = ID_KEYS,
-    article_separator: str = "\n",
-    summary_separator: str = " ",
     query_key: str = "",
     annotated: bool = True,
 ) -> Example | Reject:
     """Make an example of one line."""
     try:
         fields = read_object(record.data)
-        article = _article(fields, article_keys, article_separator)
-        query = query_of(fields, query_key)
+        article = _article(fields, article_keys)
+        query = _query(fields, query_key)
         is_there = annotated or any(keys.under(fields, key) is not None for key in summary_keys)
-        summary = summary_of(fields, summary_keys, summary_separator) if is_there else ""
+        summary = _summary(fields, summary_keys) if is_there else ""
         name = _name(fields, id_keys, record)
     except BadLine as error:
         return Reject(str(error))
-    except RecursionError:
-        return Reject("nested too deeply")
     if not isinstance(name, str | int):
         return Reject(f"wrong type: the id is {type_name(name)}, not a string")
     if query:
         return QueriedDocument(str(name), (query + article, summary), query)
     return Example(str(name), (article, summary))
+
+
+def parse_article(record: Record, article_keys: Sequence[str]) -> Example | Reject:
+    """Make an example of the article alone: the questions and summaries of one are in one split."""
+    try:
+        return Example("", (_article(read_object(record.data), article_keys),))
+    except BadLine as error:
+        return Reject(str(error))
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ def encode(tokenizer: Tokenizer, example: Example) -> Encoded | Reject:
     return replace(encoded, arrays=arrays, texts=texts)
 
 
-def query_of(fields: dict, query_key: str) -> str:
+def _query(fields: dict, query_key: str) -> str:
     """The question at the start of an article, with the blank line after it; "" where there is no key."""
     if not query_key:
         return ""
@@ -103,41 +107,43 @@ def query_of(fields: dict, query_key: str) -> str:
 
 
 def name_of(record: Record, id_keys: Sequence[str] = ID_KEYS) -> str:
-    """The id of a record, by which splits are made."""
-    fields = keys.parsed_object(record.data)
-    return str(_name(fields or {}, id_keys, record))
+    """The id of a record, by which a file names splits."""
+    try:
+        fields = read_object(record.data or b"")
+    except BadLine:
+        fields = {}
+    return str(_name(fields, id_keys, record))
 
 
 def _name(fields: dict, id_keys: Sequence[str], record: Record) -> object:
     ids = (value for key in id_keys if not _is_blank(value := keys.under(fields, key)))
-    found = next(ids, f"{Path(record.file).name}:{record.line}")
-    return "-".join(map(str, found)) if isinstance(found, list) and "+" in "".join(id_keys) else found
+    return next(ids, f"{Path(record.file).name}:{record.line}")
 
 
 def _is_blank(value: object) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def _article(fields: dict, article_keys: Sequence[str], separator: str) -> str:
+def _article(fields: dict, article_keys: Sequence[str]) -> str:
     key, value = keys.first(fields, article_keys, "article", "--article-key")
+    texts = keys.texts_of(key, value)
     if isinstance(value, str):
         text = value.strip()
     elif key == "article_text":
-        text = _join_sections(fields, value, _sentences(key, value))
+        text = _join_sections(fields, texts, _sentences(texts))
     else:
-        text = separator.join(_sentences(key, value))
+        text = "\n".join(_sentences(texts))
     if not text:
         raise BadLine(f"empty article: {key}")
     return text
 
 
-def summary_of(fields: dict, summary_keys: Sequence[str], separator: str = " ") -> str:
-    """The summary under the first of some key paths."""
+def _summary(fields: dict, summary_keys: Sequence[str]) -> str:
     key, value = keys.first(fields, summary_keys, "summary", "--summary-key")
-    sentences = _sentences(key, [value] if isinstance(value, str) else value, marks=True)
+    sentences = _sentences([_MARKS.sub(" ", text) for text in keys.texts_of(key, value)])
     if not sentences:
         raise BadLine(f"empty summary: {key}")
-    return separator.join(sentences)
+    return " ".join(sentences)
 
 
 def _join_sections(fields: dict, raw: list[str], article: list[str]) -> str:
@@ -149,31 +155,24 @@ def _join_sections(fields: dict, raw: list[str], article: list[str]) -> str:
         sentences = iter(article)
         cut = [list(itertools.islice(sentences, len(section))) for section in sections]
     else:
-        cut = [_sentences("sections", section) for section in sections]
+        cut = [_sentences(keys.texts_of("sections", section)) for section in sections]
     if [sentence for section in cut for sentence in section] != article:
         return " ".join(article)
     return "\n".join(" ".join(section) for section in cut if section)
 
 
-def _sentences(key: str, value: object, marks: bool = False) -> list[str]:
-    """The sentences of a list with their whitespace made single spaces, empty ones left out."""
-    if not isinstance(value, list):
-        raise BadLine(f"wrong type: {key} is {type_name(value)}, not a string or a list of strings")
-    sentences = []
-    for position, sentence in enumerate(value):
-        if not isinstance(sentence, str):
-            raise BadLine(f"wrong type: {key}[{position}] is {type_name(sentence)}, not a string")
-        sentences.append(" ".join((_MARKS.sub(" ", sentence) if marks else sentence).split()))
-    return [sentence for sentence in sentences if sentence]
+def _sentences(texts: Sequence[str]) -> list[str]:
+    """The sentences with their whitespace made single spaces, empty ones left out."""
+    return [sentence for text in texts if (sentence := " ".join(text.split()))]
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
     """Make the corpus that the command line names."""
     found = {"article_keys": args.article_key, "summary_keys": args.summary_key, "id_keys": args.id_key}
-    found |= {"article_separator": args.article_separator, "summary_separator": args.summary_separator}
     chosen = {name: value for name, value in found.items() if value is not None}
     chosen |= {"query_key": args.query_key} if args.query_key else {}
-    data = options.find(args, functools.partial(name_of, id_keys=args.id_key or ID_KEYS))
+    name = functools.partial(name_of, id_keys=args.id_key or ID_KEYS)
+    data = options.find(args, name, functools.partial(parse_article, article_keys=args.article_key or ARTICLE_KEYS))
     if "train" not in data.splits:
         raise InputError("no training data: give --train" + (f"; no name in {args.data} says it" if args.data else ""))
     settings = {**chosen, "max_line_bytes": args.max_line_bytes, **data.settings}
@@ -202,9 +201,6 @@ def make_parser() -> argparse.ArgumentParser:
         group.add_argument(f"--{what}-key", metavar="KEY", nargs="+", help=text)
     text = "where a question is, which is put before the article with a blank line"
     group.add_argument("--query-key", metavar="KEY", help=text)
-    for what, usual in (("article", "a line break"), ("summary", "a space")):
-        text = f"between the texts of a list that is the {what} (default: {usual})"
-        group.add_argument(f"--{what}-separator", metavar="TEXT", help=text)
     options.add_options(parser)
     return parser
 

@@ -117,7 +117,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     whole = splits.SplitRecords(functools.partial(read_articles, args.articles, labels), args.articles.stat().st_size)
     table = task_table
     if args.splits is None:
-        divided, settings = splits.by_shares(args, whole, lambda record: id_of(record).encode())
+        divided, settings = splits.by_shares(args, whole, lambda record: "".join(json.loads(record.data)["parts"]))
     else:
         named = splits.read_splits(args.splits, labels)
         divided, settings = named.divide(whole, id_of), {}

@@ -53,7 +53,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     if not files["train"]:
         raise InputError(f"--input {args.input}: no train/pos/*.txt and train/neg/*.txt in it")
     whole = {split: splits.SplitRecords.of_files(read_reviews, paths) for split, paths in files.items()}
-    divided, settings = splits.by_shares(args, whole["train"])
+    divided, settings = splits.by_shares(args, whole["train"], functools.partial(splits.input_of, parse=parse))
     if files["test"]:
         if "test" in divided:
             raise InputError(f"--test-share {args.test_share:g}: {args.input / 'test'} is the test split; give 0")

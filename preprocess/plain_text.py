@@ -78,7 +78,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     )
     return documents.make_corpus(
         args,
-        lambda record: record.data or b"",
+        lambda record: (record.data or b"").decode("utf-8", "replace"),
         name="plain_text",
         splits={split: SplitRecords.of_files(read, paths) for split, paths in files.items()},
         parse=functools.partial(parse, min_chars=args.min_chars),

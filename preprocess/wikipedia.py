@@ -59,7 +59,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     )
     return documents.make_corpus(
         args,
-        lambda record: title_of(record).encode(),
+        title_of,
         name="wikipedia",
         splits={"train": SplitRecords.of_files(read, paths)},
         parse=parse_record,

@@ -78,13 +78,12 @@ def _compare(first: Path, other: Path) -> None:
                 "words there: make both folders with the same tokenizer"
             )
     corpora = [corpus_of(folder) or {} for folder in (first, other)]
-    for name in ("labels", "problem_type"):
-        values = [corpus.get(name) for corpus in corpora]
-        if values[0] != values[1]:
-            raise UsageError(
-                f"{other} has other {name.replace('_', ' ')} than {first} ({values[1]} and {values[0]}): make both "
-                "folders with the same --labels"
-            )
+    labels = [corpus.get("labels") for corpus in corpora]
+    if labels[0] != labels[1]:
+        raise UsageError(
+            f"{other} has other labels than {first} ({labels[1]} and {labels[0]}): make both folders with the same "
+            "--labels"
+        )
 
 
 def _symbols(path: Path) -> list[str] | None:

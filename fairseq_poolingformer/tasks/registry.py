@@ -71,7 +71,7 @@ _TASKS = {
             "long_summarization",
             "summarization",
             corpora={
-                "arxiv_pubmed": "arXiv, PubMed, BigPatent and any other summarization corpus, in any format",
+                "arxiv_pubmed": "arXiv, PubMed, BigPatent and other records with summaries",
                 "facts": "made documents, five facts scattered in real prose, no download",
             },
             figures="ROUGE",
@@ -111,9 +111,9 @@ _TASKS = {
             corpora={
                 "imdb": "film reviews with a sentiment each: the folder aclImdb",
                 "hyperpartisan": "news articles, hyperpartisan or not: the XML pair of the 2019 task",
-                "labelled_text": "any documents with a label, several or an amount each, in any format",
+                "labelled_text": "any records with a text and a label each",
             },
-            figures="accuracy; precision, recall, F1 of labels (IMDB, Hyperpartisan, others); correlations of amounts",
+            figures="accuracy; precision, recall, F1 of labels (IMDB, Hyperpartisan, others)",
         ),
         _own(
             "wikihop",

@@ -1,4 +1,4 @@
-"""The labels of a data folder: their names, and how many of them an example has; the ids of labelled records."""
+"""The labels of a data folder, and the ids of labelled records."""
 
 from __future__ import annotations
 
@@ -7,13 +7,6 @@ from pathlib import Path
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 from fairseq_poolingformer.text.json_values import BadLine
 
-ONE, SEVERAL, AMOUNT = PROBLEM_TYPES = (  # transformers' names
-    "single_label_classification",
-    "multi_label_classification",
-    "regression",
-)
-AMOUNT_LABEL = "amount"  # the one label of a regression
-
 
 def read_labels(folder: Path, layout: Layout) -> list[str]:
     """Return the names of a data folder's labels."""
@@ -21,14 +14,6 @@ def read_labels(folder: Path, layout: Layout) -> list[str]:
     if not labels:
         raise ValueError(f"{folder}: no labels in corpus.json; make the folder with {layout.made_with}")
     return labels
-
-
-def read_problem_type(folder: Path, layout: Layout) -> str:
-    """Return which of :data:`PROBLEM_TYPES` a data folder has."""
-    found = DataFolder(Path(folder), layout).corpus().get("problem_type", ONE)
-    if found not in PROBLEM_TYPES:
-        raise ValueError(f"{folder}: problem_type in corpus.json is not one of {', '.join(PROBLEM_TYPES)}")
-    return found
 
 
 def id_of(fields: dict, file: str, line: int) -> str:

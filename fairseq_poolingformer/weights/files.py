@@ -28,7 +28,6 @@ from fairseq_poolingformer.text.atomic_write import (
     writer_of,
 )
 from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.labels import PROBLEM_TYPES
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
 from fairseq_poolingformer.weights.heads import LONGEST_LABEL, class_of, labels_of
 
@@ -172,7 +171,7 @@ def save_safetensors(state: State, path: Path) -> None:
 
 def read_training(path: Path) -> tuple[Settings, State, int | None]:
     """Return settings, parameters and number of updates, if any, of a fairseq checkpoint."""
-    # settings also have ``data``, if that folder is there, and the task's ``labels`` and ``problem_type``
+    # settings also have ``data``, if that folder is there, and the task's ``labels``
     if path.is_dir():
         checkpoints = sorted(file.name for file in path.glob("*.pt"))
         raise ConversionError(
@@ -196,7 +195,6 @@ def read_training(path: Path) -> tuple[Settings, State, int | None]:
     labels = task_state.get("labels")
     if isinstance(labels, list) and all(isinstance(label, str) and len(label) < LONGEST_LABEL for label in labels):
         settings["labels"] = labels
-        settings |= {"problem_type": kind} if (kind := task_state.get("problem_type")) in PROBLEM_TYPES else {}
     history = checkpoint.get("optimizer_history") or [{}]
     return settings, checkpoint["model"], history[-1].get("num_updates") or None
 
@@ -225,7 +223,7 @@ def write_checkpoint(path: Path, settings: Settings, state: State) -> None:
         "lr_scheduler_state": {},
         "num_updates": 0,
     }
-    state_of_task = {name: settings[name] for name in ("labels", "problem_type") if settings.get(name) is not None}
+    state_of_task = {"labels": settings["labels"]} if settings.get("labels") is not None else {}
     checkpoint = {
         "args": argparse.Namespace(**{name: value for name, value in settings.items() if name not in state_of_task}),
         "cfg": None,

@@ -17,6 +17,7 @@ LONGEST_LABEL = 1000  # characters
 OWN_FAMILY = "poolingformer-roberta"
 FAMILIES = (OWN_FAMILY, "roberta", "xlm-roberta", "longformer")  # the model_type of those that have the class
 TASK, CLASS_SUFFIX = "document_classification", "ForSequenceClassification"
+ONE_LABEL = "single_label_classification"  # transformers' name
 PREFIX, PROJECTION = f"{TASK}_head.", f"{TASK}_head.out_proj."
 TO_HUGGINGFACE = {f"{PREFIX}dense.": "classifier.dense.", PROJECTION: "classifier.out_proj."}  # beginnings of names
 TO_FAIRSEQ = {theirs: ours for ours, theirs in TO_HUGGINGFACE.items()}
@@ -43,8 +44,6 @@ def write_config(settings: Mapping[str, Any], state: Mapping[str, Tensor], langu
     if len(labels) != count:
         labels = [f"LABEL_{number}" for number in range(count)]
     config: dict[str, Any] = {"architectures": [language_model.removesuffix("ForMaskedLM") + CLASS_SUFFIX]}
-    if settings.get("problem_type") is not None:
-        config["problem_type"] = settings["problem_type"]
     config["id2label"] = {str(number): label for number, label in enumerate(labels)}
     config["label2id"] = {label: number for number, label in enumerate(labels)}
     return config
@@ -52,8 +51,13 @@ def write_config(settings: Mapping[str, Any], state: Mapping[str, Tensor], langu
 
 def read_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return fairseq's settings of the head; undoes :func:`write_config`."""
-    names = ("problem_type", "labels")
-    return {"task": TASK, **{name: config[name] for name in names if config.get(name) is not None}}
+    kind, names = config.get("problem_type"), config.get("id2label")
+    if kind not in (None, ONE_LABEL) or (isinstance(names, Mapping) and len(names) == 1):
+        raise ConversionError(
+            f"config.json: problem_type {kind}, {len(names or ())} labels: --task {TASK} gives a document one label of "
+            "two or more; convert the encoder alone with --drop-heads"
+        )
+    return {"task": TASK} | ({"labels": config["labels"]} if config.get("labels") is not None else {})
 
 
 def check_is_no_reader(state: Mapping[str, Tensor]) -> None:

@@ -59,8 +59,6 @@ def make_parser(
         options.add_argument(f"--limit-{split}", metavar="N", type=positive, help=text)
     text = "stop with an error where more of a split than this is bad"
     add_number(options, "--max-reject-fraction", 0.01, text, "F", share)
-    text = "also look for what is likely to be wrong with the data, and write report.txt"
-    options.add_argument("--report", action="store_true", help=text)
     options.add_argument("--overwrite", action="store_true", help="replace another corpus in the folder")
     workers = "number of processes; the result does not depend on it (default: the number of cores, %(default)s)"
     options.add_argument("--workers", metavar="N", type=positive, default=_cores(), help=workers)

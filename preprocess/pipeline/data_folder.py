@@ -26,7 +26,6 @@ from .splits import SPLITS
 
 logger = logging.getLogger("preprocess")
 
-REPORT = "report.txt"
 TOKENIZER = "tokenizer.sha256"
 FINGERPRINT = "fingerprint"  # of the settings and the input of unfinished work
 
@@ -157,7 +156,6 @@ def remove_old_corpus(folder: DataFolder, new_splits: set[str]) -> None:
     if not folder.corpus_path.is_file():
         return
     folder.corpus_path.unlink()
-    (folder.path / REPORT).unlink(missing_ok=True)
     for split in SPLITS:
         for path in folder.path.glob(f"{split}.*"):
             if split not in new_splits or path != folder.rejects_path(split):

@@ -12,7 +12,7 @@ from .command import add_number
 from .encode import encode_texts
 from .records import Example, InputError, Parse, Record, parsed
 from .run import Corpus
-from .splits import ReadAll, SplitRecords, hash_of
+from .splits import ReadAll, SplitRecords, place_of
 
 logger = logging.getLogger("preprocess")
 
@@ -29,23 +29,23 @@ def add_options(parser: argparse.ArgumentParser, min_chars: int) -> None:
 
 def make_corpus(
     args: argparse.Namespace,
-    key: Callable[[Record], bytes],
+    text_of: Callable[[Record], str],
     *,
     splits: Mapping[str, SplitRecords],
     parse: Parse,
     settings: dict[str, object],
     **fields: object,
 ) -> Corpus:
-    """Make a corpus of documents."""
+    """Make a corpus of documents; ``text_of`` gives of a record the text whose hash divides."""
     share = args.valid_share
     if not 0 <= share < 1:
         raise InputError(f"--valid-share {share:g}: must be 0 or more and less than 1")
     if share and "valid" not in splits:
         whole = splits["train"]
-        limit = _valid_limit(whole.records, key, parse, share)
+        limit = _valid_limit(whole.records, text_of, parse, share)
         splits = {
-            "train": whole.chosen(lambda record: hash_of(key(record)) >= limit),
-            "valid": whole.chosen(lambda record: hash_of(key(record)) < limit),
+            "train": whole.chosen(lambda record: place_of(text_of(record)) >= limit),
+            "valid": whole.chosen(lambda record: place_of(text_of(record)) < limit),
         }
         settings = settings | {"valid_share": share}
     layout = DOCUMENTS_WITH_TEXT if args.write_text else DOCUMENTS
@@ -60,12 +60,12 @@ def make_corpus(
     )
 
 
-def _valid_limit(read: ReadAll, key: Callable[[Record], bytes], parse: Parse, valid_share: float) -> int:
+def _valid_limit(read: ReadAll, text_of: Callable[[Record], str], parse: Parse, valid_share: float) -> int:
     """The hash below which documents are valid: that of the share, or of one document where the share has none."""
     limit = int(valid_share * 2**64)
     least, chosen, most = 2**64, "", -1
     for record in read():
-        place = hash_of(key(record))
+        place = place_of(text_of(record))
         if not least <= place <= most and isinstance(example := parsed(record, parse), Example):
             if place < least:
                 least, chosen = place, example.id

@@ -163,51 +163,21 @@ def _refuse_cut(marks: _Marks, name: str, what: str) -> None:
         raise InputError(f"{name}: ends before the JSON in it does; fetch it again")
 
 
-def objects(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the line and the bytes of each object of a file, which may fill several lines; None for too many bytes."""
-    marks = _Marks(content, 0, max_bytes)
+def lists_of_objects(content: BinaryIO, max_bytes: int) -> list[str]:
+    """The keys of the first object under which it has lists of objects."""
+    marks, name, key, found = _Marks(content, 1, max_bytes), b"", b"", []
+    is_opened = False
     while mark := marks.next():
-        if marks.kept is None:
-            if mark != b"{":
-                raise InputError(f"{name}, line {marks.line_of(marks.start)}: expected an object of JSON or the end")
-            marks.kept = marks.start
-        if marks.depth == 0:
-            marks.start = marks.end
-            yield marks.take()
-    _refuse_cut(marks, name, "object")
-    if marks.buffer[marks.end :].strip(_BLANKS):
-        raise InputError(f"{name}, line {marks.line_of(marks.end)}: expected an object of JSON or the end")
-
-
-def members(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the line and the bytes of each object inside of one object, its key added as ``id``."""
-    marks, key = _Marks(content, 1, max_bytes), b""
-    while mark := marks.next():
-        if marks.kept is None and marks.depth == 1:
-            if mark.startswith(b'"'):
-                key = mark
-            elif mark == b":":
-                marks.kept = marks.end
-        elif marks.kept is not None and (marks.depth == 0 or (marks.depth == 1 and mark == b",")):
-            line, data = marks.take()
-            if data is not None and data.startswith(b"{"):
-                rest = data[1:].lstrip()
-                data = b'{"id": ' + key + (b"" if rest.startswith(b"}") else b", ") + rest
-            yield line, data
-    _refuse_cut(marks, name, "object")
-
-
-def openings(content: BinaryIO, max_bytes: int) -> Iterator[tuple[str, bytes]]:
-    """Yield each key of the first object, and the first byte of its value where that is a string, object or list."""
-    marks, key, last = _Marks(content, 1, max_bytes), b"", b""
-    while mark := marks.next():
-        if last == b":":
-            yield key.decode("utf-8", "replace")[1:-1], mark[:1]
-        elif marks.depth == 1 and mark.startswith(b'"'):
-            key = mark
-        last = mark
-        if marks.depth == 0:
-            return
+        if is_opened and mark == b"{":
+            found.append(key.decode("utf-8", "replace")[1:-1])
+        is_opened = marks.depth == 2 and mark == b"["
+        if marks.depth == 1 and mark.startswith(b'"'):
+            name = mark
+        elif marks.depth == 1 and mark == b":":
+            key = name
+        elif marks.depth == 0:
+            break
+    return found
 
 
 def text_members(content: BinaryIO, key: str) -> Iterator[str]:

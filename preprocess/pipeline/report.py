@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -160,28 +161,52 @@ def count_symbols(sequences: Sequences, size: int) -> np.ndarray:
     return sum((np.bincount(block, minlength=size) for block in blocks), np.zeros(size, np.int64))
 
 
-def overlaps(digests: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Each two splits with the same documents, and (n,) the places of these in the second."""
-    for first, second in itertools.combinations(digests, 2):
-        places = np.flatnonzero(np.isin(np.asarray(digests[second]), np.asarray(digests[first])))
-        if len(places):
-            yield first, second, places
-
-
 def shared_documents(splits: Mapping[str, Parts]) -> list[str]:
     """Return a line for each two splits with the same documents: how many, and the ids of some."""
     lines = []
-    digests = {
-        name: np.concatenate([np.empty(0, np.uint64), *(found[take] for _, take, found in parts)])
-        for name, parts in splits.items()
-    }
-    for first, second, places in overlaps(digests):
+    digests = {split: _digests(parts) for split, parts in splits.items()}
+    for first, second in itertools.combinations(digests, 2):
+        places = np.flatnonzero(np.isin(digests[second], digests[first]))
+        if not len(places):
+            continue
         others = [int(np.flatnonzero(digests[first] == digests[second][place])[0]) for place in places[:_SHOWN]]
         ids = zip(_ids(splits[second], places[:_SHOWN].tolist()), _ids(splits[first], others), strict=True)
         examples = ", ".join(f"{name} ({first}: {other})" for name, other in ids)
         count = len(digests[second])
         lines.append(f"{second}: {len(places)} of {count} documents are in {first}, too, such as {examples}")
     return lines
+
+
+def _digests(parts: Parts) -> np.ndarray:
+    return np.concatenate([np.empty(0, np.uint64), *(found[take] for _, take, found in parts)])
+
+
+def contradictions(folder: DataFolder, labels: Sequence[str], splits: Mapping[str, Parts]) -> list[str]:
+    """Return a line if equal documents, in one split or in several, have different labels."""
+    digests = np.concatenate([_digests(parts) for parts in splits.values()])
+    numbers = np.full(len(digests), -1)
+    sequences = [folder.sequences(split, "label") for split in splits]
+    numbers[np.concatenate([label.sizes for label in sequences]) > 0] = np.concatenate([x.values for x in sequences])
+    _, group = np.unique(digests, return_inverse=True)
+    least, most = np.full(len(digests), len(labels)), np.full(len(digests), -1)
+    np.minimum.at(least, group, np.where(numbers < 0, len(labels), numbers))
+    np.maximum.at(most, group, numbers)
+    places = np.flatnonzero((numbers >= 0) & (least < most)[group])
+    if not len(places):
+        return []
+    same = places[group[places] == group[places[0]]]
+    pair = same[[0, int(np.flatnonzero(numbers[same] != numbers[same[0]])[0])]]
+    whole = [part for parts in splits.values() for part in parts]
+    named = (f"{name} ({labels[numbers[place]]})" for name, place in zip(_ids(whole, pair.tolist()), pair, strict=True))
+    return [f"{len(places)} documents have another one's text and another label, first {' and '.join(named)}"]
+
+
+def labels_alike(labels: Iterable[str]) -> list[str]:
+    """Return a line for labels that differ in case, blanks and the composition of characters (NFC) alone."""
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        groups.setdefault("".join(unicodedata.normalize("NFC", label.casefold()).split()), []).append(repr(label))
+    return [f"labels that may be the same: {', '.join(group)}" for group in groups.values() if len(group) > 1]
 
 
 def shared_files(inputs: object) -> list[str]:

@@ -18,12 +18,22 @@ from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 
-from . import data_folder, findings
+from . import data_folder
 from .data_folder import SplitResult
 from .encode import encode_texts
 from .parts import Encode, Encoding, encode_split, mark_finished
 from .records import InputError, Parse
-from .report import Made, Table, length_table, progress, shared_documents, shared_files, unseen_tokens
+from .report import (
+    Made,
+    Table,
+    contradictions,
+    labels_alike,
+    length_table,
+    progress,
+    shared_documents,
+    shared_files,
+    unseen_tokens,
+)
 from .splits import SplitRecords
 
 logger = logging.getLogger("preprocess")
@@ -62,16 +72,10 @@ def run(corpus: Corpus, tokenizer: TokenizerChoice, args: argparse.Namespace) ->
     """Make the data folder of a corpus."""
     work = Work(corpus, tokenizer, args)
     text = work.table_of_finished()  # also where the folder is read-only
-    seen = findings.look(corpus, args.limit) if args.report else None
-    try:
-        if not text:
-            with data_folder.locked(args.output_folder):
-                text = work.table_of_finished() or work.make()
-    except InputError:
-        if seen is not None:
-            logger.warning("%s", work.report(seen, ""))
-        raise
-    return text if seen is None else f"{text}\n\n{work.report(seen, text)}"
+    if not text:
+        with data_folder.locked(args.output_folder):
+            text = work.table_of_finished() or work.make()
+    return text
 
 
 class Work:
@@ -98,7 +102,7 @@ class Work:
         if not written:
             return None
         logger.info("%s is up to date", self._folder.path)
-        return "\n".join([self._table(written["rejects"]), *written.get("shared", [])])
+        return "\n".join([self._table(written["rejects"]), *written["warnings"]])
 
     def open(self) -> str:
         """Open the folder of unfinished work, and make the tokenizer; return its fingerprint."""
@@ -126,9 +130,6 @@ class Work:
         corpus, folder, parts_path = self._corpus, self._folder, self._folder.parts_path
         fingerprint = self.open()
         results = {name: self._encode(name, fingerprint) for name in corpus.splits}
-        shared = shared_documents({split: result.parts for split, result in results.items()})
-        for line in shared:
-            logger.warning("%s", line)
         data_folder.remove_old_corpus(folder, set(corpus.splits))
         written = {
             **self._settings,
@@ -140,18 +141,16 @@ class Work:
             "tokenizer_fingerprint": fingerprint,
             "versions": {name: importlib.metadata.version(name) for name in ("numpy", "tiktoken", "sentencepiece")},
         }
+        parts = {split: result.parts for split, result in results.items()}
+        warnings = shared_documents(parts)
+        if labels := corpus.entries.get("labels"):
+            warnings += [*labels_alike(labels), *contradictions(folder, labels, parts)]
+        for line in warnings:
+            logger.warning("%s", line)
         text = self._table(written["rejects"])
-        folder.write_corpus(written | {"table": text.splitlines(), "shared": shared}, corpus.splits)
+        folder.write_corpus(written | {"table": text.splitlines(), "warnings": warnings}, corpus.splits)
         shutil.rmtree(parts_path)
-        return "\n".join([text, *shared])
-
-    def report(self, seen: Mapping[str, findings.SplitLook], table: str) -> str:
-        """Write the report beside a table, which is empty where there is no data folder; return its text."""
-        name, path = self._corpus.name, self._folder.path
-        text = findings.as_text(name, findings.findings(self._corpus, seen))
-        path.mkdir(parents=True, exist_ok=True)
-        write_lines(path / data_folder.REPORT, [*text, "", *findings.printable(table).splitlines()])
-        return "\n".join(text)
+        return "\n".join([text, *warnings])
 
     def _table(self, rejects: Mapping[str, int]) -> str:
         corpus = self._corpus

@@ -12,7 +12,7 @@ from pathlib import Path
 from fairseq_poolingformer.command import finite
 from fairseq_poolingformer.text.json_file import read_json_file
 
-from .records import InputError, Parse, Record
+from .records import Example, InputError, Parse, Record, parsed
 
 SPLITS = ("train", "valid", "test")
 SPLIT_OF = {  # by the names that people give splits
@@ -52,11 +52,6 @@ class SplitRecords:
         files = tuple(one.chosen(is_in) for one in self.files)
         return replace(self, records=functools.partial(_chosen, self.records, is_in), files=files)
 
-    def made_of(self, change: Callable[[Iterator[Record]], Iterator[Record]]) -> "SplitRecords":
-        """Apply a function to the records, file by file."""
-        files = tuple(one.made_of(change) for one in self.files)
-        return replace(self, records=lambda: change(self.records()), files=files)
-
 
 def _chosen(read: ReadAll, is_in: Callable[[Record], bool]) -> Iterator[Record]:
     progress = 0
@@ -67,9 +62,21 @@ def _chosen(read: ReadAll, is_in: Callable[[Record], bool]) -> Iterator[Record]:
             progress = 0
 
 
-def hash_of(key: bytes) -> int:
-    """A document's place between 0 and 2^64: those below the valid share of it are validated on."""
+def fold(text: str) -> str:
+    """The text without differences in case and white space."""
+    return " ".join(text.split()).casefold()
+
+
+def place_of(text: str, seed: int = 0) -> int:
+    """A document's place between 0 and 2^64, by which shares divide: equal texts, once folded, are on one side."""
+    key = f"{seed} {fold(text)}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
+
+
+def input_of(record: Record, parse: Parse) -> str:
+    """The texts of a record as ``parse`` makes them, or the record as it is where that rejects it."""
+    example = parsed(record, parse)
+    return "\n".join(example.texts) if isinstance(example, Example) else (record.data or b"").decode("utf-8", "replace")
 
 
 def add_shares(parser: argparse.ArgumentParser, valid: float, test: float) -> None:
@@ -83,16 +90,16 @@ def add_shares(parser: argparse.ArgumentParser, valid: float, test: float) -> No
 
 
 def by_shares(
-    args: argparse.Namespace, whole: SplitRecords, key: Callable[[Record], bytes] = lambda record: record.data or b""
+    args: argparse.Namespace, whole: SplitRecords, text_of: Callable[[Record], str]
 ) -> tuple[dict[str, SplitRecords], dict[str, object]]:
-    """Divide records among train, valid and test as the options of :func:`add_shares` say, by a hash of their keys."""
+    """Divide records among train, valid and test as the options of :func:`add_shares` say, by a hash of their texts."""
     valid, test, seed = args.valid_share, args.test_share, args.split_seed
     if min(valid, test) < 0 or valid + test >= 1:
         raise InputError(f"--valid-share {valid:g} --test-share {test:g}: must be 0 or more, and together less than 1")
     limits = {"train": (valid + test, 1.0), "valid": (0.0, valid), "test": (valid, valid + test)}
 
     def is_in(record: Record, first: float, end: float) -> bool:
-        return first <= hash_of(b"%d " % seed + key(record)) / 2**64 < end
+        return first <= place_of(text_of(record), seed) / 2**64 < end
 
     splits = {
         split: whole.chosen(functools.partial(is_in, first=first, end=end))

@@ -1,37 +1,18 @@
-"""Which format a file has, told by its content, and by its name where the content leaves a choice; how it is read."""
+"""Which format a file of text has, told by its content, and by its name where the content leaves a choice."""
 
 import enum
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields
 from typing import BinaryIO
 
 from ..pipeline import json_stream
-from ..pipeline.records import MAX_LINE_BYTES, InputError, suffix_of
+from ..pipeline.records import InputError, suffix_of
+from .keys import OTHERWISE
 
 Open = Callable[[], AbstractContextManager[tuple[BinaryIO, BinaryIO]]]
 _HEAD_LINES = 5
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Reading options that a file does not hold."""
-
-    max_bytes: int = MAX_LINE_BYTES  # records of more bytes are rejected without being loaded
-    # names of the columns of a table without a header; empty where the first row has them
-    columns: tuple[str, ...] = ()
-    quotes: bool = True  # whether quotation marks around a field of a table belong to the table, not to the text
-    records_key: str = "data"  # the key of the list of records where a file is one JSON object
-
-    def settings(self) -> dict[str, object]:
-        """The attributes that are not the defaults, as JSON values; without ``max_bytes``."""
-        usual = {field.name: field.default for field in fields(self)}
-        found = asdict(self).items()
-        return {name: value for name, value in found if name != "max_bytes" and value != usual[name]}
-
-
-USUAL = Reading()
+_OPEN = (b"{", b"[", b",", b":")  # ends of a line that the next one continues
 
 
 class Format(enum.Enum):
@@ -40,39 +21,34 @@ class Format(enum.Enum):
     LINES = "JSON lines"
     ARRAY = "a JSON array"
     LIST = "a JSON object with a list of records"
-    MEMBERS = "a JSON object of records by id"
-    OBJECTS = "JSON objects"
     CSV = "CSV"
     TSV = "TSV"
 
 
-_BY_NAME = {".csv": Format.CSV, ".tsv": Format.TSV, ".tab": Format.TSV}
-_LINES_BY_NAME = (".jsonl", ".ndjson")
+_BY_NAME = {".jsonl": Format.LINES, ".ndjson": Format.LINES, ".csv": Format.CSV, ".tsv": Format.TSV, ".tab": Format.TSV}
 
 
-def format_of(name: str, open_content: Open, reading: Reading) -> Format:
-    """Find the format of a file that is text."""
-    suffix = suffix_of(name)
-    if suffix in _BY_NAME:
-        return _BY_NAME[suffix]
+def format_of(name: str, open_content: Open, max_bytes: int) -> tuple[Format, str]:
+    """Find the format of a file that is text, and the key of the list of records where it is an object."""
+    if (known := _BY_NAME.get(suffix_of(name))) is not None:
+        return known, ""
     with open_content() as (content, _):
-        first = _next_line(content, reading.max_bytes).removeprefix(b"\xef\xbb\xbf").lstrip()
-        second = _next_line(content, reading.max_bytes) if len(first) <= reading.max_bytes else b""
+        first = _next_line(content, max_bytes).removeprefix(b"\xef\xbb\xbf").lstrip()
+        second = _next_line(content, max_bytes) if len(first) <= max_bytes else b""
     if first.startswith(b"["):
-        return Format.LINES if second.lstrip().startswith(b"{") and _is_json(first) else Format.ARRAY
+        return Format.ARRAY, ""
     if not first.startswith(b"{"):
-        return _of_text(name, suffix, open_content, reading)
-    if suffix in _LINES_BY_NAME or second.startswith(b"{") or (second and _is_json(first)):
-        return Format.LINES
-    kinds = set()
+        return _of_text(name, open_content, max_bytes), ""
+    if second and (_is_json(first) or (second.startswith(b"{") and not first.rstrip().endswith(_OPEN))):
+        return Format.LINES, ""
     with open_content() as (content, _):
-        for key, kind in json_stream.openings(content, reading.max_bytes):
-            if key == reading.records_key and kind == b"[":
-                return Format.LIST
-            kinds.add(kind)
-    if kinds == {b"{"}:
-        return Format.MEMBERS
-    return Format.OBJECTS if second else Format.LINES
+        lists = json_stream.lists_of_objects(content, max_bytes)
+    if len(lists) == 1:
+        return Format.LIST, lists[0]
+    if not lists and not second:
+        return Format.LINES, ""
+    named = f"several lists of records, {', '.join(lists)}" if lists else "no list of records, and fills several lines"
+    raise InputError(f"{name}: one JSON object, which has {named}; {OTHERWISE}")
 
 
 def _next_line(content: BinaryIO, max_bytes: int) -> bytes:
@@ -91,14 +67,14 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _of_text(name: str, suffix: str, open_content: Open, reading: Reading) -> Format:
+def _of_text(name: str, open_content: Open, max_bytes: int) -> Format:
     with open_content() as (content, _):
-        lines = [_next_line(content, reading.max_bytes) for _ in range(_HEAD_LINES)]
-    if suffix in _LINES_BY_NAME or not any(lines) or any(line.lstrip().startswith(b"{") for line in lines):
+        lines = [_next_line(content, max_bytes) for _ in range(_HEAD_LINES)]
+    if not any(lines) or any(line.lstrip().startswith(b"{") for line in lines):
         return Format.LINES
     if b"\t" in lines[0]:
         return Format.TSV
     raise InputError(
         f"{name}: neither JSON nor a table; tables end in .csv or .tsv, line pairs in .src and .tgt; texts need a "
-        "folder for each label, or A.txt with A.summary.txt"
+        f"folder for each label, or A.txt with A.summary.txt; {OTHERWISE}"
     )

@@ -1,44 +1,85 @@
-"""Key paths: where in a record a value is.
+"""Keys of records, and the texts under them.
 
-``a.b`` is ``b`` in the object ``a``, which may be JSON inside a string; ``a.0`` the first of the list ``a``, ``a.-1``
-the last; ``a.*.b`` every ``b`` inside of ``a``, however deep, in order, and ``a.*`` everything; ``a.*.b:c`` the text
-``B: C`` of every object that has both, as of who speaks; ``a+b`` both, one after the other. A key that is there as it
-is written comes before all that.
+A key is a name, or a path: ``a.b`` is ``b`` in the object ``a``; a key that is there as it is written comes first. A
+text is a string, or a list of strings and of sections: objects with a heading and text of their own.
 """
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from fairseq_poolingformer.text.json_values import BadLine, type_name
 
-_DEEPER = "*"
+OTHERWISE = 'write JSON lines of another shape first, such as datasets.load_dataset(…).to_json("train.jsonl")'
+HEADINGS = ("heading", "title", "section", "section_title", "section_name")
+BODIES = ("text", "paragraphs")
 _MOST, _LONGEST = 20, 40  # keys in messages, and characters of each
-_WORDS = 3  # of a key; those with more are likely to be text
 
 
 def first(fields: dict, keys: Sequence[str], what: str, option: str) -> tuple[str, object]:
     """The first of several keys under which a record has more than null, and its value."""
     for key in keys:
-        if (value := under(fields, key)) is None:
-            continue
-        if isinstance(value, str) and isinstance(inner := _parsed(value), dict | list):
-            inside = f"{key}.*" if isinstance(inner, list) else key
-            objects = [value for value in (inner if isinstance(inner, list) else [inner]) if isinstance(value, dict)]
-            inside += f".{next(iter(objects[0]))}" if objects and objects[0] else ""
-            raise BadLine(
-                f"JSON inside a string: {key} holds {type_name(inner)} as text, not the {what} itself; "
-                f"name what is inside, such as {option} {inside}"
-            )
-        _refuse_deeper(fields, key, option)
-        return key, value
-    advice = f"name one with {option}"
-    values = ((key, value) for key, value in fields.items() if isinstance(value, list))
-    if lists := [key for key, value in values if any(isinstance(item, dict) for item in value)]:
-        advice += f"; records inside of lists with --each: {names_of(dict.fromkeys(lists))}"
-    if any(len(key.split()) > _WORDS for key in fields):
-        advice += "; the columns of a table without a header with --columns"
-    raise BadLine(f"no {what}: the line lacks {' and '.join(keys)}; its keys are {names_of(fields)} ({advice})")
+        if (value := under(fields, key)) is not None:
+            place, _, _ = key.rpartition(".")
+            around = under(fields, place) if place and key not in fields else None
+            if isinstance(around, dict):
+                _refuse_nested(place, around)
+            return key, value
+    raise BadLine(
+        f"no {what}: the line lacks {' and '.join(keys)}; its keys are {names_of(fields)} (name one with {option})"
+    )
+
+
+def under(fields: dict, key: str) -> object:
+    """The value of a record under a key; None for nothing."""
+    if key in fields:
+        return fields[key]
+    value: object = fields
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def texts_of(key: str, value: object) -> list[str]:
+    """The texts of the value under a key, in order; a heading comes before the sections that repeat it."""
+    if isinstance(value, str):
+        _refuse_json(key, value)
+        return [value]
+    if isinstance(value, dict):
+        raise BadLine(f"wrong type: {key} is an object, not text; its keys are {names_of(value)} ({key}.… names one)")
+    if not isinstance(value, list):
+        raise BadLine(f"wrong type: {key} is {type_name(value)}, not a string or a list")
+    texts, last = [], None
+    for number, item in enumerate(value):
+        if isinstance(item, str):
+            texts.append(item)
+        elif isinstance(item, dict):
+            heading, paragraphs = _section(f"{key}[{number}]", item)
+            texts += [heading] * (bool(heading) and heading != last) + paragraphs
+            last = heading
+        else:
+            raise BadLine(f"wrong type: {key}[{number}] is {type_name(item)}, not a string or a section")
+    return texts
+
+
+def _section(place: str, section: dict) -> tuple[str, list[str]]:
+    """The heading of a section, "" for none, and its paragraphs."""
+    name = next((name for name in BODIES if section.get(name) is not None), None)
+    if name is None:
+        raise BadLine(f"no text: {place} lacks {' and '.join(BODIES)}; its keys are {names_of(section)} ({OTHERWISE})")
+    paragraphs = [section[name]] if isinstance(section[name], str) else section[name]
+    if not isinstance(paragraphs, list) or not all(isinstance(text, str) for text in paragraphs):
+        raise BadLine(f"wrong type: {place}.{name} is neither a string nor a list of strings ({OTHERWISE})")
+    _refuse_nested(place, section)
+    headings = (section[key] for key in HEADINGS if isinstance(section.get(key), str))
+    return next(headings, "").strip(), paragraphs
+
+
+def _refuse_nested(place: str, section: dict) -> None:
+    """Refuse an object with objects of its own keys inside, as a section has sections, whose texts would be lost."""
+    for key, value in section.items():
+        if isinstance(value, list) and any(isinstance(item, dict) and section.keys() <= item.keys() for item in value):
+            raise BadLine(f"nested sections: {place}.{key} has sections of its own ({OTHERWISE})")
 
 
 def names_of(fields: dict) -> str:
@@ -47,89 +88,13 @@ def names_of(fields: dict) -> str:
     return ", ".join([*shown, "…"] if len(fields) > _MOST else shown) or "none"
 
 
-def under(fields: dict, key: str) -> object:
-    """Value of a record under a key path; None for nothing."""
-    if key in fields:
-        return fields[key]
-    if "+" in key:
-        values = [under(fields, part) for part in key.split("+")]
-        return None if None in values else _flat(values)
-    value: object = fields
-    names = key.split(".")
-    for number, name in enumerate(names):
-        value = _parsed(value) if isinstance(value, str) else value
-        if name == _DEEPER:
-            return _flat(_collect(value, names[number + 1 :])) or None
-        if isinstance(value, list) and name.removeprefix("-").isdecimal() and -len(value) <= int(name) < len(value):
-            value = value[int(name)]
-        else:
-            value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def _collect(value: object, names: Sequence[str]) -> Iterator[object]:
-    """The values under names in an object or a list and everything inside it, in the order of the record."""
-    if isinstance(value, dict):
-        who, _, what = ".".join(names).partition(":")
-        if what and {who, what} <= value.keys() and f"{who}:{what}" not in value:
-            yield f"{value[who]}: {value[what]}" if all(isinstance(value[key], str) for key in (who, what)) else value
-            return
-        for key, inner in value.items():
-            if key == ".".join(names):
-                yield inner
-            elif len(names) > 1 and key == names[0]:
-                for item in inner if isinstance(inner, list) else [inner]:
-                    yield under(item, ".".join(names[1:])) if isinstance(item, dict) else None
-            else:
-                yield from _collect(inner, names)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _collect(inner, names)
-    elif not names:
-        yield value
-
-
-def _objects(value: object) -> Iterator[dict]:
-    """The objects in a value, however deep."""
-    if isinstance(value, dict):
-        yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _objects(inner)
-
-
-def _flat(values: Iterable[object]) -> list[object]:
-    return [item for value in values if value is not None for item in (value if isinstance(value, list) else [value])]
-
-
-def _refuse_deeper(fields: dict, key: str, option: str) -> None:
-    """Refuse a key of an object that has objects of the very same keys inside it, as a section has sections."""
-    place, _, name = key.rpartition(".")
-    around = under(fields, place) if place and key not in fields else None
-    if not isinstance(around, dict) or name == _DEEPER:
-        return
-    if deeper := sum(inner.keys() == around.keys() for inner in _objects(list(around.values()))):
-        raise BadLine(
-            f"nested sections: {key} leaves out the {name} of {deeper} sections inside {place}; "
-            f"{option} {place}.{_DEEPER}.{name} reads all of them in order"
-        )
-
-
-def _parsed(text: str) -> object:
-    """The value that a text holds as JSON; None where it holds none."""
+def _refuse_json(key: str, text: str) -> None:
+    """Refuse a text that is a list or an object written as JSON: nobody means to learn its brackets."""
     if not text.lstrip().startswith(("{", "[")):
-        return None
+        return
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        return None
-
-
-def parsed_object(data: bytes | None) -> dict | None:
-    """The object that a record's data holds; None where it holds none."""
-    if data is None:
-        return None
-    try:
-        fields = json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        return None
-    return fields if isinstance(fields, dict) else None
+        return
+    if isinstance(value, dict | list):
+        raise BadLine(f"JSON inside a string: {key} holds {type_name(value)} as text ({OTHERWISE})")

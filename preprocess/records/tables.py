@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from ..pipeline.records import TOO_LONG, InputError, decoded
-from .formats import Reading
 
 Found = Iterator[tuple[int, bytes | str | None]]  # the line of each record, and the record, or why there is none
 _DELIMITERS = ",;\t|"
+_AS_TEXT = "write the rows as JSON lines if quotation marks are part of the text"
 
 
 class _Lines:
@@ -28,7 +28,7 @@ class _Lines:
     def endless(self) -> InputError:
         return InputError(
             f"{self._name}, line {self.first}: a quotation mark opens a field in this row and nothing closes it; close "
-            "it, or give --no-quotes if quotation marks are part of the text"
+            f"it, or {_AS_TEXT}"
         )
 
     def __iter__(self) -> "_Lines":
@@ -53,18 +53,17 @@ class _Lines:
         return text
 
 
-def rows(content: BinaryIO, name: str, reading: Reading, delimiter: str = "") -> Found:
+def rows(content: BinaryIO, name: str, max_bytes: int, delimiter: str = "") -> Found:
     """Yield every row of a table as an object whose keys are the columns' names."""
     head = content.peek(2**16).partition(b"\n")[0].removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
     named = re.fullmatch('"?sep=(.)"?\r?', head)  # a line before the header, which tells Excel the delimiter
     delimiter = named[1] if named else delimiter or max(_DELIMITERS, key=head.count)
-    csv.field_size_limit(max(csv.field_size_limit(), reading.max_bytes))  # the process's; _Lines has a bound of its own
-    quoting = csv.QUOTE_MINIMAL if reading.quotes else csv.QUOTE_NONE
-    lines = _Lines(content, name, reading.max_bytes)
+    csv.field_size_limit(max(csv.field_size_limit(), max_bytes))  # the process's; _Lines has a bound of its own
+    lines = _Lines(content, name, max_bytes)
     if named:
         next(lines)
-    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
-    columns = list(reading.columns)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    columns: list[str] = []
     while True:
         lines.start_row()
         try:
@@ -76,12 +75,12 @@ def rows(content: BinaryIO, name: str, reading: Reading, delimiter: str = "") ->
                 raise lines.endless() from None
             row, problem = [], f"broken row: {error}"
             if "expected after" in str(error):
-                problem += "; give --no-quotes if quotation marks are part of the text"
+                problem += f"; {_AS_TEXT}"
         problem = lines.problem or problem
         if delimiter == "\t" and lines.number > lines.first and not problem:
             raise InputError(
-                f"{name}, line {lines.first}: a quotation mark opens a field that ends in line {lines.number}; give "
-                "--no-quotes if quotation marks are part of the text, or save the table as CSV if line feeds are"
+                f"{name}, line {lines.first}: a quotation mark opens a field that ends in line {lines.number}; "
+                f"{_AS_TEXT}, or save the table as CSV if line feeds are"
             )
         if not columns:
             columns = _header(row, problem, f"{name}, line {lines.first}")
@@ -100,5 +99,5 @@ def _header(row: list[str], problem: str, where: str) -> list[str]:
     if twice is not None:
         problem = f"two columns are called {twice!r}"
     if problem:
-        raise InputError(f"{where}: {problem}; the first row must name the columns, or --columns")
+        raise InputError(f"{where}: {problem}; the first row must name the columns")
     return columns

@@ -18,14 +18,15 @@ ARTICLE = '<article id="{0:07d}" at="2017" title="T &amp; {0}">lead\n<p>{1} <a h
 
 def write(folder, count):
     """Write both files; return the body and the label of each article."""
-    articles = [ARTICLE.format(number, TEXTS[number % 4]) + "<p>more!!!</p> tail</article>" for number in range(count)]
+    texts = [f"{TEXTS[number % 4]} {number % 12}" for number in range(count)]
+    articles = [ARTICLE.format(number, text) + "<p>more!!!</p> tail</article>" for number, text in enumerate(texts)]
     labels = [f'<article id="{n:07d}" hyperpartisan="{str(n % 3 == 0).lower()}" url="u"/>' for n in range(count)]
     folder.mkdir()
     for name, lines in (("articles", articles), ("truth", labels)):
         text = "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', "<articles>", *lines, "</articles>\n"])
         (folder / f"{name}.xml").write_text(text, encoding="utf-8")
     return {
-        f"{n:07d}": (f"lead {TEXTS[n % 4].replace('!!!', '!')} link end more! tail", str(n % 3 == 0).lower())
+        f"{n:07d}": (f"lead {texts[n].replace('!!!', '!')} link end more! tail", str(n % 3 == 0).lower())
         for n in range(count)
     }
 
@@ -41,6 +42,7 @@ def test_articles_are_paired_with_the_ground_truth(tmp_path):
     splits = [examples(tmp_path / "data", split) for split in ("train", "valid", "test")]
     assert splits[0] | splits[1] | splits[2] == expected
     assert sum(map(len, splits)) == 30
+    assert sum(len({text for text, _ in split.values()}) for split in splits) == 12  # equal articles are on one side
 
 
 PUBLISHED = {"train": [0, 1, 2, 3, 5], "dev": [4, 6], "test": [5, 7, 1]}
@@ -61,7 +63,7 @@ def test_a_file_names_the_splits(tmp_path, capsys, content):
     corpus = json.loads((tmp_path / "data" / "corpus.json").read_text())
     assert corpus["table"][-2].startswith(warning)
     assert corpus["table"][-1] == "1 documents are in no split of splits"
-    assert [*corpus["table"], *corpus["shared"]] == lines
+    assert [*corpus["table"], *corpus["warnings"]] == lines
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_any_valid_xml_is_read(tmp_path):
 def test_bad_articles_are_named(tmp_path, capsys):
     write(tmp_path / "raw", 12)
     articles, truth = tmp_path / "raw" / "articles.xml", tmp_path / "raw" / "truth.xml"
-    text = articles.read_text().replace('id="0000003"', 'id="99"').replace("theory of attention <a", "<a", 1)
+    text = articles.read_text().replace('id="0000003"', 'id="99"').replace("theory of attention 0 <a", "<a", 1)
     text = text.replace('id="0000005"', 'id=""')
     articles.write_text(text)
     flags = (*flags_of(tmp_path / "raw"), "--valid-share", 0, "--test-share", 0)
@@ -105,7 +107,7 @@ def test_bad_articles_are_named(tmp_path, capsys):
     assert bad == [("article 4", "no ground truth: article '99'"), ("article 6", "empty id")]
     for path, content, message in (
         (articles, text[: text.rindex("more")], "articles.xml: not XML, or cut (no element found: line 38"),
-        (articles, text.replace("another document <a", "<b", 1), "articles.xml: not XML, or cut (mismatched tag: "),
+        (articles, text.replace("another document 1 <a", "<b", 1), "articles.xml: not XML, or cut (mismatched tag: "),
         (truth, "<articles><article id='1' hyperpartisan='maybe'/></articles>", "needs an id of its own and hyper"),
     ):
         path.write_text(content)

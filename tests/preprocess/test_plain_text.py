@@ -8,7 +8,7 @@ from fairseq.data import Dictionary, data_utils
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import plain_text
 from preprocess.pipeline.records import Record
-from preprocess.pipeline.splits import hash_of
+from preprocess.pipeline.splits import place_of
 from preprocess.plain_text import parse, read_blocks, read_whole
 from tests.preprocess import conftest
 
@@ -61,12 +61,12 @@ def test_without_two_documents_there_is_no_valid_split(tmp_path, capsys, content
 @pytest.mark.parametrize(("share", "taken"), [(1e-9, "no"), (1 - 1e-9, "every")])
 def test_both_splits_have_a_document(tmp_path, capsys, share, taken):
     """The first of the two in the order of hashes is valid, also where the share is too small or too large."""
-    texts = sorted((b"one", b"another"), key=hash_of)
+    texts = sorted(("one", "another"), key=place_of)
     for name, texts_of in (("a.txt", texts), ("b.txt", texts[::-1])):
-        (tmp_path / name).write_bytes(b"\n\n".join(texts_of))
+        (tmp_path / name).write_bytes("\n\n".join(texts_of).encode())
         out = tmp_path / f"{name}-{share}"
         assert convert(out, "--input", tmp_path / name, "--documents", "block", valid_share=share) == 0
-        assert [documents(out, split) for split in ("valid", "train")] == [[text.decode()] for text in texts]
+        assert [documents(out, split) for split in ("valid", "train")] == [[text] for text in texts]
         assert f"takes {taken} document of this corpus; valid gets one" in capsys.readouterr().err
 
 

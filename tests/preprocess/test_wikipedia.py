@@ -14,7 +14,7 @@ import fairseq_poolingformer
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import wikipedia
 from preprocess.pipeline import parts
-from preprocess.pipeline.splits import hash_of
+from preprocess.pipeline.splits import place_of
 from tests.preprocess import conftest
 from tests.preprocess.conftest import contents, page, rejects
 
@@ -134,17 +134,17 @@ def test_split_by_title_whatever_the_order_and_the_workers(tmp_path, monkeypatch
         titles = [(tmp_path / folder / f"{split}.id.txt").read_text().splitlines() for folder in ("one", "halves")]
         assert sorted(titles[0]) == sorted(titles[1])
         names = [f"Title {n}" for n in range(60)]
-        assert titles[0] == [x for x in names if (hash_of(x.encode()) < 0.2 * 2**64) == (split == "valid")]
+        assert titles[0] == [x for x in names if (place_of(x) < 0.2 * 2**64) == (split == "valid")]
     assert 3 <= len((tmp_path / "one" / "valid.id.txt").read_text().splitlines()) <= 25
 
 
 def test_a_small_dump_has_a_valid_article(tmp_path, capsys):
     """The one of the lowest hash among those that are articles, and found before anything is written."""
     titles = [f"Title {number}" for number in range(40)]
-    first, second, *_ = sorted(titles, key=lambda title: hash_of(title.encode()))
+    first, second, *_ = sorted(titles, key=place_of)
     texts = {title: "#REDIRECT [[a]]" if title == first else f"the text of {title}, " * 20 for title in titles}
     old = [page(title, text, ns="") for title, text in texts.items()]
-    assert hash_of(second.encode()) > 0.0005 * 2**64
+    assert place_of(second) > 0.0005 * 2**64
     dump = write_dump(tmp_path / "a.xml", *old)
     for workers in (1, 2):
         assert convert(tmp_path / str(workers), dump, valid_share=0.0005, workers=workers) == 0

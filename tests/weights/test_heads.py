@@ -11,8 +11,7 @@ from transformers import AutoTokenizer
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.text.dictionary import MARKS
-from fairseq_poolingformer.text.labels import AMOUNT, SEVERAL
-from fairseq_poolingformer.weights import ConversionError, convert
+from fairseq_poolingformer.weights import ConversionError, convert, files
 from fairseq_poolingformer.weights.files import read_training, write_checkpoint
 from fairseq_poolingformer.weights.heads import in_huggingface, write_config
 from fairseq_poolingformer.weights.special_tokens import NAMES
@@ -152,21 +151,10 @@ def test_the_command_keeps_marks_and_labels(tmp_path):
     assert {"classifier.dense.weight", "classifier.out_proj.bias"} <= set(again)
 
 
-@pytest.mark.parametrize("problem", [SEVERAL, AMOUNT])
-def test_the_problem_type_goes_to_transformers_and_back(problem, tmp_path):
-    """Its Trainer then takes the loss that fairseq's task has; the loss is the mean over the batch here."""
-    labels = ["no", "yes", "so so"] if problem == SEVERAL else ["amount"]
-    _, task, model = checkpoint(tmp_path, labels=labels, problem_type=problem)
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
-    assert (theirs.config.problem_type, theirs.config.num_labels) == (problem, len(labels))
-    tokens = torch.tensor([[0, 5, 6, 7], [0, 8, 9, 10]])
-    targets = torch.tensor([[1.0, 0, 1], [0, 0, 1]]) if problem == SEVERAL else torch.tensor([[0.5], [-1]])
-    output = theirs.eval()(tokens, labels=targets)
-    at_0 = torch.tensor([[True, False, False, False]] * 2)
-    logits, _ = model.eval()(tokens, global_mask=at_0, head_inputs={"example": torch.arange(2), "num_examples": 2})
-    torch.testing.assert_close(output.logits, logits, atol=1e-5, rtol=0)
-    loss, _ = task.loss(logits, {"labels" if problem == SEVERAL else "amount": list(targets)})
-    torch.testing.assert_close(output.loss, loss / 2, atol=1e-5, rtol=0)
-    assert run("to-fairseq", tmp_path / "out", tmp_path / "back") == 0
-    settings, _, _ = read_training(tmp_path / "back" / "model.pt")
-    assert (settings["labels"], settings["problem_type"]) == (labels, problem)
+@pytest.mark.parametrize("config", [{"problem_type": "multi_label_classification"}, {"id2label": {"0": "LABEL_0"}}])
+def test_a_head_of_several_labels_or_an_amount_stays_in_transformers(config, tmp_path):
+    checkpoint(tmp_path, labels=["no", "yes"])
+    path = tmp_path / "out" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    with pytest.raises(ConversionError, match=r"json: problem_type .* labels: --task .* one label of two or more"):
+        convert.to_fairseq(files.read_config(tmp_path / "out"), files.read_huggingface_weights(tmp_path / "out"))

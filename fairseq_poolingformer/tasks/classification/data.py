@@ -1,10 +1,9 @@
-"""Documents with a label, several labels or an amount: examples, the released files, and figures."""
+"""Documents with a label: examples, the released files, and figures."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,12 +13,12 @@ from xml.etree import ElementTree
 import numpy as np
 
 from fairseq_poolingformer.tasks.shared.answers import compared
-from fairseq_poolingformer.tasks.shared.estimates import Mean, Statistic, shares, statistics_of_shares
+from fairseq_poolingformer.tasks.shared.estimates import Mean, Statistic, shares
 from fairseq_poolingformer.tasks.shared.examples import Examples, Segment, Symbols, count_pieces, cut
 from fairseq_poolingformer.text import labels
 from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.json_values import BadLine, placed, read_object
-from fairseq_poolingformer.text.labels import AMOUNT, ONE, SEVERAL, id_of
+from fairseq_poolingformer.text.labels import id_of
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.split import Split, refuse
 
@@ -28,7 +27,7 @@ NO_LABEL = -1
 
 @dataclass(frozen=True)
 class ClassificationSplit(Split):
-    """One split; ``label`` has a number, a bit for each of several labels, an amount's float32 bits, or nothing."""
+    """One split; ``label`` has the number of a label, or nothing."""
 
     layout: ClassVar[Layout] = Layout(
         made_with="poolingformer-preprocess imdb, hyperpartisan or labelled_text", ids=("document",), numbers=("label",)
@@ -41,11 +40,6 @@ class ClassificationSplit(Split):
 read_labels = partial(labels.read_labels, layout=ClassificationSplit.layout)
 
 
-def amounts_as_integers(amounts: np.ndarray) -> np.ndarray:
-    """The bits of (n,) numbers as float32, to be stored among integers."""
-    return np.asarray(amounts, np.float32).view(np.int32)
-
-
 class ClassificationExamples(Examples):
     """The examples of a split."""
 
@@ -56,12 +50,8 @@ class ClassificationExamples(Examples):
         max_positions: int,
         max_segments: int = 0,
         use_global: bool = True,
-        problem: str = ONE,
-        num_labels: int = 0,
     ) -> None:
-        self.problem, self.num_labels = problem, num_labels
-        sizes, wanted = split.label.sizes, num_labels if problem == SEVERAL else 1
-        refuse(split.label, (sizes != 0) & (sizes != wanted), f"not {wanted} numbers for a {problem}")
+        refuse(split.label, split.label.sizes > 1, "several labels")
         self.split, self.symbols, self.use_global = split, symbols, use_global
         self.room, self.max_segments = max_positions - 2, max_segments
         counts = count_pieces(split.document.sizes, self.room, max_segments)
@@ -79,56 +69,29 @@ class ClassificationExamples(Examples):
         tokens = np.concatenate([[self.symbols.bos], document, [self.symbols.eos]]).astype(np.int64)
         return Segment(tokens, (np.arange(len(tokens)) == 0) & self.use_global)
 
-    def targets(self, example: int) -> dict[str, int | np.ndarray]:
-        """``label``, NO_LABEL if unknown; ``labels``, (L,) 0 or 1, or NO_LABEL; or ``amount``, (1,), NaN if unknown."""
+    def targets(self, example: int) -> dict[str, int]:
+        """``label``, NO_LABEL if unknown."""
         label = self.split.label[example]
-        if self.problem == SEVERAL:
-            return {"labels": np.array(label) if len(label) else np.full(self.num_labels, NO_LABEL)}
-        if self.problem == AMOUNT:
-            amount = np.array(label, np.int32).view(np.float32) if len(label) else np.full(1, np.nan)
-            return {"amount": amount.astype(np.float64)}  # which --fp16 leaves alone
         return {"label": int(label[0]) if len(label) else NO_LABEL}
-
-
-Label = str | tuple[str, ...] | float  # of a document; several; an amount
 
 
 def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     """Compare predicted labels with the released ones, of the documents that have a prediction."""
-    there, found = compared(gold, predictions, read_gold, read_gold)
-    with placed(predictions):
-        return figures(there, found)
+    return figures(*compared(gold, predictions, read_gold, read_gold))
 
 
-def figures(there: Mapping[str, Label], found: Mapping[str, Label]) -> dict[str, float | int]:
-    """The figures of predictions by id, given the right labels."""
-    pairs = [(there[name], label) for name, label in found.items()]
-    counts = {"examples": len(pairs), "without_prediction": len(there) - len(pairs)}
-    if any(isinstance(label, float) or (isinstance(right, float) and not right.is_integer()) for right, label in pairs):
-        return _figures_of_amounts(pairs) | counts
-    return _figures_of_labels([(_as_set(right), _as_set(label)) for right, label in pairs], there, found) | counts
-
-
-def _as_set(label: Label) -> frozenset[str]:
-    """The names of labels; 1.0 is the name 1, as in preprocessing."""
-    return frozenset(label if isinstance(label, tuple) else [f"{label:.0f}" if isinstance(label, float) else label])
-
-
-def _figures_of_labels(
-    pairs: Sequence[tuple[frozenset[str], frozenset[str]]], *files: Mapping[str, Label]
-) -> dict[str, float | int]:
-    """The figures of (right, predicted) labels; ``files`` have those of all documents."""
-    same = [100 * (right == label) for right, label in pairs]
-    figures: dict[str, float | int] = {"accuracy": Mean.of(sum(same) / len(same), same)}
-    names = sorted(frozenset().union(*(_as_set(label) for file in files for label in file.values())))
-    found, there = (np.array([[name in pair[side] for name in names] for pair in pairs], int) for side in (1, 0))
+def figures(right: Mapping[str, str], predicted: Mapping[str, str]) -> dict[str, float | int]:
+    """Accuracy, macro F1, and precision, recall and F1 of each label, in percent, of predictions by id."""
+    pairs = [(right[name], label) for name, label in predicted.items()]
+    same = [100 * (one == other) for one, other in pairs]
+    names = sorted({*right.values(), *predicted.values()})
+    there, found = (np.array([[name == pair[side] for name in names] for pair in pairs], int) for side in (0, 1))
     counts = np.stack([found & there, found, there], 1)  # (n, 3, labels)
-    if any(isinstance(label, tuple) for file in files for label in file.values()):
-        figures |= statistics_of_shares(counts.sum(axis=2))
-    figures |= {"macro_f1": Statistic.of(counts, _macro_f1) if names else 0.0}
+    scores: dict[str, float | int] = {"accuracy": Mean.of(sum(same) / len(same), same)}
+    scores["macro_f1"] = Statistic.of(counts, _macro_f1)
     for name, each in zip(names, counts.sum(axis=0).T.tolist(), strict=True):
-        figures |= {f"{kind}_{name}": value for kind, value in shares(*each).items()}
-    return figures
+        scores |= {f"{kind}_{name}": value for kind, value in shares(*each).items()}
+    return scores | {"examples": len(pairs), "without_prediction": len(right) - len(pairs)}
 
 
 def _macro_f1(counts: np.ndarray) -> float:
@@ -136,50 +99,24 @@ def _macro_f1(counts: np.ndarray) -> float:
     return float(np.mean(200 * hits / np.maximum(found + there, 1)))
 
 
-def _figures_of_amounts(pairs: Sequence[tuple[Label, Label]]) -> dict[str, float | int]:
-    from scipy.stats import pearsonr, spearmanr  # here, since it takes a second
-
-    try:
-        right, found = np.array(pairs, np.float64).T
-    except (ValueError, TypeError):
-        raise ValueError("amounts, and a label is not a number; are the gold files others?") from None
-    correlations = {
-        name: Statistic.of(np.stack([right, found], 1), partial(_correlation, of))
-        for name, of in (("pearson", pearsonr), ("spearman", spearmanr))
-    }
-    errors = (right - found) ** 2
-    return correlations | {"mse": Mean.of(float(np.mean(errors)), errors)}
-
-
-def _correlation(of: Callable, pairs: np.ndarray) -> float:
-    """100 times a correlation of (n, 2) numbers; 0 where it is not defined."""
-    x, y = pairs.T
-    if len(x) < 2 or not (np.ptp(x) and np.ptp(y)):
-        return 0.0
-    return 100 * float(of(x, y).statistic)
-
-
 IMDB_LABELS = ("neg", "pos")
 HYPERPARTISAN_LABELS = ("false", "true")
 
 
-def label_of(fields: dict) -> Label:
-    """Return a JSON line's label: text (of whole numbers and booleans, too), a tuple of several, or an amount."""
+def label_of(fields: dict) -> str:
+    """Return a JSON line's label as text: a string, a whole number, true or false, or a list of one of these."""
     label = fields.get("label")
-    if isinstance(label, list) and len(label) != 1:
-        return tuple(dict.fromkeys(map(_text_of, label)))
-    label = label[0] if isinstance(label, list) else label
-    return label if isinstance(label, float) and math.isfinite(label) else _text_of(label)
-
-
-def _text_of(label: object) -> str:
+    if isinstance(label, list) and len(label) == 1:
+        (label,) = label
+    if isinstance(label, float) and label.is_integer():  # as tables have whole numbers
+        label = int(label)
     if isinstance(label, str) and label.strip():
         return " ".join(label.split())
     if isinstance(label, int):
         return json.dumps(label)
-    raise BadLine(
-        "no label: 'label' must be a string, a whole number, true or false, a list of these, or a finite amount"
-    )
+    if isinstance(label, list):
+        raise BadLine(f"several labels: 'label' is a list of {len(label)}, and a document has one")
+    raise BadLine("no label: 'label' must be a string, a whole number, true or false, or a list of one of these")
 
 
 def imdb_id(path: Path) -> str:
@@ -218,7 +155,7 @@ def read_ground_truth(path: Path) -> dict[str, str]:
     return labels
 
 
-def read_gold(path: Path) -> dict[str, Label]:
+def read_gold(path: Path) -> dict[str, str]:
     """Read the label of every document by its id."""
     if path.is_dir():
         files = [file for label in IMDB_LABELS for file in sorted((path / label).glob("*.txt"))]
@@ -227,7 +164,7 @@ def read_gold(path: Path) -> dict[str, Label]:
         return read_ground_truth(path)
     if path.suffix in (".csv", ".tsv", ".parquet"):
         raise ValueError(f'{path}: not lines of JSON with "id" and "label"; make one of each row')
-    labels: dict[str, Label] = {}
+    labels: dict[str, str] = {}
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -82,15 +81,6 @@ def bootstrap_means(table: np.ndarray, seed: int = SEED) -> list[Estimate]:
 def interval(means: np.ndarray) -> np.ndarray:
     """(2, …) the 95% percentile interval of (:data:`RESAMPLES`, …) means."""
     return np.percentile(means, [2.5, 97.5], axis=0)
-
-
-def statistics_of_shares(counts: np.ndarray) -> dict[str, Statistic]:
-    """Precision, recall and F1 in percent of (n, 3) counts of each example: hits, found, there."""
-
-    def of_rows(table: np.ndarray, name: str) -> float:
-        return shares(*table.sum(axis=0).tolist())[name]
-
-    return {name: Statistic.of(counts, partial(of_rows, name=name)) for name in ("precision", "recall", "f1")}
 
 
 def shares(hits: int, predicted: int, there: int) -> dict[str, float]:

@@ -25,7 +25,7 @@ from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, On
 from fairseq_poolingformer.tasks.shared.examples import Examples, Symbols
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.dictionary import MARKS
-from fairseq_poolingformer.text.labels import ONE, read_labels, read_problem_type
+from fairseq_poolingformer.text.labels import read_labels
 from fairseq_poolingformer.training.sized_dataset import SizedDataset
 
 logger = logging.getLogger(__name__)
@@ -220,31 +220,18 @@ class LabelledTask(DocumentTask):
     def labels(self) -> list[str]:
         return read_labels(self.data_folder, self.layout)
 
-    @cached_property
-    def problem_type(self) -> str:
-        """How many labels an example has."""
-        return read_problem_type(self.data_folder, self.layout)
-
     def state_dict(self) -> dict[str, Any]:
         """The state that every task saves, and the names of the labels."""
-        kind = {} if self.problem_type == ONE else {"problem_type": self.problem_type}
-        return {**super().state_dict(), "labels": self.labels, **kind}
+        return {**super().state_dict(), "labels": self.labels}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Check that a checkpoint to predict with or to validate has the data folder's dictionary and labels."""
-        own = ("labels", "problem_type")
-        super().load_state_dict({name: value for name, value in state_dict.items() if name not in own})
+        super().load_state_dict({name: value for name, value in state_dict.items() if name != "labels"})
         trained = state_dict.get("labels")
         if trained is not None and trained != self.labels:
             raise ValueError(
                 f"the checkpoint's labels are {', '.join(trained)}, but those of {self.data_folder} are "
                 f"{', '.join(self.labels)}; make the folder with --labels {' '.join(map(shlex.quote, trained))}"
-            )
-        kind = state_dict.get("problem_type", ONE)
-        if trained is not None and kind != self.problem_type:
-            raise ValueError(
-                f"the checkpoint's problem type is {kind}, but that of {self.data_folder} is {self.problem_type}; make "
-                f"the folder with --problem-type {kind}"
             )
 
 

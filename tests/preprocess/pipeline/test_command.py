@@ -95,13 +95,13 @@ def test_a_killed_run_leaves_nothing_half_and_goes_on(command, release, tmp_path
 def test_a_second_preprocessing_is_refused_while_the_first_runs(command, release, tmp_path, gpt2_folder, capfd):
     out = tmp_path / "out"
     first = start_slow(out, release, gpt2_folder)
-    for other in (["--article-separator", " ", "--overwrite"], []):  # another corpus, and the same
+    for other in (["--id-key", "article_id", "--overwrite"], []):  # another corpus, and the same
         assert command(out, "--input-folder", release, *other) == 1
         assert "another preprocessing is running in this folder. Wait for it or" in capfd.readouterr().err
     first.send_signal(signal.SIGKILL)
     first.wait()
     assert command(out, "--input-folder", release) == 0  # the lock is gone, and may be taken again
-    assert command(out, "--input-folder", release, "--article-separator", " ", "--overwrite") == 0
+    assert command(out, "--input-folder", release, "--id-key", "article_id", "--overwrite") == 0
     assert check_folder(out) == (24, [])
 
 
@@ -139,7 +139,7 @@ def test_work_of_other_settings_is_not_used(command, release, tmp_path, write_li
     train = write_lines("train.txt", [b"bad", (release / "train.txt").read_bytes().splitlines()[0]])
     out = tmp_path / "out"
     assert command(out, "--train", train) == 1
-    assert command(out, "--train", train, "--article-separator", " ", "--max-reject-fraction", "0.5") == 0
+    assert command(out, "--train", train, "--id-key", "article_id", "--max-reject-fraction", "0.5") == 0
     log = capsys.readouterr().err
     assert "deleting unfinished work of other settings or input" in log
     assert "parts were finished already" not in log

@@ -58,7 +58,7 @@ def test_the_same_file_twice_is_said_before_and_after(command, tmp_path, write_l
     assert line in output.out.splitlines()
     assert f"WARNING: {line}" in output.err
     assert "WARNING: train and valid are made of the same file: copy.jsonl" in output.err
-    assert json.loads((tmp_path / "out" / "corpus.json").read_text())["shared"] == [line]
+    assert json.loads((tmp_path / "out" / "corpus.json").read_text())["warnings"] == [line]
     assert command(tmp_path / "out", "--train", train, "--valid", copy) == 0  # up to date
     assert line in capsys.readouterr().out.splitlines()
 

@@ -3,18 +3,23 @@ import json
 import pytest
 
 from preprocess import arxiv_pubmed
-from preprocess.pipeline.records import InputError, Reject
+from preprocess.pipeline.records import InputError
 
-ROW = {"id": "a", "article": "A text.", "summary": "One.", "part": "holdout", "queries": []}
+ROW = {"id": "a", "article": "A text.", "summary": "One."}
 SENTENCEPIECE = ["--sentencepiece-train", "100"]
 
 
 def corpus(folder, *options):
     for name in ("train.jsonl", "valid.jsonl", "other.jsonl"):
         (folder / name).write_text(f"{json.dumps(ROW)}\n[1]\n")
+    (folder / "two.json").write_text(json.dumps({"a": [ROW], "x": ["{"], "b": [ROW]}))
+    (folder / "lines.json").write_text(json.dumps(ROW, indent=1))
+    (folder / "saved").mkdir()
+    (folder / "saved" / "state.json").write_text("{}")
     words = [word.replace("FOLDER", str(folder)) for word in options]
     tokenizer = [] if SENTENCEPIECE[0] in words else ["--gpt2-bpe", "x"]
-    return arxiv_pubmed.make_corpus(arxiv_pubmed.make_parser().parse_args([*words, *tokenizer, "--output-folder", "x"]))
+    made = arxiv_pubmed.make_corpus(arxiv_pubmed.make_parser().parse_args([*words, *tokenizer, "--output-folder", "x"]))
+    return list(made.splits["train"].records())
 
 
 @pytest.mark.parametrize(
@@ -27,18 +32,16 @@ def corpus(folder, *options):
         (["--data", "FOLDER/valid.jsonl"], "no training data: give --train; no name in .* says it"),
         (["--valid", "FOLDER/valid.jsonl", *SENTENCEPIECE], "there is no --train to train a model on"),
         (["--data", "FOLDER/other.jsonl", "--splits", "nowhere"], "--splits nowhere: no such file"),
-        (["--data", "FOLDER/other.jsonl", "--splits", "x", "--split-key", "y"], "exclude each other: give one"),
-        (["--data", "FOLDER/other.jsonl", "--split-key", "part"], "--split-key part must hold train, .* is 'holdout'"),
+        (["--data", "FOLDER/other.jsonl", "--splits", "x", "--valid-share", "0.1"], "exclude each other: give one"),
+        (["--data", "FOLDER/nowhere"], r"nowhere: no such file; write JSON lines of .*load_dataset\(…\)\.to_json"),
+        (["--data", "FOLDER/saved"], r"saved: a folder that datasets saved; .*load_from_disk\('saved'\)\.to_json"),
+        (
+            ["--train", "FOLDER/two.json"],
+            r"two\.json: one JSON object, which has several lists of records, a, b",
+        ),
+        (["--train", "FOLDER/lines.json"], r"lines\.json: one JSON object, .* no list of records, and fills several"),
     ],
 )
 def test_refusals(options, message, tmp_path):
     with pytest.raises(InputError, match=message):
         corpus(tmp_path, *options)
-
-
-def test_lists_that_are_not_there(tmp_path):
-    made = corpus(tmp_path, "--train", "FOLDER/train.jsonl", "--each", "queries", "summaries")
-    first, second = made.splits["train"].records()
-    reason = "no list of objects: queries and summaries (--each); the keys are id, article, summary, part, queries"
-    assert (first.data, first.problem) == (None, reason)
-    assert isinstance(made.parse(second), Reject)

@@ -19,8 +19,7 @@ def splits_in(folder, **options):
     ("split", "names"),
     [
         ("train", ["train.jsonl"]),
-        ("valid", ["data/val-00000-of-00002.parquet", "my_dev.csv", "validation"]),
-        ("test", ["x/test/a.json"]),
+        ("valid", ["val-00000-of-00002.parquet", "my_dev.csv", "validation"]),
         (None, ["train_test.json", "attestation.json", "rows.csv"]),
     ],
 )
