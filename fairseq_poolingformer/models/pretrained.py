@@ -39,6 +39,12 @@ def register_architectures(model: str, architectures: Mapping[str, Architecture]
 
 def as_namespace(model: type, cfg: Any) -> Any:
     """A configuration of ``fairseq-hydra-train``, which has the flags' names, as what the same flags give."""
+    for side in ("encoder", "decoder"):
+        if getattr(cfg, f"{side}_layers_to_keep", None):
+            raise UsageError(
+                f"--{side}-layers-to-keep: these models keep all layers, which --pooled-layers and --window-size "
+                "number; leave it out"
+            )
     # TransformerConfig.from_namespace would leave out the settings of the two levels
     if not OmegaConf.is_config(cfg):
         return cfg

@@ -16,6 +16,7 @@ import numpy
 import torch
 from hydra.errors import HydraException
 from torch import Tensor
+from torch.multiprocessing import ProcessRaisedException
 
 from fairseq_poolingformer.attention import keep_freed_memory
 from fairseq_poolingformer.checkpoints import CheckpointError
@@ -249,23 +250,57 @@ def clip_where_the_gradients_are(
 
 FOR_PEOPLE = (CheckpointError, DictionaryError, FolderError, HydraException)
 FOR_PEOPLE += (MissingLibraryError, NonfiniteError, UsageError)
-OF_OPTIONS = re.compile(r"--[a-z]|dropout probability|num_workers option|embed_dim must be")  # fairseq's and torch's
+# of options, fairseq's and torch's, and of a missing --path
+OF_OPTIONS = re.compile(r"--[a-z]|dropout probability|num_workers option|embed_dim must be|Model file not found")
+ERROR = "error: "
 PACKAGE = Path(__file__).parents[1]
 
 
-def print_one_sentence(
+def print_reason_last(
     original: Callable, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
-    """Print the message alone of an error of this plugin, or of an option, which says all that is needed."""
-    if isinstance(error, FOR_PEOPLE) or _is_sentence(error, traceback):
-        print(f"error: {sentence(error)}", file=sys.stderr)
-    else:
+    """Print the sentence of an error for people alone; of one that is wrapped in others, below their traceback."""
+    if not _is_sentence(error, traceback):
         original(kind, error, traceback)
+    if not isinstance(error, ProcessRaisedException):  # which ends with the line
+        _print_reason(error)
+
+
+def print_reason_before_exit(original: Callable, *status: Any) -> None:
+    """Print the reason of the error that hydra has printed, and ends the process for, without ``sys.excepthook``."""
+    _print_reason(sys.exc_info()[1])
+    original(*status)
+
+
+def send_reason_last(original: Callable, text: str, file: Any) -> None:
+    """Put the reason of an error in a process that fairseq-train started at the end of what its parent will print."""
+    reason = _reason(sys.exc_info()[1])
+    original(text if reason is None else f"{text.rstrip()}\n{ERROR}{reason}", file)
+
+
+def _print_reason(error: BaseException | None) -> None:
+    reason = _reason(error)
+    if reason is not None:
+        print(f"{ERROR}{reason}", file=sys.stderr)
+
+
+def _reason(error: BaseException | None) -> str | None:
+    """The sentence of the first error that is written for people or names a file, from the outermost one inwards."""
+    while isinstance(error, Exception):
+        if isinstance(error, ProcessRaisedException) and f"\n{ERROR}" in str(error):
+            return str(error).rpartition(f"\n{ERROR}")[2]
+        is_of_file = isinstance(error, OSError) and error.filename is not None
+        if is_of_file or _is_sentence(error, error.__traceback__):
+            return sentence(error)
+        error = error.__cause__ if error.__suppress_context__ else error.__context__
+    return None
 
 
 def _is_sentence(error: BaseException, traceback: TracebackType | None) -> bool:
-    """Whether an error is of an option, or the plugin raises it for a user's mistake, or cannot read a file."""
-    if type(error) in (ValueError, AssertionError) and OF_OPTIONS.search(str(error)):
+    """Whether an error is for people, of an option, or the plugin raises it for a mistake, or cannot read a file."""
+    if isinstance(error, FOR_PEOPLE):
+        return True
+    if type(error) in (ValueError, AssertionError, OSError) and OF_OPTIONS.search(str(error)):
         return True
     frames = extract_tb(traceback)
     if not frames or not Path(frames[-1].filename).is_relative_to(PACKAGE):

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from fairseq_poolingformer.checkpoints import CheckpointError, MissingCheckpointError, explained
+from fairseq_poolingformer.checkpoints import OPTIMIZER, CheckpointError, MissingCheckpointError, explained
 from fairseq_poolingformer.patching import command_module, copies, set_within
 from fairseq_poolingformer.settings import layer_numbers, settings_with
 
@@ -221,6 +222,8 @@ def check(path: str, state: Mapping[str, Any], trainer: Any, anew: bool) -> None
     kinds = _kind_of_model(before), _kind_of_model(now)
     if None not in kinds and kinds[0] != kinds[1]:
         raise CheckpointError(f"{path} holds {kinds[0]}, and --arch is {kinds[1]}: give one of the same kind")
+    if not anew and state.get(OPTIMIZER) and is_ours(trainer.task):
+        _check_shapes(path, state["model"], trainer.get_model().state_dict())
     refused = {} if anew else changes(_options(before.get("model")), _options(now.get("model")))
     if refused:
         flags = [
@@ -230,6 +233,19 @@ def check(path: str, state: Mapping[str, Any], trainer: Any, anew: bool) -> None
             f"{path} was trained with {', '.join(flags)}: with other values its parameters mean something else. Give "
             "the former values, or begin a new training with these parameters: --finetune-from-model, and another "
             "--save-dir"
+        )
+
+
+def _check_shapes(path: str, before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> None:
+    """Refuse parameters of another size, which the model could adapt and the optimizer's state of them could not."""
+    others = [name for name in now if name in before and before[name].shape != now[name].shape]
+    if others:
+        name = others[0]
+        raise CheckpointError(
+            f"{path} has {tuple(before[name].shape)} as {name}, and this model {tuple(now[name].shape)}: the "
+            "optimizer's state fits the former size alone. Give the flags that it was trained with (lengths are "
+            "--max-source-positions, --max-positions), or begin a new training with these parameters: "
+            "--finetune-from-model, and another --save-dir"
         )
 
 

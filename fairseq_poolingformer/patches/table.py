@@ -6,6 +6,7 @@ are the only ones; a name that fairseq no longer has ends the import with a sent
 """
 
 import sys
+from importlib import import_module
 
 from fairseq import checkpoint_utils, file_utils, options, sequence_generator, tasks, trainer, utils
 from fairseq.data import Dictionary, indexed_dataset, iterators
@@ -16,6 +17,7 @@ from fairseq.models.ema import EMA
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.optim import FP16Optimizer
 from fairseq.tasks.translation import TranslationTask
+from hydra._internal import utils as hydra_utils
 
 from fairseq_poolingformer.patches import (
     fixes,
@@ -101,8 +103,10 @@ AROUND = (
     (fairseq_train, "train", interruption.leave_finished_training),
     (Trainer, "lr_step", interruption.end_below_least_rate),
     (fairseq_train, "validate_and_save", interruption.save_and_stop_when_asked),
-    # an error that is written for people ends with its sentence
-    (sys, "excepthook", fixes.print_one_sentence),
+    # the last line is the reason; hydra and processes of torch's spawn end without Python's hook
+    (sys, "excepthook", fixes.print_reason_last),
+    (stand_in(hydra_utils, "sys"), "exit", fixes.print_reason_before_exit),
+    (stand_in(import_module("torch.multiprocessing.spawn"), "pickle"), "dump", fixes.send_reason_last),
 )
 
 # whose function, its name, what takes its place, as TorchScript reads it

@@ -29,6 +29,18 @@ def _bucket(sizes: np.ndarray, step: float) -> np.ndarray:
     return np.ceil(np.log(np.maximum(sizes, 1)) / np.log1p(step)).astype(np.int64)
 
 
+def check_longest(
+    dataset: FairseqDataset, indices: np.ndarray, max_tokens: int | None, whole: str = "", remedy: str = ""
+) -> None:
+    """Raise UsageError where an example alone has more tokens than a batch may have."""
+    sizes = dataset.num_tokens_vec(indices)
+    if max_tokens and len(sizes) and sizes.max() > max_tokens:
+        raise UsageError(
+            f"example {indices[np.argmax(sizes)]} (0-based) has {sizes.max()} tokens{whole}, more than --max-tokens "
+            f"{max_tokens} (in validation --max-tokens-valid): raise it, or give --batch-size in its place{remedy}"
+        )
+
+
 def keep_the_last_batch(original: Callable, indices: Any, *args: Any, **kwargs: Any) -> list:
     """Keep the last batch when its size is no multiple of ``--required-batch-size-multiple``, which fairseq drops."""
     # the batches cut the indices in order, so what is missing is a tail
@@ -86,13 +98,7 @@ class SizedDataset(FairseqDataset):
 
     def batch_by_size(self, indices: np.ndarray, max_tokens: int | None = None, **limits: Any) -> list[np.ndarray]:
         """fairseq's batches, with every example."""
-        longest = int(max(self.sizes[indices], default=0))
-        if max_tokens and longest > max_tokens:
-            number = int(indices[np.argmax(self.sizes[indices])])
-            raise UsageError(
-                f"example {number} (0-based) has {longest} tokens{self.whole}, more than --max-tokens {max_tokens}: "
-                f"raise --max-tokens, or give --batch-size in its place{self.remedy}"
-            )
+        check_longest(self, indices, max_tokens, self.whole, self.remedy)
         return keep_the_last_batch(super().batch_by_size, indices, max_tokens=max_tokens, **limits)
 
 
@@ -105,6 +111,7 @@ class LengthBucketDataset(LanguagePairDataset):
             return super().ordered_indices()
         return length_order(self.src_sizes, self.tgt_sizes, np.random.permutation(len(self)))
 
-    def batch_by_size(self, indices: np.ndarray, **limits: Any) -> list[np.ndarray]:
+    def batch_by_size(self, indices: np.ndarray, max_tokens: int | None = None, **limits: Any) -> list[np.ndarray]:
         """fairseq's batches, with every example."""
-        return keep_the_last_batch(super().batch_by_size, indices, **limits)
+        check_longest(self, indices, max_tokens)
+        return keep_the_last_batch(super().batch_by_size, indices, max_tokens=max_tokens, **limits)

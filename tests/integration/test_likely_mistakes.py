@@ -1,15 +1,21 @@
 """Mistakes in fairseq's commands that would cost work or give a wrong result end with a sentence, and no traceback."""
 
+import errno
 import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from hydra._internal.utils import run_and_report
 from hydra.errors import HydraException
+from torch.multiprocessing import ProcessRaisedException, start_processes
 
 import fairseq_poolingformer
+from fairseq_poolingformer.checkpoints import CheckpointError
+from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.patches import fixes
 from tests import lab
 from tests.models import tiny_bart
@@ -31,9 +37,14 @@ def folder(tmp_path_factory):
         tiny_bart.write_data_folder(lab.copy(lab.summaries(), folder / name), splits={"test": examples})
         lab.copy(lab.summaries() / "dict.source.txt", folder / name)
         lab.copy(lab.summaries() / "dict.target.txt", folder / name)
-    for name in ("cut", "unfinished"):
+    for name in ("cut", "unfinished", "unequal"):
         lab.copy(lab.summaries(), folder / name)
     (folder / "cut" / "train.source-target.source.bin").write_bytes(b"12345")
+    for kind in ("bin", "idx"):
+        lab.copy(
+            folder / "unequal" / f"valid.source-target.target.{kind}",
+            folder / "unequal" / f"train.source-target.target.{kind}",
+        )
     (folder / "unfinished" / "dict.target.txt").unlink()
     (lab.copy(folder / "unfinished", folder / "nested") / "dict.target.txt").mkdir()
     lab.copy(lab.bart().parent, folder / "bart")
@@ -45,10 +56,17 @@ BART_PT, ROBERTA_PT = "bart/checkpoint_last.pt", "roberta/checkpoint_last.pt"
 GENERATE = [*lab.SUMMARIES, "--cpu", "--path", BART_PT, "--batch-size", 2, "--beam", 2, "--max-len-b", 5]
 TRAIN_PAIRS, GENERATE_PAIRS = ["train", "pairs", *TRAIN], ["generate", "pairs", *GENERATE]
 HEADS = ["--max-update", 2, "--encoder-attention-heads", 2, "--save-dir", "bart"]  # another number of them in a resume
+LONGER = ["--max-update", 2, "--max-source-positions", 100, "--save-dir", "bart"]  # with fairseq's Adam
 MISTAKES = {  # a part of the sentence -> the command
     "an encoder alone, and --arch is an encoder with": [*TRAIN_PAIRS, "--finetune-from-model", ROBERTA_PT],
     "than pairs/dict.source": ["train", "pairs:others", *TRAIN],  # a second folder with other words
     "5 of 6 examples of train have more than": [*TRAIN_PAIRS, "--max-tokens", 10],
+    "train.source-target.source.bin has 6 documents, and beside it are 2 summaries": ["train", "unequal", *TRAIN],
+    "has 11 tokens, more than --max-tokens 10 (in": [*TRAIN_PAIRS, "--max-tokens-valid", 10],
+    "more than --max-tokens 9 (in": [*GENERATE_PAIRS, "--max-tokens", 9],
+    "--encoder-layers-to-keep: these models keep": [*TRAIN_PAIRS, "--encoder-layers-to-keep", "0,1"],
+    "--decoder-layers-to-keep: these models keep": [*TRAIN_PAIRS, "--decoder-layers-to-keep", "0"],
+    "as encoder.embed_positions.weight, and this model (102, 32)": [*TRAIN_PAIRS, *LONGER],
     "--distributed-world-size 2 would": [*TRAIN_PAIRS, "--distributed-world-size", 2],  # without a GPU
     "was trained with --encoder-attention-heads 4": [*TRAIN_PAIRS, *HEADS],
     "a checkpoint of --task long_masked_lm": [*GENERATE_PAIRS, "--path", ROBERTA_PT],
@@ -92,7 +110,7 @@ def test_errors_of_data_folders_and_options_are_their_sentence(folder, name, tmp
     with pytest.raises((ValueError, OSError, AssertionError, HydraException)) as caught:
         lab.here("fairseq_cli.train", *arguments, "--save-dir", tmp_path)
     capsys.readouterr()
-    fixes.print_one_sentence(None, caught.type, caught.value, caught.tb)
+    fixes.print_reason_last(None, caught.type, caught.value, caught.tb)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert word in line
@@ -132,17 +150,85 @@ def test_the_sentence_is_all_that_is_printed(folder):
 def test_files_that_cannot_be_read_are_named(capsys, kind):
     with pytest.raises(kind) as caught:  # within the plugin
         exec(compile("raise kind(1, 'Not so', 'file')", str(fixes.PACKAGE / "file.py"), "exec"), {"kind": kind})
-    fixes.print_one_sentence(None, caught.type, caught.value, caught.tb)
+    fixes.print_reason_last(None, caught.type, caught.value, caught.tb)
     assert capsys.readouterr().err == "error: file: Not so\n"
+
+
+def wrapped(error, *, context=True):
+    """An error as fairseq raises it where it meets another one."""
+    try:
+        try:
+            raise error
+        except Exception as reason:
+            if context:
+                raise Exception("please ensure that the architectures match")  # noqa: B904
+            raise Exception("please ensure that the architectures match") from reason
+    except Exception as outer:
+        return outer
+
+
+SENTENCE = "x.pt has (3, 2), and this model (4, 2)"
+REASONS = {
+    SENTENCE: [wrapped(UsageError(SENTENCE)), wrapped(CheckpointError(SENTENCE), context=False)],
+    "full/x.pt: No space left on device": [
+        OSError(errno.ENOSPC, "No space left on device", "full/x.pt"),
+        wrapped(OSError(errno.ENOSPC, "No space left on device", "full/x.pt")),
+    ],
+}
+
+
+@pytest.mark.parametrize(("sentence", "error"), [(text, error) for text, errors in REASONS.items() for error in errors])
+def test_the_last_line_is_the_reason(capsys, sentence, error):
+    """Below the traceback, by Python's hook; below hydra's."""
+    fixes.print_reason_last(sys.excepthook.__wrapped__, type(error), error, error.__traceback__)
+    *above, last = capsys.readouterr().err.splitlines()
+    assert any(type(error).__name__ in line for line in above)
+    assert last == f"error: {sentence}"
+
+    def fail():
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        run_and_report(fail)
+    *above, last = capsys.readouterr().err.splitlines()
+    assert (ended.value.code, last) == (1, f"error: {sentence}")
+    assert any(type(error).__name__ in line for line in above)
+
+
+def fail_wrapped(rank, reason):
+    raise wrapped(reason)
+
+
+def test_the_last_line_is_the_reason_in_a_process_that_is_started(capsys):
+    """fairseq-train starts one a GPU by torch's spawn, whose traceback the first process prints, or hydra."""
+    with pytest.raises(ProcessRaisedException) as caught:
+        start_processes(fail_wrapped, (UsageError(SENTENCE),), start_method="fork")
+    fixes.print_reason_last(sys.excepthook.__wrapped__, caught.type, caught.value, None)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == f"error: {SENTENCE}"
+    assert lines.count(lines[-1]) == 1
+    with pytest.raises(SystemExit):
+        run_and_report(partial(fail_wrapped, 0, caught.value))
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {SENTENCE}"
+    with pytest.raises(ProcessRaisedException, match=r"architectures match\n$"):
+        start_processes(fail_wrapped, (KeyError("x"),), start_method="fork")
 
 
 def test_other_errors_keep_their_traceback(capsys):
     passed = []
     with pytest.raises(ValueError, match="invalid literal") as caught:  # Python's own error, within the plugin
         exec(compile("int('x')", str(fixes.PACKAGE / "file.py"), "exec"))
-    fixes.print_one_sentence(lambda *arguments: passed.append(arguments), caught.type, caught.value, caught.tb)
+    fixes.print_reason_last(lambda *arguments: passed.append(arguments), caught.type, caught.value, caught.tb)
     assert passed.pop()[0] is ValueError
-    for error in (ValueError("text"), OSError(2, "no such file"), RuntimeError("--lr"), KeyError("x")):
-        fixes.print_one_sentence(lambda *arguments: passed.append(arguments), type(error), error, None)
+    interrupted = KeyboardInterrupt()
+    interrupted.__context__ = UsageError("text")
+    others = (ValueError("text"), OSError(2, "no such file"), RuntimeError("--lr"), KeyError("x"), interrupted)
+    try:
+        raise KeyError("x") from None
+    except KeyError as error:
+        error.__context__ = UsageError("text")
+        others = (*others, error)
+    for error in others:
+        fixes.print_reason_last(lambda *arguments: passed.append(arguments), type(error), error, None)
         assert passed.pop() == (type(error), error, None)
     assert capsys.readouterr().err == ""

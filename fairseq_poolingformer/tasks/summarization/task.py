@@ -35,7 +35,7 @@ from fairseq_poolingformer.tasks.summarization.rouge import (
     rouge_scores,
     unread_note,
 )
-from fairseq_poolingformer.text.data_folder import DataFolder, check_file
+from fairseq_poolingformer.text.data_folder import DataFolder, FolderError, check_file
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.sized_dataset import LengthBucketDataset
@@ -227,6 +227,11 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         path = self.folder(split, epoch)
         folder, names = DataFolder(path, PAIRS), (self.cfg.source_lang, self.cfg.target_lang)
         source, target = (StoredTokens(folder.sequences(split, pair_array(name, *names))) for name in names)
+        if len(source) != len(target):
+            raise FolderError(
+                f"{folder.array_path(split, pair_array(names[0], *names))}.bin has {len(source)} documents, and beside "
+                f"it are {len(target)} summaries: they do not belong together; preprocess again"
+            )
         source = self._frame(source, source.sizes, self.source_limit)
         # summaries of training are cut here; those to score against stay whole, and valid_step cuts them for the loss
         longest = self.longest_target
