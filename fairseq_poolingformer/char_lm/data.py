@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,15 @@ import torch
 from fairseq.data import Dictionary, FairseqDataset
 from torch import Tensor
 
+from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.dictionary import BYTE_SYMBOLS, EOS, FIRST_BYTE, NUM_SYMBOLS, PAD, read_symbols
 from fairseq_poolingformer.text.sequences import Sequences
+from fairseq_poolingformer.training.epoch import EpochBatches
 
 logger = logging.getLogger(__name__)
+
+ARRANGEMENT = "arrangement"  # in the iterator's state
 
 
 class TextStream(FairseqDataset):
@@ -91,6 +96,16 @@ class TextBlocks(FairseqDataset):
         inputs, targets = self.stream.read(first, min(first + self.tokens_per_sample, end), self.rotation)
         return {"id": int(index), "inputs": inputs, "targets": targets}
 
+    @property
+    def arrangement(self) -> dict[str, int]:
+        """Which bytes a block has: with others, blocks of one number are of other places in the text."""
+        return {
+            "bytes": len(self.stream),
+            "rows": self.num_rows,
+            "blocks": self.tokens_per_sample,
+            "first byte": self.rotation,
+        }
+
     def batches(self, num_workers: int) -> list[np.ndarray]:
         """Indices of each batch, block by block; worker w of W gets every W-th batch, and so the same rows."""
         return list(np.arange(len(self)).reshape(self.num_blocks * num_workers, -1))
@@ -116,6 +131,31 @@ class TextBlocks(FairseqDataset):
             "continues": block > 0,
             "goes_on": not is_last,
         }
+
+
+class RowBatches(EpochBatches):
+    """Blocks of rows, which an epoch cannot continue in other rows or blocks, nor in other processes."""
+
+    dataset: TextBlocks
+
+    def state_dict(self) -> dict[str, Any]:
+        """The examples that the epoch has read, and how the text is divided."""
+        return {**super().state_dict(), ARRANGEMENT: self._arrangement()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue an epoch; raise UsageError where the text is divided in another way within it."""
+        before, now = state_dict.get(ARRANGEMENT), self._arrangement()
+        if before is not None and before != now and state_dict["iterations_in_epoch"]:
+            changes = [f"{name} {before.get(name)} (now {now[name]})" for name in now if before.get(name) != now[name]]
+            raise UsageError(
+                f"the checkpoint is within epoch {state_dict['epoch']}, which read the text with {', '.join(changes)}: "
+                "give the former --batch-size, --tokens-per-sample, --seed and number of processes, or begin the text "
+                "again by --reset-dataloader"
+            )
+        super().load_state_dict(state_dict)
+
+    def _arrangement(self) -> dict[str, int]:
+        return {**self.dataset.arrangement, "processes": self.num_shards}
 
 
 class CarriedMemory:

@@ -9,13 +9,19 @@ import torch
 import torch.nn.functional as F
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from omegaconf import II
 
-from fairseq_poolingformer.char_lm.data import CarriedMemory, TextBlocks, TextStream, byte_dictionary, load_text
+from fairseq_poolingformer.char_lm.data import (
+    CarriedMemory,
+    RowBatches,
+    TextBlocks,
+    TextStream,
+    byte_dictionary,
+    load_text,
+)
 from fairseq_poolingformer.command import UsageError, option
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask
 
@@ -105,7 +111,7 @@ class CharLMTask(OneDictionaryTask):
         epoch: int = 1,
         data_buffer_size: int = 0,
         **kwargs: Any,
-    ) -> EpochBatchIterator:
+    ) -> RowBatches:
         """Batches of a text, in its order."""
         is_training = dataset is self.datasets.get(self.cfg.train_subset)
         blocks = TextBlocks(
@@ -115,10 +121,12 @@ class CharLMTask(OneDictionaryTask):
             rotation_seed=self.cfg.seed if is_training and self.cfg.rotate_text else None,
         )
         blocks.set_epoch(epoch)
-        return EpochBatchIterator(
-            dataset=blocks,
-            collate_fn=blocks.collater,
-            batch_sampler=blocks.batches(num_shards),
+        batches = blocks.batches(num_shards)
+        return RowBatches(
+            blocks,
+            batches,
+            cut=lambda examples: batches,  # never asked for: RowBatches continues in the same ones alone
+            update_freq=self.cfg.update_freq,
             seed=self.cfg.seed,
             num_shards=num_shards,
             epoch=epoch,
@@ -176,14 +184,9 @@ class CharLMTask(OneDictionaryTask):
             return
         is_distributed = torch.distributed.is_initialized()
         workers = torch.distributed.get_world_size() if is_distributed else 1
-        if len(state["memories"]) != workers:
-            logger.warning(
-                "the checkpoint has memories of %d workers, not of %d: starting with an empty one",
-                len(state["memories"]),
-                workers,
-            )
-            return
-        self.train_memory.load_state_dict(state["memories"][torch.distributed.get_rank() if is_distributed else 0])
+        if len(state["memories"]) == workers:  # with others an epoch begins, and its memory is empty
+            rank = torch.distributed.get_rank() if is_distributed else 0
+            self.train_memory.load_state_dict(state["memories"][rank])
 
 
 @register_criterion("char_lm", dataclass=FairseqDataclass)

@@ -18,7 +18,6 @@ from fairseq_poolingformer.settings import layer_numbers, settings_with
 logger = logging.getLogger(__name__)
 
 PACKAGE = __package__.partition(".")[0]
-PROCESSES = "processes"  # the entry in the state of the iterator
 SKIPPED = "skipped_updates"  # in a checkpoint's extra state, and of the trainer
 SCALER = "loss_scaler"  # there: when the loss scale has changed
 COUNTS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")  # of fairseq's scaler
@@ -29,28 +28,6 @@ PLATEAU = ("num_bad_epochs", "cooldown_counter")  # there, of torch's scheduler;
 def is_ours(task: Any) -> bool:
     """Whether a task is the plugin's, or made of one that is: for others, checkpoints stay what fairseq writes."""
     return any(base.__module__.partition(".")[0] == PACKAGE for base in type(task).__mro__)
-
-
-def save_number_of_processes(original: Callable, self: Any) -> dict[str, Any]:
-    """Save the number of processes beside the number of batches that each has read."""
-    return {**original(self), PROCESSES: self.num_shards}
-
-
-def continue_where_all_processes_were(original: Callable, self: Any, state_dict: dict[str, Any]) -> None:
-    """Continue an epoch where all processes together were, and say what another number of them changes."""
-    # fairseq continues at the same number of batches of each process
-    before, now = state_dict.get(PROCESSES, self.num_shards), self.num_shards
-    if before != now:
-        read = state_dict.get("iterations_in_epoch", 0) * before
-        state_dict = {**state_dict, "iterations_in_epoch": read // now}
-        again = f", of which {read % now} are read again" if read % now else ""
-        logger.warning(
-            f"the checkpoint was saved by {before} processes and is continued by {now}, where those that share batches "
-            f"count as one. {read} batches of this epoch have been read{again}. An update is made of {now} × "
-            "--update-freq batches: choose an --update-freq that keeps the product. Dropout and other random numbers "
-            "differ from those of a run without the change"
-        )
-    original(self, state_dict)
 
 
 def save_what_fairseq_forgets(original: Callable, self: Any) -> dict[str, Any]:

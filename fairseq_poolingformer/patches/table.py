@@ -91,8 +91,6 @@ AROUND = (
     (checkpoint_utils, "save_checkpoint", saving.gather_state_of_all_workers),
     (checkpoint_utils, "save_checkpoint", saving.copy_dictionary_and_tokenizer),
     # a resumed training goes on as if it had not been stopped
-    (EpochBatchIterator, "state_dict", resuming.save_number_of_processes),
-    (EpochBatchIterator, "load_state_dict", resuming.continue_where_all_processes_were),
     (Trainer, "state_dict", half_precision.save_in_float32),
     (Trainer, "load_checkpoint", half_precision.load_in_float32),
     (Trainer, "state_dict", resuming.save_what_fairseq_forgets),

@@ -72,11 +72,6 @@ class SizedDataset(FairseqDataset):
         """How many of the epoch's items training and validation count something of."""
         return len(self.used())
 
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """Whether epochs are alike; in training every epoch has batches of its own."""
-        return not self.shuffle
-
     def __len__(self) -> int:
         return len(self.sizes)
 

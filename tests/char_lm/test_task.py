@@ -8,6 +8,7 @@ from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 
+from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.text.dictionary import PAD
 from tests.char_lm.conftest import parsed, write_text
 from tests.recurrent_lm import build
@@ -141,6 +142,38 @@ def test_bits_and_spans_by_hand(folder):
     assert values["loss"] == pytest.approx(math.log2(260) + 0.25 / math.log(2), abs=1e-4)
     assert [values[name] for name in ("average_span", "span_layer_0", "span_layer_1")] == [40, 20, 60]
     assert all(log["span_layer_0"].dim() == 0 for log in logs), "scalars, which fairseq sums over workers at once"
+
+
+OTHERWISE = {
+    "rows": {"max_sentences": 2},
+    "blocks": {"tokens": 11},
+    "processes": {"num_shards": 3, "max_sentences": 1},
+    "first byte": {"first": 5},
+}
+
+
+@pytest.mark.parametrize("change", OTHERWISE)
+def test_an_epoch_continues_in_the_same_rows_and_blocks_alone(folder, change):
+    """207 bytes in three rows are seven blocks of 10, and of 11."""
+
+    def iterator(tokens=10, first=0, **settings):
+        task = tasks.setup_task(parsed(folder, "--tokens-per-sample", f"{tokens}"))
+        task.load_dataset("train")
+        batches = task.get_batch_iterator(task.dataset("train"), **{"max_sentences": 3, "seed": 1, **settings})
+        batches.dataset.rotation = first
+        return batches
+
+    saved, resumed, other = iterator(), iterator(), iterator(**OTHERWISE[change])
+    epoch = saved.next_epoch_itr()
+    for _ in range(4):
+        next(epoch)
+    resumed.load_state_dict(saved.state_dict())
+    rest = [batch["id"].tolist() for batch in resumed.next_epoch_itr()]
+    with pytest.raises(UsageError, match=rf"within epoch 1, which read the text with {change}\b.*--reset-dataloader"):
+        other.load_state_dict(saved.state_dict())
+    assert rest == [batch["id"].tolist() for batch in epoch]
+    other.load_state_dict(saved.state_dict())  # the epoch is over
+    assert other.next_epoch_idx == 2
 
 
 def test_max_tokens_gives_rows(folder):

@@ -10,8 +10,7 @@ import fairseq_cli.train
 import numpy as np
 import pytest
 from fairseq import options
-from fairseq.data import FairseqDataset
-from fairseq.data.iterators import EpochBatchIterator
+from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
 import fairseq_poolingformer
@@ -19,66 +18,19 @@ from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.patches import CheckpointError, interruption
 from fairseq_poolingformer.patches.resuming import check
 from tests.models import tiny_bart
-from tests.patches.helpers import TRAINING, TRANSLATION, assert_same_parameters, num_updates, parse, train
-
-# ----- place in the epoch
+from tests.patches.helpers import (
+    PACKAGE,
+    TORCHRUN,
+    TRAINING,
+    TRANSLATION,
+    assert_same_parameters,
+    num_updates,
+    parse,
+    run,
+    train,
+)
 
 fairseq_poolingformer.register()
-
-
-class Numbers(FairseqDataset):
-    def __getitem__(self, index):
-        return index
-
-    def __len__(self):
-        return 24
-
-    def collater(self, samples):
-        return samples
-
-
-def iterators(processes):
-    dataset, batches = Numbers(), [[2 * number, 2 * number + 1] for number in range(12)]
-    return [
-        EpochBatchIterator(dataset, dataset.collater, batches, seed=3, num_shards=processes, shard_id=rank)
-        for rank in range(processes)
-    ]
-
-
-def read(epoch_iterators, batches=None):
-    """The examples that the processes read, so many batches each or all, in the order in which they do."""
-    epochs = [iterator.next_epoch_itr(shuffle=True) for iterator in epoch_iterators]
-    shares = [[next(epoch) for _ in range(batches if batches else len(epoch) - epoch.n)] for epoch in epochs]
-    return [example for turn in zip(*shares, strict=True) for batch in turn for example in batch]
-
-
-@pytest.mark.parametrize(("before", "batches", "now"), [(2, 3, 1), (1, 4, 4), (4, 1, 2), (3, 2, 3), (2, 6, 3)])
-def test_every_batch_is_read_once_and_in_order(before, batches, now, caplog):
-    saved, resumed = iterators(before), iterators(now)
-    done = read(saved, batches)
-    for iterator in resumed:
-        iterator.load_state_dict(saved[0].state_dict())
-    rest = [] if batches * before == 12 else read(resumed)
-    assert done + rest == read(iterators(1))
-    said = f"saved by {before} processes and is continued by {now}" in caplog.text
-    assert said == (before != now)
-
-
-def test_batches_that_do_not_divide_are_read_again_and_counted(caplog):
-    saved, resumed = iterators(3), iterators(2)
-    done = read(saved, 1)
-    for iterator in resumed:
-        iterator.load_state_dict(saved[0].state_dict())
-    assert done[:4] + read(resumed) == read(iterators(1))
-    assert "3 batches of this epoch have been read, of which 1 are read again" in caplog.text
-
-
-def test_checkpoints_of_fairseq_load(caplog):
-    (iterator,) = iterators(1)
-    iterator.load_state_dict({"version": 2, "epoch": 1, "iterations_in_epoch": 2, "shuffle": True})
-    assert read([iterator]) == read(iterators(1))[4:]
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-
 
 # ----- validations
 
@@ -101,6 +53,62 @@ def train_on_documents(documents, folder, *flags):
     arguments = [documents, *TRAINING[len(TRANSLATION) :], *task, "--save-dir", folder, *flags]
     fairseq_cli.train.main(parse(options.get_training_parser(), arguments))
     return load(folder / "checkpoint_last.pt")
+
+
+@pytest.fixture
+def documents_read(monkeypatch):
+    """The numbers of the documents of each batch that is trained on."""
+    batches, train_step = [], Trainer.train_step
+    monkeypatch.setattr(
+        Trainer,
+        "train_step",
+        lambda self, samples, *more: (
+            batches.extend(sample["id"].tolist() for sample in samples) or train_step(self, samples, *more)
+        ),
+    )
+    return batches
+
+
+OTHER_BATCHES = {
+    "smaller": ["--batch-size", 2],
+    "larger": ["--batch-size", 7],
+    "by tokens": ["--batch-size", 100, "--max-tokens", 30],
+    "shorter documents": ["--max-source-positions", 5],
+    "seed": ["--seed", 8],
+    "batches an update": ["--update-freq", 2],
+}
+
+
+@pytest.mark.parametrize("flags", OTHER_BATCHES.values(), ids=OTHER_BATCHES)
+def test_other_batches_within_an_epoch_read_each_document_once(documents, tmp_path, documents_read, flags):
+    more = ["--disable-validation", "--no-epoch-checkpoints"]
+    train_on_documents(documents, tmp_path / "run", *more, "--max-update", 9)
+    assert list(map(len, documents_read)) == [4] * 9
+    train_on_documents(documents, tmp_path / "run", *more, "--max-epoch", 2, *flags)
+    read = [number for batch in documents_read for number in batch]
+    assert sorted(read[:24]) == sorted(read[24:]) == list(range(24))
+
+
+@pytest.mark.full
+def test_one_process_continues_an_epoch_of_two_and_two_that_of_one(documents, tmp_path):
+    """In the same order: the updates are those of one process, with twice the batches, that was not stopped."""
+    task = ["--user-dir", tiny_bart.USER_DIR, "--task", "long_summarization", "--ddp-backend", "legacy_ddp"]
+    arguments = [documents, *TRAINING[len(TRANSLATION) :], *task, "--disable-validation", "--no-epoch-checkpoints"]
+    arguments += ["--save-dir", tmp_path / "parts"]
+    run(*TORCHRUN, "tests.patches.resume_and_gather", *arguments, "--max-update", 1, cwd=PACKAGE.parent)
+    run("fairseq_cli.train", *arguments, "--update-freq", 2, "--max-update", 4, cwd=tmp_path)
+    done = run(*TORCHRUN, "tests.patches.resume_and_gather", *arguments, "--max-update", 5, cwd=PACKAGE.parent)
+    assert "gathered on 1" in done.stdout
+    whole = ["--disable-validation", "--update-freq", 2, "--max-update", 5]
+    whole = train_on_documents(documents, tmp_path / "whole", *whole)
+    assert_same_parameters(load(tmp_path / "parts" / "checkpoint_last.pt"), whole)
+
+
+def test_checkpoints_of_stock_tasks_have_no_entry_of_ours(corpus, tmp_path):
+    state = train(corpus, tmp_path, "--max-update", 2)
+    extra = state["extra_state"]
+    assert extra["train_iterator"] == {"version": 2, "epoch": 1, "iterations_in_epoch": 2, "shuffle": True}
+    assert extra.keys() <= {"metrics", "previous_training_time", "train_iterator", "val_loss", "best"}
 
 
 def end_of_process():
@@ -216,10 +224,10 @@ def test_tensorboard_has_the_losses_of_the_log(corpus, tmp_path, caplog):
     train(corpus, tmp_path / "run", "--max-update", 4, "--log-interval", 2, "--tensorboard-logdir", tmp_path / "curves")
     assert sorted(path.name for path in (tmp_path / "curves").iterdir()) == ["train", "train_inner", "valid"]
     curves = {}
-    for run in ("train_inner", "valid"):
-        reader = events.EventAccumulator(str(tmp_path / "curves" / run))
+    for name in ("train_inner", "valid"):
+        reader = events.EventAccumulator(str(tmp_path / "curves" / name))
         reader.Reload()
-        curves[run] = {event.step: event.value for event in reader.Scalars("loss")}
+        curves[name] = {event.step: event.value for event in reader.Scalars("loss")}
     assert list(curves["train_inner"]) == [2, 4]
     (validated,) = [record for record in caplog.records if "valid on" in record.getMessage()]
     shown = validated.getMessage().split("| loss ")[1].split(" ")[0]

@@ -20,19 +20,19 @@ def folder(tmp_path_factory):
     return write_data_folder(tmp_path_factory.mktemp("data"), splits={"train": examples, "valid": examples[:10]})
 
 
-def iterator(folder, epoch=1, shard=0, shards=1, flags=(), split="train"):
-    task, _ = build(folder, *SIZES, *flags)
-    task.load_dataset(split)
+def iterator(folder, epoch=1, shard=0, shards=1):
+    task, _ = build(folder, *SIZES)
+    task.load_dataset("train")
     arguments = {"max_sentences": 4, "seed": 1, "num_shards": shards, "shard_id": shard, "epoch": epoch}
-    return task.get_batch_iterator(task.dataset(split), **arguments)
+    return task.get_batch_iterator(task.dataset("train"), **arguments)
 
 
 def ids(batches):
     return [tuple(batch["id"].tolist()) for batch in batches if batch]
 
 
-def epochs(batches, count):
-    return [ids(batches.next_epoch_itr()) for _ in range(count)]
+def epochs(folder, count, **named):
+    return [ids(iterator(folder, epoch, **named).next_epoch_itr()) for epoch in range(1, count + 1)]
 
 
 def composition(epoch):
@@ -40,22 +40,15 @@ def composition(epoch):
 
 
 def test_every_epoch_has_all_documents_in_other_batches(folder):
-    lists = epochs(iterator(folder), 3)
+    lists = epochs(folder, 3)
     assert [sorted(n for batch in epoch for n in batch) for epoch in lists] == [list(range(240))] * 3
     compositions = list(map(composition, lists))
     assert all(len(former & latter) < 20 for former, latter in itertools.pairwise(compositions))
 
 
-def test_the_flag_keeps_the_first_epochs_batches(folder):
-    former, latter = epochs(iterator(folder, flags=["--rebuild-batches"]), 2)
-    assert composition(former) == composition(latter)
-    assert former != latter
-
-
 def test_resuming_in_a_later_epoch_goes_on_with_its_batches(folder):
     """fairseq composes them by the epoch it is resumed in: documents would come twice and others not at all."""
-    batches = iterator(folder)
-    epochs(batches, 2)
+    batches = iterator(folder, epoch=3)
     third = batches.next_epoch_itr()
     read, state = [next(third) for _ in range(7)], batches.state_dict()
     rest, resumed = ids(third), iterator(folder, epoch=state["epoch"])
@@ -65,7 +58,7 @@ def test_resuming_in_a_later_epoch_goes_on_with_its_batches(folder):
 
 
 def test_workers_share_an_epoch_without_overlap(folder):
-    parts = [epochs(iterator(folder, shard=shard, shards=2), 2)[1] for shard in range(2)]
+    parts = [epochs(folder, 2, shard=shard, shards=2)[1] for shard in range(2)]
     assert sorted(n for part in parts for batch in part for n in batch) == list(range(240))
 
 

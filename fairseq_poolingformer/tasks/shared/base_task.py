@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ import numpy as np
 from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion
 from fairseq.data import Dictionary, FairseqDataset
+from fairseq.data.data_utils import numpy_seed
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
@@ -18,6 +20,7 @@ from omegaconf import II, MISSING
 from fairseq_poolingformer.command import UsageError, option
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 from fairseq_poolingformer.text.dictionary import symbols_digest
+from fairseq_poolingformer.training.epoch import EpochBatches
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +34,7 @@ class CheckedConfig(FairseqDataclass):
         "drop up to so many updates of a run whose gradient is NaN or infinite, each named in the log; the "
         "next one ends the training (default: 0)",
     )
+    update_freq: Any = II("optimization.update_freq")  # noqa: RUF009 - it is a text
 
 
 class CheckedTask(FairseqTask):
@@ -80,6 +84,42 @@ class CheckedTask(FairseqTask):
                 "--max-source-positions or --max-positions"
             )
         return kept
+
+    def get_batch_iterator(
+        self,
+        dataset: FairseqDataset,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        max_positions: Any = None,
+        ignore_invalid_inputs: bool = False,
+        required_batch_size_multiple: int = 1,
+        seed: int = 1,
+        epoch: int = 1,
+        data_buffer_size: int = 0,
+        disable_iterator_cache: bool = False,
+        update_epoch_batch_itr: bool = False,
+        **shards: Any,
+    ) -> EpochBatches:
+        """fairseq's batches of a split; those of training are composed anew in every epoch."""
+        is_kept = not (disable_iterator_cache or dataset is self.datasets.get(self.cfg.train_subset))
+        if is_kept and dataset in self.dataset_to_epoch_iter:
+            return self.dataset_to_epoch_iter[dataset]
+        dataset.set_epoch(epoch)
+        with numpy_seed(seed + epoch):
+            examples = dataset.ordered_indices()
+        if max_positions is not None:
+            examples = self.filter_indices_by_size(examples, dataset, max_positions, ignore_invalid_inputs)
+        cut = partial(
+            dataset.batch_by_size,
+            max_tokens=max_tokens,
+            max_sentences=max_sentences,
+            required_batch_size_multiple=required_batch_size_multiple,
+        )
+        settings = {"seed": seed, "epoch": epoch, "buffer_size": data_buffer_size, "reuse_dataloader": True, **shards}
+        batches = EpochBatches(dataset, cut(examples), cut, self.cfg.update_freq, **settings)
+        if is_kept:
+            self.dataset_to_epoch_iter[dataset] = batches
+        return batches
 
     def state_dict(self) -> dict[str, Any]:
         """The state that fairseq saves of the task, and the digests of its dictionaries."""

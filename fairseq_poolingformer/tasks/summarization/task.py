@@ -160,8 +160,6 @@ class LongSummarizationConfig(CheckedConfig, TranslationConfig):
     max_target_length: Optional[int] = option(
         None, "cut the summaries of training and validation to so many tokens, with <s> and </s>"
     )
-    # fairseq's default keeps one composition for the whole run, but another one after a resume in a later epoch
-    rebuild_batches: bool = option(True, "keep the first epoch's batches instead of composing new ones in every epoch")
     eval_rouge: bool = option(False, "generate summaries in validation and report their ROUGE F1 (0 to 100)")
     eval_rouge_args: str = option(
         '{"beam": 1, "max_len_b": 256}',
