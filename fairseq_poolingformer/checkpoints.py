@@ -11,21 +11,16 @@ import logging
 import os
 import pickle
 import re
-import shutil
 import struct
-import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
 from torch.serialization import safe_globals
-
-from fairseq_poolingformer.text.data_folder import digest_of
 
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02"  # first bytes of a zip archive, and of the pickles before torch 1.6
 OPTIMIZER = "last_optimizer_state"  # the entry that training alone needs: twice the bytes of the parameters
@@ -37,7 +32,6 @@ DAMAGE = (
 )
 ANOTHER = "Copy it again, or take another checkpoint of the same run, such as checkpoint_best.pt"
 LONGEST = 1000  # characters of an error that are quoted
-SMALL, MOST_UNPACKED = 2**30, 20  # bytes that any archive may have unpacked, or so many times its own
 
 logger = logging.getLogger(__name__)
 
@@ -308,52 +302,3 @@ def explained(path: str) -> Iterator[None]:
         text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())[:LONGEST]
         kind = "" if type(error) in (ValueError, ConfigurationError) else f"{type(error).__name__}: "
         raise CheckpointError(f"{path} cannot be used: {kind}{text}") from error
-
-
-def model_folder(name: str | os.PathLike) -> str:
-    """Return the folder of a model, or one with the content of the archive that is named."""
-    # fairseq unpacks an archive over the user's own files if its entries say so, and removes it; here it is kept, and
-    # unpacked once into the cache of torch.hub
-    from fairseq import file_utils
-
-    try:
-        path = Path(file_utils.cached_path(os.fspath(name)))
-    except OSError as error:
-        raise FileNotFoundError(f"{name}: no such folder, and no such archive ({first_line(error)})") from error
-    if path.is_dir():
-        return str(path)
-    folder = Path(file_utils.PYTORCH_FAIRSEQ_CACHE) / f"{digest_of(path)}.unpacked"
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=f"{folder.name[:8]}.", dir=folder.parent))
-        try:
-            with tarfile.open(path) as archive:
-                unpack(archive, unfinished, max(SMALL, MOST_UNPACKED * path.stat().st_size))
-            if not folder.is_dir():  # another process may have been quicker
-                unfinished.rename(folder)
-        except (*DAMAGE, tarfile.TarError) as error:
-            raise CheckpointError(
-                f"{path} cannot be unpacked ({first_line(error)}). Give a whole .tar.gz, or the folder of a model"
-            ) from error
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-    while len(content := list(folder.iterdir())) == 1 and content[0].is_dir():  # where the files begin
-        folder = content[0]
-    return str(folder)
-
-
-def unpack(archive: tarfile.TarFile, folder: Path, most_bytes: int) -> None:
-    """Write the files and folders of an archive; refuse links, what leaves the folder, and more bytes than allowed."""
-    # tarfile's own filter lets links lead out of the folder before Python 3.11.13, 3.12.11 and 3.13.4
-    for member in archive:
-        path = PurePosixPath(member.name)
-        if not (member.isreg() or member.isdir()) or path.is_absolute() or ".." in path.parts:
-            raise tarfile.ExtractError(f"{member.name[:200]!r} in it is no file or folder within its own")
-        most_bytes -= member.size
-        if most_bytes < 0:
-            raise tarfile.ExtractError(f"with {member.name[:200]!r} it is too large for what is packed")
-        target = folder / path
-        (target if member.isdir() else target.parent).mkdir(parents=True, exist_ok=True)
-        if member.isreg():
-            with archive.extractfile(member) as source, open(target, "xb") as file:
-                shutil.copyfileobj(source, file)

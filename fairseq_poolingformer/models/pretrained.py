@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 import fairseq_poolingformer
-from fairseq_poolingformer.checkpoints import explained, model_folder
+from fairseq_poolingformer.checkpoints import explained
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
 from fairseq_poolingformer.settings import TwoLevels, set_defaults
@@ -77,7 +77,11 @@ class LoadsCheckpoints:
     ) -> PoolingformerHubInterface | PoolingformerRobertaHubInterface:
         """Load a model for use in Python."""
         fairseq_poolingformer.register()
-        model_name_or_path = model_folder(model_name_or_path)
+        if not Path(model_name_or_path).is_dir():  # of an archive, fairseq would write each entry where it says
+            raise FileNotFoundError(
+                f"{model_name_or_path}: no such folder. A model is a folder: unpack an archive into a new one "
+                "(mkdir NEW && tar -xzf ARCHIVE -C NEW), and give the folder that has the checkpoint"
+            )
         relative = data_name_or_path.startswith(".")
         folder = Path(model_name_or_path, data_name_or_path) if relative else Path(data_name_or_path)
         if not (folder / cls.dictionary_file).is_file():

@@ -8,12 +8,14 @@ are the only ones; a name that fairseq no longer has ends the import with a sent
 import sys
 from importlib import import_module
 
-from fairseq import checkpoint_utils, file_utils, options, sequence_generator, tasks, trainer, utils
+from fairseq import checkpoint_utils, options, sequence_generator, tasks, trainer, utils
 from fairseq.data import Dictionary, indexed_dataset, iterators
 from fairseq.distributed import utils as distributed
 from fairseq.file_io import PathManager
+from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models import distributed_fairseq_model
 from fairseq.models.ema import EMA
+from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.optim import FP16Optimizer
 from fairseq.tasks.translation import TranslationTask
@@ -34,7 +36,9 @@ from fairseq_poolingformer.patches import (
 from fairseq_poolingformer.patching import command_module, replace, stand_in, substitute
 
 Trainer, EpochBatchIterator = trainer.Trainer, iterators.EpochBatchIterator
-fairseq_train, fairseq_generate = (command_module(f"fairseq_cli.{name}") for name in ("train", "generate"))
+fairseq_train, fairseq_generate, fairseq_validate = (
+    command_module(f"fairseq_cli.{name}") for name in ("train", "generate", "validate")
+)
 
 # done once, at once
 DONE_AT_ONCE = (
@@ -56,10 +60,13 @@ AROUND = (
     (checkpoint_utils, "load_model_ensemble_and_task", nonfinite.refuse_nonfinite_models),
     (checkpoint_utils, "load_model_ensemble_and_task", forgotten_task.refuse_checkpoint_of_another_task),
     (Trainer, "load_checkpoint", resuming.refuse_missing_or_unfit_checkpoint),
-    # dictionaries, datasets and archives are checked
+    # files and addresses that a checkpoint's options name
+    (fairseq_validate, "main", untrusted_files.use_options_of_a_checkpoint),
+    (GeneratorHubInterface, "__init__", untrusted_files.use_options_of_a_checkpoint),
+    (RobertaHubInterface, "__init__", untrusted_files.use_options_of_a_checkpoint),
+    # dictionaries and datasets are checked
     (Dictionary, "add_from_file", untrusted_files.check_dictionary),
     (indexed_dataset, "make_dataset", untrusted_files.check_stored_dataset),
-    (file_utils, "load_archive_file", untrusted_files.unpack_within_folder),
     # processes that read data end, and a loss of nothing is none
     (EpochBatchIterator, "__init__", fixes.end_workers_with_their_epoch),
     (iterators.CountingIterator, "__next__", fixes.release_after_the_last_item),

@@ -1,15 +1,18 @@
-"""Files of strangers: a checkpoint runs nothing and writes nothing, archives keep to a folder.
+"""Untrusted files: a checkpoint runs nothing, writes nothing and asks no address of its choice.
 
 A checkpoint's options arrive as they were trained, in all sections, and may name files that are read. The folder of
-the training's data is the exception, as :func:`.data_folder` says.
+the training's data is the exception, as :func:`.data_folder` says. Values that become part of a file's name, of an
+address or of a command are checked: names here, paths in :func:`check_stored_dataset`, files in :func:`plain_file`.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import itertools
 import os
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,7 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from fairseq_poolingformer.checkpoints import OPTIMIZER, ConfigurationError, data_folder, explained, load, model_folder
+from fairseq_poolingformer.checkpoints import (
+    OPTIMIZER,
+    CheckpointError,
+    ConfigurationError,
+    data_folder,
+    explained,
+    load,
+)
 from fairseq_poolingformer.patching import set_within
 from fairseq_poolingformer.text.dictionary import read_entries
 from fairseq_poolingformer.text.sequences import check_dataset
@@ -27,6 +37,8 @@ from fairseq_poolingformer.text.sequences import check_dataset
 REPLACED = {"user_dir": None, "save_predictions": None, "use_plasma_view": False, "tpu": False}
 REPLACED |= {"ddp_backend": "legacy_ddp"}
 LARGEST = 100_000  # characters of a literal, items of a list in it, and options of a checkpoint
+# options that fairseq makes names of files from, and what such a part of a name may have
+OF_NAMES, PLAIN = re.compile(r"(.*_)?lang|langs|lang_pairs|.*_subset|dataset_impl"), re.compile(r"[\w,.-]*")
 OVERWRITE = "#fairseq:overwrite"  # ends the line of a symbol of a dictionary that may be there already
 
 
@@ -38,7 +50,29 @@ def read_as_data(
 ) -> dict[str, Any]:
     """Read the checkpoint that fairseq has opened as data."""
     with explained(file.name):
-        return as_trained(load(file.name, unread), Path(file.name))
+        return as_trained(load(file.name, unread), Path(file.name), is_used=bool(unread))
+
+
+def plain_file(fetched: Callable, name: str | os.PathLike) -> str:
+    """Return the path of a file that a checkpoint's options name; of addresses, fairseq's own defaults are fetched."""
+    from fairseq.registry import REGISTRIES
+
+    kinds = REGISTRIES["bpe"]["dataclass_registry"].values()
+    defaults = [field.default for kind in kinds for field in dataclasses.fields(kind)]
+    if not os.path.isfile(name) and not os.path.isdir(name) and name not in defaults:  # a pipe would have no end
+        raise CheckpointError(
+            f"{name} is not a file, and a checkpoint's options may name nothing else: give from_pretrained the path of "
+            "yours under the option's name"
+        )
+    return fetched(name)
+
+
+def use_options_of_a_checkpoint(original: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Call what builds tokenizers from a checkpoint's options; those of command lines may name any address."""
+    from fairseq import file_utils
+
+    with set_within(file_utils, "cached_path", partial(plain_file, file_utils.cached_path)):
+        return original(*args, **kwargs)
 
 
 @contextlib.contextmanager
@@ -58,11 +92,12 @@ def read_what_processes_sent(original: Callable, file: IO[bytes], **kwargs: Any)
 def explain_unusable_model(original: Callable, filenames: list[str], *args: Any, **kwargs: Any) -> Any:
     """Name the checkpoint from which no model can be built."""
     with explained(os.pathsep.join(map(str, filenames))), without_optimizer():
-        return original(filenames, *args, **kwargs)
+        return use_options_of_a_checkpoint(original, filenames, *args, **kwargs)
 
 
-def as_trained(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
+def as_trained(state: Mapping[str, Any], checkpoint: Path, is_used: bool = True) -> dict[str, Any]:
     """Return a checkpoint's state with its options as they were trained, but :data:`REPLACED` and the data folder."""
+    # a training that goes on uses its own options, so it may have names of any kind
     left = itertools.count(LARGEST, -1)
 
     def option(value: Any, name: str = "") -> Any:
@@ -77,9 +112,11 @@ def as_trained(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
         if isinstance(value, Mapping):
             return {key: option(inner, key) for key, inner in value.items()}
         if isinstance(value, list | tuple):
-            return type(value)(map(option, value))
+            return type(value)(option(inner, name) for inner in value)
         if isinstance(value, str) and "${" in value:  # fairseq saves what this stands for
             raise ConfigurationError(f"its option {value[:200]!r} is no plain data: omegaconf would look it up")
+        if is_used and isinstance(value, str) and OF_NAMES.fullmatch(str(name)) and not PLAIN.fullmatch(value):
+            raise ConfigurationError(f"its option {name} is {value[:200]!r}, which would be a part of names of files")
         return value
 
     return {**state, **{name: option(state[name]) for name in ("args", "cfg") if state.get(name)}}
@@ -136,7 +173,7 @@ def _value(node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
-# dictionaries, datasets and archives
+# dictionaries and datasets
 
 
 class DictionaryError(ValueError):
@@ -160,12 +197,12 @@ def check_dictionary(original: Callable, self: Any, f: Any) -> None:
 
 
 def check_stored_dataset(original: Callable, path: str, impl: str, *args: Any, **kwargs: Any) -> Any:
-    """Check a memory-mapped dataset before fairseq opens it; fairseq trusts its index, whoever wrote it."""
+    """Check a dataset before fairseq opens it: fairseq trusts an index, and gives a path of FASTA to a shell."""
+    if impl == "fasta" or not re.fullmatch(r"[\w.-]+", os.path.basename(path)):
+        raise ConfigurationError(
+            f"{path[:200]} is not opened as a dataset of kind {impl}: for FASTA fairseq runs a shell, so binarize it "
+            "by fairseq-preprocess; names have letters, digits, '_', '.' and '-' alone, so rename others"
+        )
     if impl == "mmap" and Path(f"{path}.idx").exists() and Path(f"{path}.bin").exists():
         check_dataset(path)
     return original(path, impl, *args, **kwargs)
-
-
-def unpack_within_folder(original: Callable, name: str | os.PathLike, **unused: Any) -> str:
-    """See :func:`model_folder`."""
-    return model_folder(name)

@@ -1,7 +1,10 @@
 """Models in Python: Poolingformer-RoBERTa beside Hugging Face's tokenizer and model; Poolingformer-BART's summaries."""
 
+import shutil
+
 import pytest
 import torch
+from fairseq import hub_utils
 from transformers import RobertaTokenizer
 
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
@@ -74,6 +77,18 @@ def test_long_texts_are_read_whole_or_refused(folders):
 def test_a_folder_without_dictionary_is_named(folders, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"has no dict\.txt: give the checkpoint.s data folder"):
         PoolingformerRoberta.from_pretrained(str(folders[1]), "model.pt", str(tmp_path))
+
+
+def test_archives_are_refused_before_fairseq_unpacks_them(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(hub_utils, "from_pretrained", lambda *arguments, **named: pytest.fail("fairseq's hub"))
+    for path in (
+        shutil.make_archive(tmp_path / "model", "gztar", folders[1]),
+        "https://example/model.tar.gz",
+        "missing",
+    ):
+        with pytest.raises(FileNotFoundError, match=f"{path}: no such folder. .*tar -xzf"):
+            PoolingformerRoberta.from_pretrained(path)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.tar.gz"]
 
 
 @pytest.fixture(scope="module")

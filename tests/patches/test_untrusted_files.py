@@ -1,11 +1,9 @@
 """Files of strangers: options arrive as the training had them, nothing that they say is run or written."""
 
-import io
-import os
+import contextlib
 import re
-import shutil
+import subprocess
 import sys
-import tarfile
 from argparse import Namespace
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,21 +11,24 @@ from pathlib import Path
 import fairseq
 import pytest
 import torch
-from fairseq import checkpoint_utils, file_utils, hub_utils, options, tasks
+from fairseq import checkpoint_utils, file_utils, options, tasks
 from fairseq.criterions import CRITERION_REGISTRY, build_criterion
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils, encoders, indexed_dataset
 from fairseq.distributed import utils as distributed_utils
+from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq_cli import validate as fairseq_validate
 from fairseq_cli.train import main as train_main
 from omegaconf import OmegaConf
 
-from fairseq_poolingformer import checkpoints
-from fairseq_poolingformer.checkpoints import ConfigurationError, model_folder
+from fairseq_poolingformer.checkpoints import ConfigurationError, load
+from fairseq_poolingformer.models import PoolingformerBART
 from fairseq_poolingformer.patches import CheckpointError, table
 from fairseq_poolingformer.patches.untrusted_files import LARGEST, REPLACED, as_trained, literal
 from fairseq_poolingformer.weights.files import write_checkpoint
+from tests import lab
 from tests.models import tiny_bart
-from tests.patches.helpers import TRAINING, TRANSLATION, parse, train
+from tests.patches.helpers import TRAINING, TRANSLATION, parse, train, unpatched
 
 table.apply()
 
@@ -52,6 +53,8 @@ def test_options_arrive_as_they_were_trained(good, tmp_path, sections):
     """In all sections, whatever their names, but for the data folder and what its machine decides."""
     names = ("encoder_embed_path", "scale_from", "config_yaml", "tensorboard_logdir", "lang_dict")
     machine = {"user_dir": "/x", "tpu": True, "seed": 5, "data": "/gone"}
+    machine |= {"distributed_init_method": "tcp://localhost:1", "tensorboard_logdir": "s3://bucket/x", "lang": "en_XX"}
+    machine |= {"source_lang": None, "lang_pairs": ["en-de", "de-zh_CN"], "valid_subset": "valid,valid1", "langs": ""}
     trained = {**good[0], **dict.fromkeys(names, "x.txt"), "inner": {"layers": [1, (2, "a")]}, **machine}
     options = {"args": Namespace(**trained)}
     if sections:
@@ -82,6 +85,17 @@ def test_nothing_is_looked_up(good, folder, tmp_path, where):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "x.pt"))
 
 
+@pytest.mark.parametrize("kind", ["args", "cfg"])
+@pytest.mark.parametrize("name", ["source_lang", "lang", "lang_pairs", "langs", "valid_subset", "dataset_impl"])
+@pytest.mark.parametrize("value", ["a$(touch x)", "../a", "a b", ["en-de", "a/b"], "a\n"])
+def test_what_becomes_a_part_of_a_files_name_is_plain(tmp_path, kind, name, value):
+    state = {"args": Namespace(**{name: value})} if kind == "args" else {"cfg": {"task": {name: value}}}
+    with pytest.raises(ConfigurationError, match=f"its option {name} is .*, which would be a part of names of files"):
+        as_trained(state, tmp_path / "x.pt")
+    state = as_trained(state, tmp_path / "x.pt", is_used=False)  # a training goes on with its own names
+    assert (vars(state["args"]) if kind == "args" else state["cfg"]["task"])[name] == value
+
+
 def test_options_without_end_are_refused(good, tmp_path):
     options = ["x"]
     for _ in range(40):
@@ -103,6 +117,111 @@ def train_with(arguments, folder):
     cfg = parse(options.get_training_parser(), [*arguments, "--save-dir", folder])
     distributed_utils.call_main(cfg, train_main)
     return str(folder / "checkpoint_last.pt")
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """Addresses that fairseq asks; each answers with a file of GPT-2's vocabulary."""
+    asked = []
+
+    def answer(address, *unused):
+        asked.append(address)
+        return str(lab.gpt2() / address.rpartition("/")[2])
+
+    monkeypatch.setattr(file_utils, "get_from_cache", answer)
+    return asked
+
+
+FETCHED = [f"https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/{name}" for name in ("encoder.json", "vocab.bpe")]
+MIRROR = "https://mirror.example/encoder.json"
+
+
+def with_bpe(state, encoder, folder):
+    state["cfg"]["bpe"] = {"_name": "gpt2", "gpt2_encoder_json": encoder, "gpt2_vocab_bpe": FETCHED[1]}
+    torch.save(state, folder / "model.pt")
+
+
+@pytest.mark.parametrize(
+    "encoder", [MIRROR, MIRROR.upper(), "s3://bucket/x", "file:///etc/passwd", "/dev/null", "missing"]
+)
+def test_no_address_of_a_checkpoint_is_asked(tmp_path, requests, encoder):
+    """Nor is a device or a pipe read; one's own path is."""
+    lab.copy(lab.summaries(), tmp_path)
+    with_bpe(load(lab.bart()), encoder, tmp_path)
+    with pytest.raises(CheckpointError, match=f"{encoder} is not a file, and a checkpoint's options may name nothing"):
+        PoolingformerBART.from_pretrained(str(tmp_path), "model.pt")
+    assert requests == []
+    PoolingformerBART.from_pretrained(str(tmp_path), gpt2_encoder_json=str(lab.gpt2() / "encoder.json"))
+    assert set(requests) == {FETCHED[1]}
+
+
+def test_roberta_asks_no_address_of_a_checkpoint(requests):
+    config = OmegaConf.create({"bpe": {"_name": "gpt2", "gpt2_encoder_json": MIRROR}})
+    with pytest.raises(CheckpointError, match="is not a file"):
+        RobertaHubInterface(config, None, None)
+    assert requests == []
+
+
+def test_names_and_addresses_of_a_checkpoint_that_is_used_are_checked(corpus, tmp_path, requests, monkeypatch):
+    state = train(corpus, tmp_path, "--max-update", 1)
+    with monkeypatch.context() as patch:
+        bpe = Namespace(bpe="gpt2", gpt2_encoder_json=MIRROR)
+        patch.setattr(TranslationTask, "build_model", lambda self, cfg: encoders.build_bpe(bpe))
+        with pytest.raises(CheckpointError, match=f"{MIRROR} is not a file"):
+            checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "checkpoint_last.pt")])
+    assert requests == []
+    state["cfg"]["task"]["source_lang"] = "a$(touch ran)"
+    torch.save(state, tmp_path / "checkpoint_last.pt")
+    with pytest.raises(CheckpointError, match=r"checkpoint_last\.pt cannot be used: its option source_lang"):
+        checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "checkpoint_last.pt")])
+    train(corpus, tmp_path, "--max-update", 2)  # goes on with its own options
+
+
+def test_fairseqs_own_addresses_and_ones_own_are_asked(tmp_path, requests):
+    lab.copy(lab.summaries(), tmp_path)
+    with_bpe(load(lab.bart()), FETCHED[0], tmp_path)
+    PoolingformerBART.from_pretrained(str(tmp_path))
+    assert set(requests) == set(FETCHED)
+    requests.clear()
+    torch.save(load(lab.bart()), tmp_path / "model.pt")
+    PoolingformerBART.from_pretrained(str(tmp_path), bpe="gpt2")
+    assert set(requests) == set(FETCHED)
+    requests.clear()
+    encoders.build_bpe(Namespace(bpe="gpt2", gpt2_encoder_json=MIRROR, gpt2_vocab_bpe=FETCHED[1]))  # a command's
+    assert requests == [MIRROR, FETCHED[1]]
+
+
+def test_validation_asks_no_address_of_the_checkpoint(text, tmp_path, requests):
+    """Its dataset is made after the model: --mask-whole-words needs a bpe."""
+    flags = ["--task", "masked_lm", "--arch", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", 16]
+    sizes = [f"--encoder-{name}" for name in ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")]
+    sizes = [word for name, size in zip(sizes, (8, 8, 1, 1), strict=True) for word in (name, size)]
+    more = ["--optimizer", "adam", "--batch-size", 4, "--max-update", 1, "--disable-validation", "--cpu"]
+    path = Path(train_with([text, *flags, *sizes, *more, "--num-workers", 0], tmp_path / "run"))
+    state = load(path)
+    state["cfg"]["task"]["mask_whole_words"] = True
+    with_bpe(state, MIRROR, path.parent)
+    arguments = [text, "--path", path.parent / "model.pt", "--task", "masked_lm", "--batch-size", 4, "--cpu"]
+    with pytest.raises(CheckpointError, match=f"{MIRROR} is not a file"):
+        fairseq_validate.main(parse(options.get_validation_parser(), [*arguments, "--num-workers", 0]))
+    assert requests == []
+
+
+@pytest.mark.parametrize(("name", "impl"), [("a", "fasta"), ("a", None), ("$(touch ran)", "fasta"), ("a b", "mmap")])
+def test_no_name_reaches_a_shell(tmp_path, name, impl):
+    """By which fairseq reads FASTA, also where it only finds such a file."""
+    (tmp_path / f"{name}.fasta").write_text(">x\nAB\n")
+    with pytest.raises(ConfigurationError, match="is not opened as a dataset of kind"):
+        data_utils.load_indexed_dataset(str(tmp_path / name), Dictionary(), impl)
+
+
+def test_fasta_is_an_attack(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    unpatched(monkeypatch, indexed_dataset, "make_dataset")
+    Path("$(touch ran).fasta").write_text(">x\nAB\n")
+    with contextlib.suppress(subprocess.CalledProcessError, IndexError, ValueError):
+        data_utils.load_indexed_dataset("$(touch ran)", Dictionary())
+    assert Path("ran").exists()
 
 
 def test_no_file_of_the_users_is_written(tmp_path, good):
@@ -256,98 +375,3 @@ def test_code_in_a_configuration_is_not_run(arch, flag, arguments, defended, tmp
     with pytest.raises(CheckpointError, match="not a number, text" if defended else r"x\.pt cannot be used"):
         checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "x.pt")])
     assert marker.exists() == (not defended)
-
-
-# ----- archives
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(file_utils, "PYTORCH_FAIRSEQ_CACHE", tmp_path / "cache")
-    return tmp_path / "cache"
-
-
-def member(name, content=b"x", **attributes):
-    header = tarfile.TarInfo(name)
-    header.size = len(content)
-    for attribute, value in attributes.items():
-        setattr(header, attribute, value)
-    return header, content
-
-
-def link(name, target, kind=tarfile.SYMTYPE):
-    return member(name, b"", type=kind, linkname=target)
-
-
-def link_beyond_the_longest_path():
-    """CVE-2025-4517: a path that is longer with its links resolved than the system takes is not resolved at all."""
-    deep, top, members, letters = "d" * 247, "", [], "abcdefghijklmnop"
-    for letter in letters:
-        members += [member(top + deep, b"", type=tarfile.DIRTYPE), link(top + letter, deep)]
-        top += f"{deep}/"
-    long = f"{'/'.join(letters)}/{'l' * 254}"
-    members += [link(long, "../" * 16), link("escape", f"{long}/../..")]
-    return [*members, link("secret", "escape/secret", tarfile.LNKTYPE), member("secret", b"new")]
-
-
-def write(path, *members, mode="w:gz"):
-    with tarfile.open(path, mode) as archive:
-        for header, content in members:
-            archive.addfile(header, io.BytesIO(content))
-    return str(path)
-
-
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-@pytest.mark.parametrize("top", ["", "model/", "./", "a/b/"])
-def test_an_archive_is_unpacked_into_the_cache_and_kept(tmp_path, cache, mode, top):
-    path = write(tmp_path / "m.tar", member(f"{top}model.pt", b"weights"), member(f"{top}data/dict.txt"), mode=mode)
-    unpacked = Path(model_folder(path))
-    assert unpacked.is_relative_to(cache)
-    assert (unpacked / "model.pt").read_bytes() == b"weights"
-    assert (unpacked / "data" / "dict.txt").read_bytes() == b"x"
-    assert os.path.isfile(path)
-    assert (model_folder(path), len(os.listdir(cache))) == (str(unpacked), 1)
-
-
-@pytest.mark.parametrize(
-    "members",
-    [
-        *([member(name)] for name in ("../escaped", "/tmp/escaped", "a/../../escaped")),
-        link_beyond_the_longest_path(),
-        *([link("inside", "weights", kind)] for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE)),
-        [member("weights", b"again")],
-        [link("a", "../.."), member("a/escaped")],
-        [link("escaped", "/etc/passwd")],
-        [link("escaped", "../secret", tarfile.LNKTYPE)],
-        *([member("escaped", b"", type=kind)] for kind in (tarfile.FIFOTYPE, tarfile.CHRTYPE)),
-        *(b"", b"no archive", None),  # contents of other files, the last one cut short
-    ],
-)
-def test_hostile_archives_write_nothing(tmp_path, cache, members):
-    (tmp_path / "secret").write_text("secret")
-    path = tmp_path / "m.tar.gz"
-    if isinstance(members, list):
-        write(path, member("weights"), *members)
-    else:
-        write(path, member("model.pt", os.urandom(5000)))
-        path.write_bytes(path.read_bytes()[:2000] if members is None else members)
-    with pytest.raises(CheckpointError, match=r"m\.tar\.gz cannot be unpacked"):
-        hub_utils.from_pretrained(str(path))
-    assert not [*tmp_path.rglob("escaped"), *Path("/tmp").glob("escaped")]
-    assert ((tmp_path / "secret").read_text(), os.listdir(cache)) == ("secret", [])
-
-
-def test_an_archive_of_too_many_bytes_is_refused(tmp_path, cache, monkeypatch):
-    path = write(tmp_path / "m.tar.gz", member("a", bytes(6000)), member("b", bytes(6000)))
-    assert (Path(model_folder(path)) / "b").stat().st_size == 6000
-    shutil.rmtree(cache)
-    monkeypatch.setattr(checkpoints, "SMALL", 11_999)
-    with pytest.raises(CheckpointError, match=r"m\.tar\.gz cannot be unpacked \(with 'b' it is too large"):
-        model_folder(path)
-    assert os.listdir(cache) == []
-
-
-def test_a_folder_is_itself_and_a_missing_one_is_named(tmp_path):
-    assert model_folder(tmp_path) == str(tmp_path)
-    with pytest.raises(FileNotFoundError, match="missing: no such folder"):
-        model_folder(tmp_path / "missing")
