@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import difflib
+import errno
 import glob
 import importlib
 import itertools
@@ -12,6 +13,7 @@ import os
 import re
 import select
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import partial
@@ -41,6 +43,7 @@ def run_command(
         parsed = parser.parse_args(arguments)
         show_traceback = vars(parsed).pop("traceback")
         try:
+            _check_outputs(parser, parsed)
             with needing("text"):
                 status = run(parsed) or 0
         except UsageError as error:
@@ -62,6 +65,62 @@ def _with_subcommands(parser: argparse.ArgumentParser) -> Iterator[argparse.Argu
         if isinstance(action, argparse._SubParsersAction):
             for subparser in dict.fromkeys(action.choices.values()):
                 yield from _with_subcommands(subparser)
+
+
+def output_file(name: str) -> Path:
+    """The type of options that name a file to write, which :func:`run_command` checks before the command runs."""
+    return Path(name)
+
+
+def _check_outputs(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> None:
+    """Check all files to write against the files that the other arguments name, and one another."""
+    actions = {action for subparser in _with_subcommands(parser) for action in subparser._actions}
+    values = {action: value for action in actions if (value := getattr(parsed, action.dest, None)) is not None}
+    outputs = {action.option_strings[0]: value for action, value in values.items() if action.type is output_file}
+    inputs = [value for action, value in values.items() if action.type is not output_file]
+    for flag, path in outputs.items():
+        others = [other for other in outputs if other != flag and outputs[other].resolve() == path.resolve()]
+        if others:
+            raise UsageError(f"{flag} {path}: {others[0]} names the same file")
+        check_output(flag, path, *inputs)
+
+
+def check_output(flag: str, path: Path, *inputs: Any) -> None:
+    """Refuse an output that cannot be written or is an input, and say that it replaces a file.
+
+    Raises:
+        UsageError: the file is standard input, an input, or lies in a folder that is one.
+        OSError: it cannot be written, or is no regular file.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "is no regular file; name one to write", str(path))
+    require_writable(path)
+    if not path.exists():
+        return
+    values = itertools.chain.from_iterable(value if isinstance(value, list) else [value] for value in inputs)
+    # an ensemble is several names between colons
+    names = [name for value in values if isinstance(value, str | Path) for name in (str(value), *str(value).split(":"))]
+    for name in ["/dev/stdin", *filter(os.path.exists, names)]:
+        if os.path.exists(name) and path.samefile(name):
+            raise UsageError(f"{flag} {path}: is an input of this command; name another file")
+        if os.path.isdir(name) and path.resolve().is_relative_to(Path(name).resolve()):
+            raise UsageError(f"{flag} {path}: is there already, in {name}, which is an input; name another file")
+    print(f"replaces {path}", file=sys.stderr)
+
+
+def require_writable(path: Path) -> None:
+    """Raise OSError, naming a file, where it cannot be written: asked before the work that it is for."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path.parent}: no such folder to write {path.name} into")
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            path.lstat()  # of a name that is too long
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def shorten_errors(parser: Any) -> None:

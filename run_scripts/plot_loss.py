@@ -11,6 +11,8 @@ import json
 import sys
 from pathlib import Path
 
+from fairseq_poolingformer.command import output_file, run_command
+
 Curve = dict[int, float]
 
 
@@ -58,23 +60,16 @@ def plot(logs: list[Path], output: Path) -> None:
     axes.set(xlabel="update", ylabel="loss (bits per token)")
     axes.grid(alpha=0.3)
     axes.legend()
-    output.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(output, dpi=150)
+    print(f"wrote {output}")
 
 
 def main() -> int:
     """Run the command and return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("logs", nargs="+", type=Path, help="log files; several are drawn into one picture")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the picture: .png, .svg or .pdf")
-    args = parser.parse_args()
-    try:
-        plot(args.logs, args.output)
-    except (ValueError, OSError) as error:
-        print(f"plot_loss: {error}", file=sys.stderr)
-        return 1
-    print(f"wrote {args.output}")
-    return 0
+    parser.add_argument("--output", type=output_file, required=True, metavar="FILE", help=".png, .svg or .pdf")
+    return run_command(parser, lambda args: plot(args.logs, args.output))
 
 
 if __name__ == "__main__":

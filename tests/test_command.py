@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.cli.models import add_device_options
-from fairseq_poolingformer.command import add_gold, aligned, run_command
+from fairseq_poolingformer.command import add_gold, aligned, output_file, require_writable, run_command
 from tests.lab import ROOT
 
 PROGRAM = """
@@ -130,3 +130,84 @@ def test_columns_are_aligned():
         "b            1,234",
     ]
     assert aligned(rows[:2], left=2).split("\n")[1] == "a long name  7      12.5 %"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none/x", "none: no such folder to write x into"),
+        ("folder", "is a folder; name a file"),
+        ("x" * 256, f"File name too long: '.*{'x' * 256}'"),
+        ("closed/x", "Permission denied: '.*closed/x'"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_the_work(name, message, tmp_path, monkeypatch):
+    for folder in ("folder", "closed"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "closed").chmod(0o500)
+    if name.startswith("closed") and os.access(tmp_path / "closed", os.W_OK):
+        pytest.skip("this user may write everywhere")
+    with pytest.raises(OSError, match=message):
+        require_writable(tmp_path / name)
+    require_writable(tmp_path / "y")
+    assert sorted(os.listdir(tmp_path)) == ["closed", "folder"]
+
+
+def writer(tmp_path, *words):
+    """Runs a command with two outputs; returns its status and the files that it would write."""
+    parser, written = argparse.ArgumentParser(prog="writer"), []
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--model", default="none")
+    parser.add_argument("--gold", nargs="+", default=[])
+    for flag in ("--output", "--json"):
+        parser.add_argument(flag, type=output_file)
+    parser.add_subparsers().add_parser("more").add_argument("--page", type=output_file)
+    try:
+        status = run_command(
+            parser, lambda args: written.append(args.output), [word.format(tmp_path) for word in words]
+        )
+    except SystemExit as ended:
+        status = ended.code
+    return status, written
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["{0}/a", "--output", "{0}/a"], "--output {0}/a: is an input of this command"),
+        (["{0}/a", "--output", "{0}/folder/../a"], "--output {0}/folder/../a: is an input"),
+        (["{0}/a", "--output", "{0}/link"], "--output {0}/link: is an input"),
+        (["{0}/b", "--json", "{0}/a", "--gold", "x", "{0}/a"], "--json {0}/a: is an input"),
+        (["{0}/b", "--model", "{0}/c:{0}/a", "--output", "{0}/a"], "--output {0}/a: is an input"),
+        (["{0}/folder", "--output", "{0}/folder/d"], "--output {0}/folder/d: is there already, in {0}/folder"),
+        (["{0}/b", "--output", "{0}/new", "--json", "{0}/folder/../new"], "names the same file"),
+        (["{0}/b", "--output", "/dev/null"], "/dev/null: is no regular file"),
+        (["{0}/a", "more", "--page", "{0}/a"], "--page {0}/a: is an input"),
+    ],
+)
+def test_an_output_replaces_no_input(words, fault, tmp_path, capsys):
+    (tmp_path / "folder").mkdir()
+    for name in ("a", "b", "c", "folder/d"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "link").symlink_to("a")
+    status, written = writer(tmp_path, *words)
+    assert status in (1, 2)
+    assert written == []
+    assert fault.format(tmp_path) in capsys.readouterr().err
+
+
+def test_an_output_does_not_replace_standard_input(tmp_path):
+    (tmp_path / "a").write_text("text")
+    check = "from pathlib import Path; from fairseq_poolingformer.command import check_output\n"
+    check += f"check_output('--output', Path('{tmp_path / 'a'}'), '-')"
+    with open(tmp_path / "a") as file:
+        result = subprocess.run([sys.executable, "-c", check], stdin=file, capture_output=True, text=True)
+    assert "is an input of this command" in result.stderr
+
+
+def test_an_output_says_what_it_replaces(tmp_path, capsys):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "a").write_text("a")
+    words = [f"{tmp_path}/folder", "--output", f"{tmp_path}/a", "--json", f"{tmp_path}/folder/new"]
+    assert writer(tmp_path, *words) == (0, [tmp_path / "a"])
+    assert capsys.readouterr().err == f"replaces {tmp_path}/a\n"

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.checkpoints import OPTIMIZER, load
-from fairseq_poolingformer.command import UsageError, load_fairseq, natural, positive, run_command
+from fairseq_poolingformer.command import UsageError, check_output, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.patches import saving
 from fairseq_poolingformer.patches.nonfinite import require_finite
-from fairseq_poolingformer.text.atomic_write import atomic_write, require_writable
+from fairseq_poolingformer.text.atomic_write import atomic_write
 
 
 def average_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
@@ -77,7 +77,6 @@ def run(args: argparse.Namespace) -> None:
     if (count and len(paths) != 1) or (bound < math.inf and not count):
         raise UsageError("give checkpoints, or one folder with a number of its last ones, perhaps up to a bound")
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    require_writable(args.output)
     load_fairseq()
     if count:
         folder, name = paths[0], r"checkpoint_\d+_(\d+)\.pt" if args.num_update_checkpoints else r"checkpoint(\d+)\.pt"
@@ -89,6 +88,7 @@ def run(args: argparse.Namespace) -> None:
             up_to = f" up to {bound}" if bound < math.inf else ""
             raise ValueError(f"{count} checkpoints asked for, but {folder} has {len(chosen)} named {name}{up_to}")
         paths = [path_of[number] for number in reversed(chosen)]
+    check_output("--output", args.output, paths)
     averaged = average_checkpoints(paths)
     with atomic_write(args.output) as unfinished:
         torch.save(averaged, unfinished)

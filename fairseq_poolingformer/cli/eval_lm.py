@@ -20,6 +20,7 @@ from fairseq_poolingformer.command import (
     add_shard_options,
     check_shard,
     natural,
+    output_file,
     positive,
     run_command,
     shard,
@@ -66,8 +67,6 @@ def run(args: argparse.Namespace) -> None:
     check_shard(args)
     if args.no_memory and args.memory_length is not None:
         raise UsageError("--no-memory and --memory-length: give one of the two")
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
     result = join(args.join) if args.join else _evaluate(args)
     text = json.dumps(result, indent=1)
     print(text, flush=True)  # first, so that hours of work are not lost when the file cannot be written
@@ -104,7 +103,7 @@ def make_parser() -> argparse.ArgumentParser:
     text = "sequences or rows at a time (default: %(default)s)"
     add("--batch-size", type=positive, default=1, metavar="N", help=text)
     add_device_options(parser)
-    add("--output", type=Path, metavar="FILE", help="also write the result here")
+    add("--output", type=output_file, metavar="FILE", help="also write the result here")
     add_shard_options(parser, "evaluate one N-th of the text")
     return parser
 

@@ -20,13 +20,13 @@ from fairseq_poolingformer.command import (
     add_user_dir,
     check_shard,
     natural,
+    output_file,
     positive,
     run_command,
     shard,
     take_user_dir,
 )
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.text.atomic_write import require_writable
 
 _EPILOG = """\
 examples:
@@ -58,7 +58,7 @@ def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
     add("data", type=Path, metavar="DATA", help="a data folder of preprocess")
     add("--model", "--path", dest="path", metavar="MODEL", help="a checkpoint of the data folder's task")
     add("--subset", default="valid", help="split to predict (default: %(default)s)")
-    add("--output", type=Path, required=True, help="file of the predictions")
+    add("--output", type=output_file, required=True, help="file of the predictions")
     add("--max-positions", type=positive, metavar="N", help="tokens of a segment, at least 8 (default: as in training)")
     text = "tokens of a batch; an example of more is a batch by itself (default: %(default)s)"
     add("--max-tokens", type=positive, default=16384, metavar="N", help=text)
@@ -73,7 +73,6 @@ def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace, own: ModuleType | None = None) -> None:
     """Write the predictions of a split."""
-    require_writable(args.output)
     check_shard(args)
     if own is not None:
         return own.run(args, load_models, read_batches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -17,12 +17,13 @@ from fairseq_poolingformer.command import (
     add_of_examples,
     add_user_dir,
     given_predictions,
+    output_file,
     run_command,
     take_user_dir,
 )
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.text.atomic_write import require_writable, write_lines
+from fairseq_poolingformer.text.atomic_write import write_lines
 
 SUMMARIES = "long_summarization"
 _EPILOG = """\
@@ -66,9 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if hasattr(scores, "run"):
         parser = scores.make_parser(prog)
         parser.add_argument("--task", metavar="NAME", help=argparse.SUPPRESS)  # read above
-        return run_command(parser, partial(_run_writable, scores.run), list(map(_spaced, arguments)))
+        return run_command(parser, scores.run, list(map(_spaced, arguments)))
     parser = make_parser(prog)
-    return run_command(parser, partial(_run_writable, partial(run, task=task, scores=scores)), arguments)
+    return run_command(parser, partial(run, task=task, scores=scores), arguments)
 
 
 def _is_generated(file: str) -> bool:
@@ -79,14 +80,6 @@ def _is_generated(file: str) -> bool:
 
     with open(file, encoding="utf-8", errors="replace") as lines:
         return is_generate_output(lines)
-
-
-def _run_writable(run: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> None:
-    """Ask whether the files of results can be written, then run."""
-    for name in ("output", "json"):
-        if getattr(args, name, None) is not None:
-            require_writable(Path(getattr(args, name)))
-    run(args)
 
 
 def _spaced(argument: str) -> str:
@@ -114,7 +107,7 @@ def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
     text += "--references are given or the predictions are fairseq-generate's output)"
     parser.add_argument("--task", metavar="NAME", help=text)
     add_user_dir(parser)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, unrounded")
+    parser.add_argument("--json", type=output_file, metavar="FILE", help="write every figure here, unrounded")
     return parser
 
 

@@ -16,7 +16,7 @@ from fairseq_poolingformer.cli.summarize import (
     read_text,
     search,
 )
-from fairseq_poolingformer.command import load_fairseq, run_command
+from fairseq_poolingformer.command import check_output, load_fairseq, output_file, run_command
 from fairseq_poolingformer.text.atomic_write import atomic_write
 
 _EPILOG = """\
@@ -46,7 +46,7 @@ def make_parser() -> argparse.ArgumentParser:
     text += "default: the small demo model that comes with the package"
     add("checkpoint", nargs="?", type=Path, metavar="CHECKPOINT", help=text)
     add("file", metavar="FILE", help="the document, UTF-8 text; - reads standard input")
-    add("--output", type=Path, metavar="PAGE", help="(default: the document's name with .html, in this folder)")
+    add("--output", type=output_file, metavar="PAGE", help="(default: the document's name with .html, in this folder)")
     add("--summary", metavar="FILE", help="show the attention for this summary (default: the model writes one)")
     text = "also show, token by token, what this word of the document looks at; may be given several times"
     add("--word", action="append", default=[], metavar="TEXT", help=text)
@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> None:
     summary = None if args.summary is None else read_text(args.summary)
     name = "standard input" if args.file == "-" else Path(args.file).name
     output = args.output or Path(Path(name).stem.replace(" ", "-") + ".html")
+    if args.output is None:
+        check_output("--output", output, args.file, args.summary)
     load_fairseq()
     from fairseq_poolingformer.show import look, page
 

@@ -98,28 +98,6 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def require_writable(path: Path) -> None:
-    """Raise OSError, naming a file, where it cannot be written: asked before the work that it is for."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path.parent}: no such folder to write {path.name} into")
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            path.lstat()  # of a name that is too long
-        with atomic_write(path.with_name(path.name[:8] + ".writable")) as unfinished:
-            unfinished.touch()
-            raise _Asked
-    except _Asked:
-        return
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-
-
-class _Asked(Exception):
-    """Ends a block without its file."""
-
-
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write a text file beside its final name and rename it when it is complete."""
     with atomic_write(path) as unfinished, open(unfinished, "w", encoding="utf-8", newline="\n") as file:

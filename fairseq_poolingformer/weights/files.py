@@ -18,12 +18,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from fairseq_poolingformer.checkpoints import OPTIMIZER, CheckpointError, load, read, recorded_folder
+from fairseq_poolingformer.command import require_writable
 from fairseq_poolingformer.text.atomic_write import (
     SUFFIX,
     atomic_write,
     disk_errors,
     remove_left,
-    require_writable,
     unfinished_name,
     writer_of,
 )

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.char_lm.adaptive_span import AdaptiveSpans
 from fairseq_poolingformer.checkpoints import load
-from fairseq_poolingformer.patches import CheckpointError
+from fairseq_poolingformer.command import output_file, run_command
 
 PREFIX = "decoder.spans."
 
@@ -65,28 +65,26 @@ def plot(spans: dict[str, Tensor], output: Path) -> None:
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
     axes.legend()
-    output.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(output, dpi=150)
+    print(f"wrote {output}")
 
 
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("checkpoints", nargs="+", metavar="[NAME=]FILE", help="checkpoints, with names for the picture")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the picture: .png, .svg or .pdf")
-    args = parser.parse_args()
+    parser.add_argument("--output", type=output_file, required=True, metavar="FILE", help=".png, .svg or .pdf")
+    return run_command(parser, run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the spans of every layer and draw them."""
     logging.getLogger().setLevel(logging.WARNING)
     named = (text.partition("=") if "=" in text else (Path(text).stem, "=", text) for text in args.checkpoints)
-    try:
-        spans = {name: read_spans(Path(path)) for name, _, path in named}
-        for name, values in spans.items():
-            report(name, values)
-        plot(spans, args.output)
-    except (CheckpointError, ValueError, OSError) as error:
-        print(f"plot_spans: {error}", file=sys.stderr)
-        return 1
-    print(f"wrote {args.output}")
-    return 0
+    spans = {name: read_spans(Path(path)) for name, _, path in named}
+    for name, values in spans.items():
+        report(name, values)
+    plot(spans, args.output)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,15 @@ from torch import nn
 from tqdm import tqdm
 
 from fairseq_poolingformer.cli.models import add_device_options, batches, load_models
-from fairseq_poolingformer.command import UsageError, add_user_dir, aligned, positive, run_command, take_user_dir
+from fairseq_poolingformer.command import (
+    UsageError,
+    add_user_dir,
+    aligned,
+    output_file,
+    positive,
+    run_command,
+    take_user_dir,
+)
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from run_scripts.evidence.repetitions import NONE, nearest_repetitions
@@ -50,7 +58,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--max-tokens", type=positive, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
     add_user_dir(parser)
     add_device_options(parser)
-    add("--output", type=Path, required=True, metavar="FILE", help="JSON: the classes, and powers of two as classes")
+    text = "JSON: the classes, and powers of two as classes"
+    add("--output", type=output_file, required=True, metavar="FILE", help=text)
     return parser
 
 

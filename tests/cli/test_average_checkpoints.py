@@ -98,6 +98,17 @@ def test_the_last_of_a_folder(folder, arguments, mean):
     assert load(folder / "mean.pt")["model"]["w"].item() == mean
 
 
+def test_an_average_replaces_no_checkpoint_that_it_averages(folder, capsys):
+    last = ["--inputs", str(folder), "--num-epoch-checkpoints", "1", "--output"]
+    path, before = folder / "checkpoint10.pt", (folder / "checkpoint10.pt").read_bytes()
+    with pytest.raises(SystemExit):
+        main([*last, str(path)])
+    assert "is an input of this command" in capsys.readouterr().err
+    assert path.read_bytes() == before
+    assert main([*last, str(folder / "mean.pt")]) == main([*last, str(folder / "mean.pt")]) == 0
+    assert capsys.readouterr().err == f"replaces {folder}/mean.pt\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

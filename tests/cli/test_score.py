@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,16 @@ def test_a_file_that_cannot_be_written_is_told_before_the_work(capsys, tmp_path,
     status, out, err = run(capsys, "none.out", "--references", "none", name, str(tmp_path / "none" / "file"))
     assert (status, out) == (1, "")
     assert f"{tmp_path}/none: no such folder to write file into" in err
+
+
+@pytest.mark.parametrize(("flag", "name"), [("--output", "gen.out"), ("--json", "gen.out"), ("--output", "wanted")])
+def test_what_is_scored_is_not_replaced(files, capsys, flag, name):
+    names = files(**{"gen.out": generated(0, "We pool.") + END, "wanted": f"{REFERENCES[0]}\n"})
+    path = dict(zip(("gen.out", "wanted"), names, strict=True))
+    with pytest.raises(SystemExit, match="2"):
+        run(capsys, names[0], "--references", names[1], flag, path[name])
+    assert f"{flag} {path[name]}: is an input of this command" in capsys.readouterr().err
+    assert [Path(name).read_text().count("pool") for name in names] == [2, 1]
 
 
 def test_shards_in_input_order(files, tmp_path, capsys):

@@ -29,6 +29,15 @@ def test_the_reader_writes_a_summary_and_shows_it(document, capsys):
     assert [attributes["data-view"] for attributes, _ in elements.all(role="tab")] == ["cross", "one"]
 
 
+def test_a_page_does_not_replace_its_document(document, capsys):
+    (document / "note.html").write_text(TEXT)
+    for arguments in (["note.html"], ["note.txt", "--output", "note.txt"], ["note.txt", "--summary", "note.html"]):
+        with pytest.raises(SystemExit, match="2"):
+            run(*arguments)
+        assert "is an input of this command" in capsys.readouterr().err
+    assert (document / "note.html").read_text() == (document / "note.txt").read_text() == TEXT
+
+
 def test_a_model_without_summaries(document, capsys):
     source = tiny_huggingface.folder(document / "hf", "roberta", max_position_embeddings=102)
     assert run(source, "note.txt") == 1

@@ -337,8 +337,8 @@ def test_plot_reads_resumed_trainings_and_any_validation_split(tmp_path, monkeyp
     plain = tmp_path / "plain.log"
     plain.write_text('{"epoch": 1, "test-few_loss": "3", "test-few_num_updates": "1e+06"}\n')
     assert plot_loss.read_log(plain) == {"test-few": {10**6: 3.0}}
-    run_script("plot_loss.py", log, plain, "--output", tmp_path / "pictures" / "loss.png")
-    assert (tmp_path / "pictures" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    run_script("plot_loss.py", log, plain, "--output", tmp_path / "loss.png")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     log.write_text("nothing\n")
     assert "no loss in it" in run_script("plot_loss.py", log, "--output", tmp_path / "loss.png", status=1)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairseq_poolingformer.command import UsageError, positive, shard
+from fairseq_poolingformer.command import UsageError, output_file, positive, shard
 from fairseq_poolingformer.tasks.question_answering.data import (
     PARAGRAPH_COLUMNS,
     QuestionAnsweringSplit,
@@ -34,7 +34,6 @@ from fairseq_poolingformer.tasks.question_answering.official import (
     write_predictions,
 )
 from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
-from fairseq_poolingformer.text.atomic_write import require_writable
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.json_values import example_id_of
 from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
@@ -57,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "compressed.",
     )
     add = group.add_argument
-    add("--readable", type=Path, metavar="FILE", help="also write questions and answers as text, tab-separated")
+    add("--readable", type=output_file, metavar="FILE", help="also write questions and answers as text, tab-separated")
     for flag, meaning in (
         ("--doc-stride", "document tokens between the beginnings of two segments"),
         ("--max-question-length", "tokens that longer questions are cut to"),
@@ -72,8 +71,6 @@ def run(args: argparse.Namespace, load_models: Callable, read_batches: Callable)
     if args.path is None:
         raise UsageError("give --model, the checkpoint or folder to predict with")
     ids = ExampleIds.read(args.data, args.subset)
-    if args.readable:
-        require_writable(args.readable)
     tokenizer = load_tokenizer(args.data) if args.readable else None
     paths = args.path.split(":")
     models, task = load_models(paths, args.device, args.precision, task="question_answering", data=args.data)

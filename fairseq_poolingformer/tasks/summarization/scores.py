@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from fairseq_poolingformer.command import Patterns, UsageError, aligned, positive
+from fairseq_poolingformer.command import Patterns, UsageError, aligned, output_file, positive
 from fairseq_poolingformer.tasks.summarization.rouge import (
     FILES2ROUGE_INSTALL,
     ROUGE_LABELS,
@@ -219,9 +219,10 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     add("input", nargs="*", action=Patterns, help=text)
     text = "one a line, in the order of the input (default: the T- lines of the input)"
     add("--references", "--gold", metavar="FILE", help=text)
-    add("--output", metavar="FILE", help="write the hypotheses here, one a line in the order of the input")
+    text = "write the hypotheses here, one a line in the order of the input"
+    add("--output", type=output_file, metavar="FILE", help=text)
     text = "write precision, recall and F1 of every flavour with their intervals here"
-    add("--json", metavar="FILE", help=text)
+    add("--json", type=output_file, metavar="FILE", help=text)
     text = "leave out ROUGE-1.5.5, which takes a quarter of an hour for thousands of pairs"
     add("--no-perl", action="store_true", help=text)
     text = "score the beginning of these documents, one a line, instead of an input"
@@ -244,7 +245,7 @@ def run(args: argparse.Namespace) -> None:
             f"{len(hypotheses)} hypotheses but {len(references)} references: each hypothesis needs its reference"
         )
     if args.output:
-        write_lines(Path(args.output), hypotheses)
+        write_lines(args.output, hypotheses)
     pairs = [(hypothesis, right) for hypothesis, right in zip(hypotheses, references, strict=True) if right]
     if len(pairs) < len(references):
         without = len(references) - len(pairs)
@@ -269,7 +270,7 @@ def run(args: argparse.Namespace) -> None:
     print("\n" + table(flavours))
     if args.json:
         report = {"examples": len(hypotheses), "flavours": [asdict(flavour) for flavour in flavours]}
-        write_lines(Path(args.json), [json.dumps(report, indent=2)])
+        write_lines(args.json, [json.dumps(report, indent=2)])
 
 
 def _read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
