@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import hashlib
 import logging
+import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -206,3 +207,7 @@ def _write_split(prefix: Path, text: BinaryIO, size: int) -> str:
             writer.append(bytes_to_ids(block))
             size -= len(block)
     return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,7 +7,6 @@ train, so that a right summary of theirs was read and not remembered.
 
 import argparse
 import ast
-import functools
 import hashlib
 import json
 import re
@@ -318,4 +317,4 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-main = functools.partial(command.main, make_parser, make_corpus)
+main = command.main_of(__name__, make_parser, make_corpus)

@@ -62,4 +62,4 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     return corpus_of(IMDB_LABELS, name="imdb", splits=divided, parse=parse, settings=settings, inputs=inputs)
 
 
-main = functools.partial(command.main, make_parser, make_corpus)
+main = command.main_of(__name__, make_parser, make_corpus)

@@ -168,4 +168,4 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     )
 
 
-main = functools.partial(command.main, make_parser, make_corpus)
+main = command.main_of(__name__, make_parser, make_corpus)

@@ -124,4 +124,4 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     return questions.make_corpus(args, "natural_questions", "token", functools.partial(parse, **options), options)
 
 
-main = functools.partial(command.main, make_parser, make_corpus)
+main = command.main_of(__name__, make_parser, make_corpus)

@@ -107,4 +107,4 @@ def notes(document: ConllDocument) -> list[str]:
 _FIELDS = {"name": "ontonotes", "kind": "coreference", "layout": CoreferenceSplit.layout, "encode": encode}
 make_parser = functools.partial(task_corpus.make_parser, "ontonotes", __doc__, "*_gold_conll, plain, .gz or .bz2")
 make_corpus = functools.partial(task_corpus.make_corpus, read=read_documents, parse=parse, **_FIELDS)
-main = functools.partial(command.main, make_parser, make_corpus)
+main = command.main_of(__name__, make_parser, make_corpus)

@@ -72,4 +72,4 @@ def _annotation(
 
 make_parser = functools.partial(questions.make_parser, "tydiqa", __doc__)
 make_corpus = functools.partial(questions.make_corpus, name="tydiqa", unit="byte", parse=parse, settings={})
-main = functools.partial(command.main, make_parser, make_corpus)
+main = command.main_of(__name__, make_parser, make_corpus)

@@ -90,4 +90,4 @@ def encode(tokenizer: Tokenizer, example: WikihopExample) -> Encoded | Reject:
 _FIELDS = {"name": "wikihop", "layout": WikihopSplit.layout, "encode": encode, "table": answer_table}
 make_parser = functools.partial(task_corpus.make_parser, "wikihop", __doc__, "QAngaroo's JSON, plain, .gz or .bz2")
 make_corpus = functools.partial(task_corpus.make_corpus, read=read_elements, parse=parse, **_FIELDS)
-main = functools.partial(command.main, make_parser, make_corpus)
+main = command.main_of(__name__, make_parser, make_corpus)

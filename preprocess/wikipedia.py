@@ -91,4 +91,4 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-main = functools.partial(command.main, make_parser, make_corpus)
+main = command.main_of(__name__, make_parser, make_corpus)

@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import importlib
 import logging
 import os
 import sys
@@ -63,6 +64,13 @@ def make_parser(
     workers = "number of processes; the result does not depend on it (default: the number of cores, %(default)s)"
     options.add_argument("--workers", metavar="N", type=positive, default=_cores(), help=workers)
     return parser
+
+
+def main_of(module: str, make_parser: Callable, make_corpus: Callable) -> Callable[..., int]:
+    """The ``main`` of a corpus's module, given its ``__name__``; ``python -m`` of the module runs it at once."""
+    if module == "__main__":  # workers know the module by its own name alone
+        sys.exit(importlib.import_module(sys.modules[module].__spec__.name).main())
+    return functools.partial(main, make_parser, make_corpus)
 
 
 def main(

@@ -2,6 +2,7 @@ import importlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.lab import ROOT
 def test_every_command_has_one_form(name, capsys):
     module = importlib.import_module(f"preprocess.{name}")
     assert module.make_parser().prog == f"poolingformer-preprocess {name}"
+    assert "(__name__," in (source := Path(module.__file__).read_text()) or 'if __name__ == "__main__"' in source
     for run, arguments in ((main, [name, "--help"]), (module.main, ["--help"])):
         with pytest.raises(SystemExit) as stopped:
             run(arguments)
@@ -31,12 +33,13 @@ def test_the_corpora_are_listed(capsys):
     assert "no such corpus; poolingformer-preprocess --help lists them\n" in capsys.readouterr().err
 
 
-def test_a_clone_has_the_modules_under_the_projects_name_too(tmp_path):
+@pytest.mark.parametrize("words", ["preprocess char_lm", "preprocess.char_lm", "preprocess.imdb"])
+def test_a_clone_has_the_modules_under_the_projects_name_too(words, tmp_path):
     (tmp_path / "preprocess.py").write_text("1 / 0\n")
-    command = [sys.executable, "-m", "fairseq_poolingformer.preprocess", "char_lm", "--help"]
+    command = [sys.executable, "-m", *f"fairseq_poolingformer.{words} --help".split()]
     result = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
     )
-    assert result.stdout.startswith("usage: poolingformer-preprocess char_lm ")
+    assert result.stdout.startswith(f"usage: poolingformer-preprocess {words[11:]} ")
     installed = importlib.import_module("fairseq_poolingformer.preprocess.pipeline.records")
     assert installed.__file__ == importlib.import_module("preprocess.pipeline.records").__file__
