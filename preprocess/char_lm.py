@@ -16,8 +16,8 @@ from typing import BinaryIO
 
 from fairseq_poolingformer.command import positive, run_command
 from fairseq_poolingformer.text.atomic_write import disk_errors, unfinished_name, write_lines
+from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
-from fairseq_poolingformer.text.dictionary import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
 from fairseq_poolingformer.text.sequences import SequencesWriter
 
 from .pipeline import data_folder

@@ -20,9 +20,9 @@ from fairseq_poolingformer.tasks.hotpotqa.data import PARAGRAPH_SCORES, AnswerTy
 from fairseq_poolingformer.tasks.shared.answers import find_answers, hotpotqa_words
 from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH, MAX_QUESTION_LENGTH
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_values import BadLine
+from fairseq_poolingformer.text.surrogates import replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer, byte_offsets
 
 from .pipeline import command, task_corpus

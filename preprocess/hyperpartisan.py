@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from fairseq_poolingformer.tasks.classification import data
-from fairseq_poolingformer.tasks.classification.data import HYPERPARTISAN_LABELS, read_ground_truth
+from fairseq_poolingformer.tasks.classification import released
+from fairseq_poolingformer.tasks.classification.released import HYPERPARTISAN_LABELS, read_ground_truth
 from fairseq_poolingformer.text.json_values import BadLine
 
 from .labelled_text import LabelledDocument, corpus_of, make_shared_parser
@@ -38,7 +38,7 @@ def read_articles(path: Path, labels: Mapping[str, str]) -> Iterator[Record]:
 def _articles(content: BinaryIO, file: str, labels: Mapping[str, str]) -> Iterator[tuple[int, bytes]]:
     found = False
     try:
-        for attributes, parts in data.read_articles(content, file):
+        for attributes, parts in released.read_articles(content, file):
             found, name = True, attributes.get("id", "")
             fields = {"id": name, "label": labels.get(name), "parts": parts}
             yield 1, json.dumps(fields).encode()

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.tasks.classification.data import IMDB_LABELS, imdb_id
+from fairseq_poolingformer.tasks.classification.released import IMDB_LABELS, imdb_id
 
 from .labelled_text import LabelledDocument, corpus_of, make_shared_parser
 from .pipeline import command, splits

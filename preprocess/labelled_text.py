@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.classification.data import ClassificationSplit, label_of
+from fairseq_poolingformer.tasks.classification.data import ClassificationSplit
 from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.json_values import BadLine, read_object
-from fairseq_poolingformer.text.labels import id_of
+from fairseq_poolingformer.text.labels import id_of, label_of
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from .pipeline import command, task_corpus

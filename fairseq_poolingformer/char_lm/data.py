@@ -13,8 +13,9 @@ from fairseq.data import Dictionary, FairseqDataset
 from torch import Tensor
 
 from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS, FIRST_BYTE, NUM_SYMBOLS
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
-from fairseq_poolingformer.text.dictionary import BYTE_SYMBOLS, EOS, FIRST_BYTE, NUM_SYMBOLS, PAD, read_symbols
+from fairseq_poolingformer.text.dictionary import EOS, PAD, read_symbols
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.training.epoch import EpochBatches
 

@@ -26,7 +26,7 @@ from fairseq_poolingformer.command import (
     shard,
 )
 from fairseq_poolingformer.text.atomic_write import write_lines
-from fairseq_poolingformer.text.dictionary import NEWLINE
+from fairseq_poolingformer.text.byte_symbols import NEWLINE
 from fairseq_poolingformer.text.json_file import read_json_file
 
 _EPILOG = """\

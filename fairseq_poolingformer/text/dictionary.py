@@ -17,12 +17,6 @@ SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
 # checkpoint of one fits the next; a task may have more.
 MARKS = ("[q]", "[/q]", "[ent]", "[/ent]", "<t>", "</t>", "[s]")
 
-BYTE_SYMBOLS = tuple(str(byte) for byte in range(256))  # in dict.txt the name of a byte is its number
-FIRST_BYTE = len(SPECIAL_SYMBOLS)  # index of byte 0
-NEWLINE, SPACE = FIRST_BYTE + ord("\n"), FIRST_BYTE + ord(" ")
-NUM_SYMBOLS = FIRST_BYTE + len(BYTE_SYMBOLS)
-ID_DTYPE = np.dtype(np.uint16)  # fairseq's choice for a dictionary of that size
-
 
 def read_symbols(path: Path) -> list[str]:
     """The symbols of a fairseq dictionary file, in order; see :func:`read_counts`."""
@@ -64,19 +58,3 @@ def symbols_digest(symbols: Iterable[str]) -> str:
 def smallest_dtype(dictionary_size: int) -> np.dtype:
     """The type in which fairseq stores the ids of a dictionary of that size."""
     return np.dtype(np.uint16 if dictionary_size < 65500 else np.uint32)
-
-
-def replace_lone_surrogates(text: str) -> str:
-    r"""Replace lone surrogates (``"\ud800"`` in JSON), which have no UTF-8, by U+FFFD; join halves of characters."""
-    if text.isascii():
-        return text
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
-def bytes_to_ids(text: bytes) -> np.ndarray:
-    """(n,) indices of a text's n bytes."""
-    return np.frombuffer(text, np.uint8).astype(ID_DTYPE) + ID_DTYPE.type(FIRST_BYTE)

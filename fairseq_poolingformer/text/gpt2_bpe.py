@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import tiktoken
 
-from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, read_symbols, replace_lone_surrogates
+from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, read_symbols
 from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
+from fairseq_poolingformer.text.surrogates import replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Blanks, Tokenizer
 
 GPT2_FILES = ("encoder.json", "vocab.bpe")  # as OpenAI and fairseq give them

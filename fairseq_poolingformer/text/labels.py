@@ -1,7 +1,8 @@
-"""The labels of a data folder, and the ids of labelled records."""
+"""The labels of a data folder; the ids and labels of records."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
@@ -25,3 +26,19 @@ def id_of(fields: dict, file: str, line: int) -> str:
     if not name:
         raise BadLine("empty id")
     return name
+
+
+def label_of(fields: dict) -> str:
+    """Return a JSON line's label as text: a string, a whole number, true or false, or a list of one of these."""
+    label = fields.get("label")
+    if isinstance(label, list) and len(label) == 1:
+        (label,) = label
+    if isinstance(label, float) and label.is_integer():  # as tables have whole numbers
+        label = int(label)
+    if isinstance(label, str) and label.strip():
+        return " ".join(label.split())
+    if isinstance(label, int):
+        return json.dumps(label)
+    if isinstance(label, list):
+        raise BadLine(f"several labels: 'label' is a list of {len(label)}, and a document has one")
+    raise BadLine("no label: 'label' must be a string, a whole number, true or false, or a list of one of these")

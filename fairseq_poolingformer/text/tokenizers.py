@@ -14,9 +14,10 @@ import numpy as np
 import sentencepiece
 
 from fairseq_poolingformer.text.data_folder import tokenizer_config, tokenizer_path
-from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, replace_lone_surrogates
+from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK
 from fairseq_poolingformer.text.gpt2_bpe import GPT2Tokenizer
 from fairseq_poolingformer.text.json_file import read_json_file
+from fairseq_poolingformer.text.surrogates import replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Blanks, Tokenizer
 
 __all__ = ["GPT2Tokenizer", "SentencePieceTokenizer", "Tokenizer", "fingerprint", "load_tokenizer"]

@@ -7,7 +7,8 @@ import numpy as np
 
 from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.data_folder import Layout
-from fairseq_poolingformer.text.dictionary import EOS, UNK, replace_lone_surrogates
+from fairseq_poolingformer.text.dictionary import EOS, UNK
+from fairseq_poolingformer.text.surrogates import replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from .records import Example, Reject

@@ -12,8 +12,9 @@ from pathlib import Path
 import sentencepiece
 
 from fairseq_poolingformer.command import positive
-from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, replace_lone_surrogates
+from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.gpt2_bpe import WHITE_SPACE
+from fairseq_poolingformer.text.surrogates import replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
 
 from .records import Example, InputError, Record, Reject, describe_file, parsed

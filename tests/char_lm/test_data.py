@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fairseq_poolingformer.char_lm.data import CarriedMemory, TextBlocks, TextStream
-from fairseq_poolingformer.text.dictionary import EOS, PAD, bytes_to_ids
+from fairseq_poolingformer.text.byte_symbols import bytes_to_ids
+from fairseq_poolingformer.text.dictionary import EOS, PAD
 from preprocess.char_lm import make_folder
 
 SIZE = 101

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 
 from fairseq_poolingformer.char_lm.models import ARCHITECTURES, DEFAULTS
 from fairseq_poolingformer.cli import eval_lm
-from fairseq_poolingformer.text.dictionary import EOS, FIRST_BYTE, NUM_SYMBOLS
+from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE, NUM_SYMBOLS
+from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.weights import files
 from preprocess.char_lm import make_folder
 

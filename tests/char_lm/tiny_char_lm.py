@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from fairseq import options, tasks
 
-from fairseq_poolingformer.text.dictionary import FIRST_BYTE
+from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE
 from tests.models.tiny_bart import USER_DIR
 
 SMALL = ("--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "24", "--decoder-attention-heads", "4")

@@ -156,7 +156,8 @@ def test_a_second_process_writes_no_file(tmp_path):
     model.save_pretrained(tmp_path / "second", is_main_process=False)
     assert not [path for path in (tmp_path / "second").rglob("*") if path.is_file()]
     model.save_pretrained(tmp_path / "first")
-    assert {"README.md", "model.safetensors", "tokenizer.json"} <= {path.name for path in (tmp_path / "first").iterdir()}
+    written = {path.name for path in (tmp_path / "first").iterdir()}
+    assert {"README.md", "model.safetensors", "tokenizer.json"} <= written
 
 
 def test_a_configuration_shows_all_its_settings():

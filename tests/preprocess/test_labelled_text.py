@@ -100,10 +100,11 @@ def test_a_pair_of_texts_is_what_roberta_reads(tmp_path, write_lines):
 def test_labels_that_contradict_each_other_or_are_alike_are_said(tmp_path, write_lines, capsys):
     labels = ["Caf\u00e9", "pos", "cafe\u0301 ", "neg"]
     rows = [{"id": f"r{k}", "text": f"the theory {k % 6}", "label": labels[k % 4]} for k in range(10)]
-    train, valid = write_lines("train.jsonl", rows[:8]), write_lines("valid.jsonl", [*rows[8:], rows[0] | {"id": "v"}])
+    train = write_lines("train.jsonl", [rows[0], rows[0] | {"id": "s"}, *rows[1:8]])
+    valid = write_lines("valid.jsonl", [*rows[8:], rows[0] | {"id": "v"}])
     assert convert(labelled_text, tmp_path / "data", "--train", train, "--valid", valid) == 0
     lines = capsys.readouterr().out.splitlines()[-3:]
-    # 0 and 6, 1 and 7 in train; 2 and 8, 3 and 9 across; v is as r0, which r6 is not
+    # 0 and 6, 1 and 7 in train; 2 and 8, 3 and 9 across; s and v are as r0, which r6 is not
     assert lines[0].endswith("in train, too, such as r8 (train: r2), r9 (train: r3), v (train: r0)")
     assert lines[1] == "labels that may be the same: 'Café', 'cafe\u0301'"
-    assert lines[2] == "9 documents have another one's text and another label, first r0 (Café) and r6 (cafe\u0301)"
+    assert lines[2] == "10 documents have another one's text and another label, first r0 (Café) and r6 (cafe\u0301)"

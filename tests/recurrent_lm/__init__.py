@@ -8,7 +8,7 @@ from fairseq.models import BaseFairseqModel, register_model
 from torch import nn
 
 from fairseq_poolingformer import register
-from fairseq_poolingformer.text.dictionary import NUM_SYMBOLS
+from fairseq_poolingformer.text.byte_symbols import NUM_SYMBOLS
 
 register()  # also where fairseq came after the package
 

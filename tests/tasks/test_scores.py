@@ -4,7 +4,7 @@ import random
 import pytest
 
 from fairseq_poolingformer.cli import score
-from fairseq_poolingformer.tasks.classification import data as document_classification_scores
+from fairseq_poolingformer.tasks.classification import scores as document_classification_scores
 from fairseq_poolingformer.tasks.wikihop import data as wikihop_scores
 
 

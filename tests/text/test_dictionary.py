@@ -4,18 +4,11 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import best_fitting_int_dtype
 
 from fairseq_poolingformer.text.dictionary import (
-    BYTE_SYMBOLS,
-    ID_DTYPE,
     LONGEST_LINE,
-    NEWLINE,
-    NUM_SYMBOLS,
-    SPACE,
     SPECIAL_SYMBOLS,
-    bytes_to_ids,
     read_counts,
     read_entries,
     read_symbols,
-    replace_lone_surrogates,
     smallest_dtype,
 )
 
@@ -58,24 +51,3 @@ def test_ids_are_stored_as_fairseq_stores_them(size):
     theirs = np.dtype(best_fitting_int_dtype(size))
     assert smallest_dtype(size).itemsize == theirs.itemsize
     assert np.iinfo(smallest_dtype(size)).max >= size
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("é 😀", "é 😀"), ("a\ud800b", "a\ufffdb"), ("\udc00", "\ufffd"), ("\ud83d\ude00\ud800", "😀\ufffd")],
-)
-def test_lone_surrogates_are_replaced_and_pairs_joined(text, expected):
-    assert replace_lone_surrogates(text) == expected
-    expected.encode("utf-8")
-
-
-def test_every_byte_has_the_index_of_its_symbol():
-    dictionary = Dictionary()
-    for symbol in BYTE_SYMBOLS:
-        dictionary.add_symbol(symbol)
-    ids = bytes_to_ids(bytes(range(256)))
-    assert ids.tolist() == [dictionary.index(str(byte)) for byte in range(256)]
-    assert len(dictionary) == NUM_SYMBOLS
-    assert (ids.dtype, ID_DTYPE) == (np.uint16, smallest_dtype(NUM_SYMBOLS))
-    assert bytes_to_ids(b" \n").tolist() == [SPACE, NEWLINE]
-    assert bytes_to_ids(b"").shape == (0,)

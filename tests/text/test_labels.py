@@ -4,7 +4,7 @@ import pytest
 
 from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.json_values import BadLine
-from fairseq_poolingformer.text.labels import id_of, read_labels
+from fairseq_poolingformer.text.labels import id_of, label_of, read_labels
 
 LAYOUT = Layout(made_with="the command", ids=("document",))
 
@@ -24,3 +24,14 @@ def test_ids_are_one_line_and_there_is_always_one():
     for wrong in (True, 1.5, " "):
         with pytest.raises(BadLine):
             id_of({"id": wrong}, "x/y.jsonl", 3)
+
+
+def test_labels_are_text_and_one():
+    values = ("a \n b", 3, 2.0, True, ["x"], [0])
+    assert [label_of({"label": value}) for value in values] == ["a b", "3", "2", "true", "x", "0"]
+    for wrong in (" ", 0.5, None, {}, float("nan"), float("inf")):
+        with pytest.raises(BadLine, match=r"^no label: 'label' must be a string, a whole number"):
+            label_of({"label": wrong})
+    for wrong in ([], ["x", "y"]):
+        with pytest.raises(BadLine, match=f"^several labels: 'label' is a list of {len(wrong)}"):
+            label_of({"label": wrong})

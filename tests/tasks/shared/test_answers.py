@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from fairseq_poolingformer.tasks.classification.data import score as score_classes
+from fairseq_poolingformer.tasks.classification.scores import score as score_classes
 from fairseq_poolingformer.tasks.shared.answers import merged
 from fairseq_poolingformer.tasks.triviaqa.data import score as score_trivia
 
