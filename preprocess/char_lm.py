@@ -9,13 +9,14 @@ import contextlib
 import hashlib
 import logging
 import sys
+import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_poolingformer.command import positive, run_command
-from fairseq_poolingformer.text.atomic_write import disk_errors, unfinished_name, write_lines
+from fairseq_poolingformer.text.atomic_write import disk_errors, write_lines
 from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.sequences import SequencesWriter
@@ -151,24 +152,20 @@ def split_sizes(total: int, sizes: Sequence[int] | None) -> tuple[int, ...]:
 @contextlib.contextmanager
 def _joined(files: Sequence[Path], folder: Path, text8: bool, limit: int | None) -> Iterator[tuple[BinaryIO, int]]:
     """Give the whole text as one file, and its length, which is known only at the end and decides the splits."""
-    path = unfinished_name(folder / "text")
-    try:
-        with open(path, "wb+") as text:
-            total = 0
-            with progress("text", limit) as advance:
-                for block in _blocks(files, text8):
-                    block = block if limit is None else block[: limit - total]
-                    text.write(block)
-                    total += len(block)
-                    advance(len(block))
-                    if total == limit:
-                        break
-            if limit is not None and total < limit:
-                raise InputError(f"--limit {limit:,}, but the text has only {total:,} bytes")
-            text.seek(0)
-            yield text, total
-    finally:
-        path.unlink(missing_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as text:
+        total = 0
+        with progress("text", limit) as advance:
+            for block in _blocks(files, text8):
+                block = block if limit is None else block[: limit - total]
+                text.write(block)
+                total += len(block)
+                advance(len(block))
+                if total == limit:
+                    break
+        if limit is not None and total < limit:
+            raise InputError(f"--limit {limit:,}, but the text has only {total:,} bytes")
+        text.seek(0)
+        yield text, total
 
 
 def _blocks(files: Sequence[Path], text8: bool) -> Iterator[bytes]:

@@ -9,15 +9,15 @@ import fcntl
 import functools
 import logging
 import os
-import re
+import secrets
 import shutil
-import socket
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 SUFFIX = ".unfinished"
 LOCK = ".lock"
-_ENDED = ""
+ABANDONED = 24 * 3600  # seconds
 _LONGEST_NAME = 255  # bytes, of most file systems
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _OF_TORCH = ("PytorchStreamWriter", "unexpected pos")  # its errors of a disk
@@ -28,10 +28,8 @@ logger = logging.getLogger(__name__)
 @contextlib.contextmanager
 def atomic_write(path: Path, flush: bool = False) -> Iterator[Path]:
     """Yield a name beside the final one to write to; rename that file when the block ends without an error."""
-    # the name is this process's own; what killed processes of this machine left of the same file is removed
     unfinished = unfinished_name(path)
-    remove_left(path.parent)
-    unfinished.unlink(missing_ok=True)  # of a process of the same number; it may be a link to a file that is in use
+    remove_abandoned(path.parent)
     try:
         with disk_errors(path, unfinished):
             yield unfinished
@@ -62,39 +60,38 @@ def disk_errors(path: Path, unfinished: Path) -> Iterator[None]:
 
 
 def unfinished_name(path: Path) -> Path:
-    """The name that this process writes a file under; it is no longer than names may be."""
-    own = f".{_host()}-{os.getpid()}{SUFFIX}"
-    return path.with_name(os.fsdecode(os.fsencode(path.name)[: _LONGEST_NAME - len(own)]) + own)
-
-
-def _host() -> str:
-    return re.sub(r"[^\w-]", "_", socket.gethostname(), flags=re.ASCII)[:32]
+    """A name to write a file under that no other process uses; it is no longer than names may be."""
+    # random, since neither hosts nor processes have numbers of their own: containers share both
+    end = f".{secrets.token_hex(8)}{SUFFIX}"
+    return path.with_name(os.fsdecode(os.fsencode(path.name)[: _LONGEST_NAME - len(end)]) + end)
 
 
 @functools.lru_cache(maxsize=1024)
-def remove_left(folder: Path) -> None:
-    """Remove what processes of this machine that have ended were writing in a folder, once a process."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.name.endswith(SUFFIX) and writer_of(path) == _ENDED:
-            with contextlib.suppress(OSError):
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+def remove_abandoned(folder: Path) -> None:
+    """Remove unfinished files of a folder that nobody has written to for a day, once a process."""
+    left = [path for path in folder.glob(f"*{SUFFIX}") if path.is_file() or path.is_symlink()]
+    if not left:
+        return
+    with contextlib.suppress(OSError):  # another process may be quicker
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            now = os.fstat(probe.fileno()).st_mtime  # by the clock of the file system, which may be another machine's
+        for path in left:
+            if now - path.lstat().st_mtime > ABANDONED:
+                path.unlink()
 
 
-def writer_of(unfinished: Path) -> str:
-    """Who writes an unfinished file or folder: its machine and process, or "" for one that has ended."""
-    match = re.fullmatch(rf".*\.([\w-]+)-(\d+){re.escape(SUFFIX)}", unfinished.name, re.DOTALL)
-    if match and match[1] == _host() and not _is_running(int(match[2])):
-        return _ENDED
-    return f"process {match[2]} of {match[1]}" if match else "another process"
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
+def remove_unlocked(folder: Path) -> bool:
+    """Remove a folder in the making whose process has ended; whether that was so, as far as its lock says."""
+    if not (folder / LOCK).is_file():
         return False
-    except PermissionError:
-        return True
+    try:
+        descriptor = lock_folder(folder)
+    except BlockingIOError:
+        return False
+    if descriptor is None:
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(descriptor)
     return True
 
 

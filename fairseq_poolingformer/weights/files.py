@@ -6,6 +6,7 @@ import argparse
 import errno
 import glob
 import json
+import os
 import shutil
 import struct
 from collections.abc import Iterator, Mapping
@@ -20,12 +21,13 @@ from safetensors.torch import load_file, save_file
 from fairseq_poolingformer.checkpoints import OPTIMIZER, CheckpointError, load, read, recorded_folder
 from fairseq_poolingformer.command import require_writable
 from fairseq_poolingformer.text.atomic_write import (
+    LOCK,
     SUFFIX,
     atomic_write,
     disk_errors,
-    remove_left,
+    lock_folder,
+    remove_unlocked,
     unfinished_name,
-    writer_of,
 )
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
@@ -39,16 +41,20 @@ NO_PARAMETERS = ("config",)  # DeBERTa's published weights also hold the configu
 def new_folder(path: Path) -> Iterator[Path]:
     """Make a folder beside ``path`` to write into, and rename it to ``path`` if the block ends without an error."""
     require_new_folder(path)
-    partial = unfinished_name(path)
+    partial, lock = unfinished_name(path), None
     try:
         with disk_errors(path, partial):
             partial.mkdir()
+            lock = lock_folder(partial)
             yield partial
             require_new_folder(path, own=partial)
+            (partial / LOCK).unlink()
             partial.replace(path)
     except SafetensorError as error:
         raise OSError(errno.EIO, f"could not be written ({error})", str(path)) from error
     finally:
+        if lock is not None:
+            os.close(lock)
         shutil.rmtree(partial, ignore_errors=True)
 
 
@@ -57,11 +63,10 @@ def require_new_folder(path: Path, own: Path | None = None) -> None:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConversionError(f"{path} is there already: name a new folder, or move this one away first")
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_left(path.parent)
     for other in path.parent.glob(f"{glob.escape(path.name)}.*{SUFFIX}"):
-        if other != own and writer_of(other):
+        if other != own and not remove_unlocked(other):
             raise ConversionError(
-                f"{path}: {writer_of(other)} is making this folder; wait for it, or name another one. If there is no "
+                f"{path}: another process is making this folder; wait for it, or name another one. If there is no "
                 f"such process any more, delete {other}"
             )
     if own is None:

@@ -140,8 +140,8 @@ def test_the_lock_does_not_outlive_the_training_in_processes_that_read_data(tmp_
 
 
 def test_what_a_killed_training_left_half_written_is_removed(tmp_path):
-    left = [f"{name}.pt.host-1.unfinished" for name in ("checkpoint_last", "checkpoint_1_50-shard0", "checkpoint3")]
-    others = ["checkpoint_last.pt", "checkpoint_average.pt.host-1.unfinished", "notes.unfinished"]
+    left = [f"{name}.pt.0f1e.unfinished" for name in ("checkpoint_last", "checkpoint_1_50-shard0", "checkpoint3")]
+    others = ["checkpoint_last.pt", "checkpoint_average.pt.0f1e.unfinished", "notes.unfinished"]
     for name in (*left, *others):
         (tmp_path / name).touch()
     lock(str(tmp_path))

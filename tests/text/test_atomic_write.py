@@ -4,15 +4,16 @@ import os
 import re
 import resource
 import signal
+import time
 
 import pytest
 import torch
 
 from fairseq_poolingformer.text import atomic_write as atomic_write_module
 from fairseq_poolingformer.text.atomic_write import (
+    ABANDONED,
     atomic_write,
     lock_folder,
-    unfinished_name,
     write_lines,
 )
 
@@ -29,17 +30,31 @@ def test_a_block_that_fails_leaves_the_former_file_alone(tmp_path, flush):
         path.unlink()
 
 
-def test_what_a_killed_process_left_is_removed_and_not_written_into(tmp_path):
+def test_a_file_that_is_written_twice_at_once_has_two_names_and_the_mode_of_other_files(tmp_path):
+    """As two containers write it whose processes have one number; a name may become a link, so it is not there."""
     (tmp_path / "other").write_text("good\n")
-    if not (child := os.fork()):
-        os.link(tmp_path / "other", unfinished_name(tmp_path / "x"))
-        os._exit(0)
-    os.waitpid(child, 0)
-    os.link(tmp_path / "other", unfinished_name(tmp_path / "x"))
+    with atomic_write(tmp_path / "x") as first, atomic_write(tmp_path / "x") as second:
+        assert not first.exists()
+        os.link(tmp_path / "other", first)
+        second.write_text("new\n")
+    assert (tmp_path / "x").read_text() == "good\n"
+    assert os.stat(tmp_path / "x").st_nlink == 2
     write_lines(tmp_path / "x", ["new"])
     assert (tmp_path / "other").read_text() == "good\n"
-    assert (tmp_path / "x").read_text() == "new\n"
+    assert os.stat(tmp_path / "x").st_mode == os.stat(tmp_path / "other").st_mode
     assert sorted(os.listdir(tmp_path)) == ["other", "x"]
+
+
+def test_what_nobody_has_written_to_for_a_day_is_removed(tmp_path, monkeypatch):
+    """By the clock of the file system: this machine's may be a week ahead."""
+    now, week = time.time(), 7 * ABANDONED
+    monkeypatch.setattr(time, "time", lambda: now + week)
+    ages = {"a.1.unfinished": 2 * ABANDONED, "b.host-1.unfinished": 60, "c": week, "d.1.unfinished": week}
+    for name, age in ages.items():
+        (tmp_path / name).mkdir() if name.startswith("d") else (tmp_path / name).touch()
+        os.utime(tmp_path / name, (now - age, now - age))
+    write_lines(tmp_path / "x", ["new"])
+    assert sorted(os.listdir(tmp_path)) == ["b.host-1.unfinished", "c", "d.1.unfinished", "x"]
 
 
 def test_two_processes_write_one_name_and_each_file_is_whole(tmp_path):

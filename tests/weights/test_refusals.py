@@ -7,7 +7,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fairseq_poolingformer.text.atomic_write import remove_left, unfinished_name
 from fairseq_poolingformer.weights import ConversionError, files, loading
 from fairseq_poolingformer.weights import convert as conversion
 from tests.models import tiny_huggingface
@@ -126,18 +125,19 @@ def test_two_that_make_one_folder(tmp_path):
             try:
                 files.require_new_folder(tmp_path / "new")
             except ConversionError as error:
-                os._exit(f"{tmp_path / 'new'}: process {os.getppid()} of " not in str(error))
+                os._exit(f"{tmp_path / 'new'}: another process is making this folder" not in str(error))
             os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
     assert (tmp_path / "new" / "x").read_text() == "first"
     if not (child := os.fork()):
-        unfinished_name(tmp_path / "other").mkdir()
-        os._exit(0)
+        with files.new_folder(tmp_path / "other"):
+            os._exit(0)
     os.waitpid(child, 0)
-    remove_left.cache_clear()
+    assert len(os.listdir(tmp_path)) == 2
     with files.new_folder(tmp_path / "other"):
         pass
     assert sorted(os.listdir(tmp_path)) == ["new", "other"]
+    assert (os.listdir(tmp_path / "new"), os.listdir(tmp_path / "other")) == (["x"], [])
 
 
 @pytest.mark.parametrize("name", ["x" * 256, "file/new"])
