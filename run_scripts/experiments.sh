@@ -166,7 +166,6 @@ gpt2_folder() {
 fine_tuning_flags() {
   local updates=$((epochs * (($1 + batch - 1) / batch)))
   if [[ $pretrained != - ]]; then
-    # unlike --restore-file with its resets, this leaves a run that is resumed alone
     printf '%s\n' --finetune-from-model "$weights"
   fi
   printf '%s\n' --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1.0 \

@@ -29,6 +29,7 @@ from fairseq_poolingformer.patches import (
     interruption,
     nonfinite,
     processes,
+    restart,
     resuming,
     saving,
     untrusted_files,
@@ -102,6 +103,8 @@ AROUND = (
     (Trainer, "load_checkpoint", half_precision.load_in_float32),
     (Trainer, "state_dict", resuming.save_what_fairseq_forgets),
     (Trainer, "load_checkpoint", resuming.load_what_fairseq_forgets),
+    # the same command continues
+    (checkpoint_utils, "load_checkpoint", restart.use_options_once),
     # SIGTERM saves first; a finished training stays finished; one training in a save directory
     (checkpoint_utils, "load_checkpoint", interruption.lock_save_directory),
     (fairseq_train, "main", interruption.end_with_former_handlers),

@@ -113,8 +113,7 @@ train_stage() {
   [[ $rotate == 0 ]] || flags+=(--rotate-text)
   if [[ $carry == 0 ]]; then flags+=(--no-carry-memory); else flags+=(--require-memory); fi
   # the parameters, the optimizer's state and the number of updates stay; the text begins again, in other blocks
-  if ((stage > 0)) && ! compgen -G "$run_folder/checkpoints/checkpoint*.pt" >/dev/null; then
-    need "$previous" out
+  if ((stage > 0)); then
     flags+=(--restore-file "$previous" --reset-dataloader --reset-meters --reset-lr-scheduler)
   fi
   launch "${flags[@]}" "${rest[@]}"

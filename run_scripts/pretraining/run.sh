@@ -92,7 +92,6 @@ train() {
   if [[ $updates != - ]]; then flags+=(--max-update "$total"); else flags+=(--max-epoch "$epochs"); fi
   if [[ $pretrained != - ]]; then
     need "$weights_folder/model.pt" pretrained
-    # unlike --restore-file with its resets, this does not touch a run that is resumed
     flags+=(--finetune-from-model "$weights_folder/model.pt")
   fi
   [[ $positions == repeat ]] || flags+=(--position-init "$positions")

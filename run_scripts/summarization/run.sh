@@ -79,7 +79,6 @@ train() {
   mapfile -t flags < <(attention_flags && training_flags && best_flags)
   flags=(
     "$data_folder" --user-dir "$root/fairseq_poolingformer" --task long_summarization --arch "$arch"
-    # a run that is resumed ignores this; with --restore-file and its resets it would start anew
     --finetune-from-model "$bart_folder/model.pt"
     --max-source-positions "$input" --max-target-length "$target"
     # The thesis gives Adam, linear decay, warm-up and batch. The rest follows fairseq's recipe for BART.

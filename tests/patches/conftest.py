@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary, indexed_dataset
 
-from tests.patches.helpers import EXAMPLES
+from tests.models import tiny_bart
+from tests.patches.helpers import EXAMPLES, end_of_process
 
 
 def _write_split(path: Path, dictionary: Dictionary, examples: int, generator: torch.Generator) -> None:
@@ -45,3 +47,13 @@ def text(tmp_path_factory, dictionary) -> Path:
     for split, examples in EXAMPLES.items():
         _write_split(folder / split, dictionary, examples, torch.Generator().manual_seed(1))
     return folder
+
+
+@pytest.fixture
+def documents(tmp_path) -> Path:
+    """A data folder of documents and summaries; what fairseq keeps of a training in its process is forgotten."""
+    rng = np.random.default_rng(0)
+    examples = [(rng.integers(4, 12, rng.integers(3, 9)).tolist(), rng.integers(4, 12, 3).tolist()) for _ in range(36)]
+    end_of_process()
+    yield tiny_bart.write_data_folder(tmp_path / "data", 8, {"train": examples[:24], "valid": examples[24:]})
+    end_of_process()

@@ -16,6 +16,7 @@ import fairseq_poolingformer
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.patches import table
 from tests.forked_python import PYTHON, start
+from tests.models import tiny_bart
 
 table.apply()
 
@@ -34,6 +35,8 @@ TRAINING = [
     *("--seed", "7", "--cpu", "--no-progress-bar", "--num-workers", "0", "--required-batch-size-multiple", "1"),
 ]
 
+DOCUMENTS = [*TRAINING[len(TRANSLATION) :], "--user-dir", tiny_bart.USER_DIR, "--task", "long_summarization"]
+
 
 def parse(parser: ArgumentParser, arguments: list) -> Any:
     """Parse a fairseq command line in this process."""
@@ -48,6 +51,23 @@ def train(corpus: Path, save_dir: Path, *extra: Any) -> dict:
     arguments = [corpus, *TRAINING, "--save-dir", save_dir, *extra]
     distributed_utils.call_main(parse(options.get_training_parser(), arguments), main)
     return load(save_dir / "checkpoint_last.pt")
+
+
+def train_on_documents(documents: Path, save_dir: Path, *extra: Any) -> dict:
+    """Train a task of the plugin as :func:`train` does: it composes the same batches after a resume."""
+    from fairseq_cli.train import main
+
+    arguments = [documents, *DOCUMENTS, "--save-dir", save_dir, *extra]
+    distributed_utils.call_main(parse(options.get_training_parser(), arguments), main)
+    return load(save_dir / "checkpoint_last.pt")
+
+
+def end_of_process() -> None:
+    """Forget what fairseq keeps of a training in its process."""
+    from fairseq_cli.train import should_stop_early
+
+    for name in ("best", "num_runs"):
+        vars(should_stop_early).pop(name, None)
 
 
 def generate(corpus: Path, checkpoint: Path, *extra: Any) -> list[str]:

@@ -7,9 +7,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import fairseq_cli.train
-import numpy as np
 import pytest
-from fairseq import options
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
@@ -17,17 +15,16 @@ import fairseq_poolingformer
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.patches import CheckpointError, interruption
 from fairseq_poolingformer.patches.resuming import check
-from tests.models import tiny_bart
 from tests.patches.helpers import (
+    DOCUMENTS,
     PACKAGE,
     TORCHRUN,
-    TRAINING,
-    TRANSLATION,
     assert_same_parameters,
+    end_of_process,
     num_updates,
-    parse,
     run,
     train,
+    train_on_documents,
 )
 
 fairseq_poolingformer.register()
@@ -36,23 +33,6 @@ fairseq_poolingformer.register()
 
 PLATEAU = ["--lr-scheduler", "reduce_lr_on_plateau", "--lr-patience", 1, "--lr-shrink", 0.5, "--lr", 0.1]
 EPOCHS = 7
-
-
-@pytest.fixture
-def documents(tmp_path):
-    rng = np.random.default_rng(0)
-    examples = [(rng.integers(4, 12, rng.integers(3, 9)).tolist(), rng.integers(4, 12, 3).tolist()) for _ in range(36)]
-    end_of_process()
-    yield tiny_bart.write_data_folder(tmp_path / "data", 8, {"train": examples[:24], "valid": examples[24:]})
-    end_of_process()
-
-
-def train_on_documents(documents, folder, *flags):
-    """fairseq's own tasks compose other batches after a resume, so this is a task of the plugin."""
-    task = ["--user-dir", tiny_bart.USER_DIR, "--task", "long_summarization"]
-    arguments = [documents, *TRAINING[len(TRANSLATION) :], *task, "--save-dir", folder, *flags]
-    fairseq_cli.train.main(parse(options.get_training_parser(), arguments))
-    return load(folder / "checkpoint_last.pt")
 
 
 @pytest.fixture
@@ -92,9 +72,8 @@ def test_other_batches_within_an_epoch_read_each_document_once(documents, tmp_pa
 @pytest.mark.full
 def test_one_process_continues_an_epoch_of_two_and_two_that_of_one(documents, tmp_path):
     """In the same order: the updates are those of one process, with twice the batches, that was not stopped."""
-    task = ["--user-dir", tiny_bart.USER_DIR, "--task", "long_summarization", "--ddp-backend", "legacy_ddp"]
-    arguments = [documents, *TRAINING[len(TRANSLATION) :], *task, "--disable-validation", "--no-epoch-checkpoints"]
-    arguments += ["--save-dir", tmp_path / "parts"]
+    arguments = [documents, *DOCUMENTS, "--ddp-backend", "legacy_ddp", "--disable-validation"]
+    arguments += ["--no-epoch-checkpoints", "--save-dir", tmp_path / "parts"]
     run(*TORCHRUN, "tests.patches.resume_and_gather", *arguments, "--max-update", 1, cwd=PACKAGE.parent)
     run("fairseq_cli.train", *arguments, "--update-freq", 2, "--max-update", 4, cwd=tmp_path)
     done = run(*TORCHRUN, "tests.patches.resume_and_gather", *arguments, "--max-update", 5, cwd=PACKAGE.parent)
@@ -109,11 +88,6 @@ def test_checkpoints_of_stock_tasks_have_no_entry_of_ours(corpus, tmp_path):
     extra = state["extra_state"]
     assert extra["train_iterator"] == {"version": 2, "epoch": 1, "iterations_in_epoch": 2, "shuffle": True}
     assert extra.keys() <= {"metrics", "previous_training_time", "train_iterator", "val_loss", "best"}
-
-
-def end_of_process():
-    for name in ("best", "num_runs"):
-        vars(fairseq_cli.train.should_stop_early).pop(name, None)
 
 
 def train_in_parts(documents, folder, *flags, epochs=EPOCHS):
