@@ -26,8 +26,23 @@ class lazy_property(Generic[R]):
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
             return self
-        value = instance.__dict__[self.function.__name__] = self.function(instance)
+        value = for_later(self.function, instance)
+        if keeps_tensors():
+            instance.__dict__[self.function.__name__] = value
         return value
+
+
+def for_later(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """``function(…)`` outside of inference mode, whose tensors no later training can save for its backward pass."""
+    if torch.compiler.is_compiling():
+        return function(*args, **kwargs)
+    with torch.inference_mode(False):
+        return function(*args, **kwargs)
+
+
+def keeps_tensors() -> bool:
+    """Whether new tensors may be cached; those of a fake mode have no numbers."""
+    return torch.compiler.is_compiling() or type(torch.empty(0)) is torch.Tensor
 
 
 def outside_the_compiler(function: Callable[P, R]) -> Callable[P, R]:

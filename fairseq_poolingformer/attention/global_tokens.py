@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.compiler import exporting, lazy_property
+from fairseq_poolingformer.attention.compiler import exporting, for_later, lazy_property
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class GlobalTokens:
     mask: Tensor
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mask", self.mask.clone())
+        object.__setattr__(self, "mask", for_later(self.mask.clone))
 
     @classmethod
     def of(cls, mask: Tensor | GlobalTokens | None) -> GlobalTokens | None:
@@ -180,7 +180,7 @@ class FirstTokens(GlobalTokens):
     def __init__(self, mask: Tensor, count: int) -> None:
         super().__init__(mask)
         vars(self)["_counts"] = count, 0
-        vars(self)["unused"] = ~mask[:, :count]
+        vars(self)["unused"] = for_later(torch.logical_not, self.mask[:, :count])
 
     def hidden(self, padding: Tensor | None) -> Tensor:
         return self.unused if padding is None else self.unused | padding[:, : self.num_slots]

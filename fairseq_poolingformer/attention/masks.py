@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.compiler import exporting, lazy_property
+from fairseq_poolingformer.attention.compiler import exporting, for_later, keeps_tensors, lazy_property
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 
 P = ParamSpec("P")
@@ -37,7 +37,7 @@ class Masks:
         if not isinstance(padding, Tensor | None):
             raise ValueError(f"key_padding_mask must be a Tensor or None, got {type(padding).__name__}")
         self.global_tokens = GlobalTokens.of(global_mask)
-        self.padding = None if padding is None else padding.clone()
+        self.padding = None if padding is None else for_later(padding.clone)
         self._derived: dict[Any, Any] = {}
         if self.global_keys is not None and self.global_keys.known and not exporting():
             self.global_keys.settle()
@@ -66,10 +66,12 @@ class Masks:
         if torch.compiler.is_compiling():  # exported models have lengths that are no numbers
             return function(self, *args, **kwargs)
         key = function, args, tuple(kwargs.items())
-        if key not in self._derived:
-            with torch.inference_mode(False):  # or a later training could not save it for its backward pass
-                self._derived[key] = function(self, *args, **kwargs)
-        return self._derived[key]
+        if key in self._derived:
+            return self._derived[key]
+        result = for_later(function, self, *args, **kwargs)
+        if keeps_tensors():
+            self._derived[key] = result
+        return result
 
     @property
     def global_mask(self) -> Tensor | None:

@@ -18,7 +18,7 @@ from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.one_softmax import by_one_kernel, of_both, share_of_pools
 from fairseq_poolingformer.attention.patterns import Pooling, Window, band_of
-from fairseq_poolingformer.attention.plain_linear import is_plain_linear
+from fairseq_poolingformer.attention.plain_linear import are_alike, is_plain_linear
 from fairseq_poolingformer.attention.pooling import (
     POOL_MERGES,
     POOL_TYPES,
@@ -297,12 +297,11 @@ class TwoLevelAttention(nn.Module):
         It then also has, with ``separate`` global tokens, the keys and values that these see.
         """
         modules: Any = [self.q_proj, self.k_proj, self.v_proj]
-        if exporting() or not runs_on(x) or not all(map(is_plain_linear, modules)):
+        if exporting() or not runs_on(x) or not are_alike(modules):
             return [self._split(p(x)) for p in modules]
         more: Any = [self.global_k_proj, self.global_v_proj] if separate else []
-        modules += more if all(map(is_plain_linear, more)) else []
-        biases = [p.bias for p in modules]
-        bias = None if biases[0] is None else torch.cat(biases)
+        modules += more if are_alike(modules + more) else []
+        bias = None if self.q_proj.bias is None else torch.cat([p.bias for p in modules])
         projected = F.linear(x, torch.cat([p.weight for p in modules]), bias)
         return [self._split(part) for part in projected.chunk(len(modules), -1)]
 
@@ -370,8 +369,8 @@ class TwoLevelAttention(nn.Module):
         weights: Any = (self.pooled_k_pool_weight, self.pooled_v_pool_weight)
         one_head = self._one_head(x)
         k_proj, v_proj = cast(Sequence[nn.Linear], projections)
-        alike = is_plain_linear(k_proj) and is_plain_linear(v_proj) and (k_proj.bias is None) == (v_proj.bias is None)
-        if self.ldconv_heads > 1 or not alike or not has_kernels(one_head, self.pooling, self.pool_type):
+        alike = self.ldconv_heads == 1 and are_alike(projections)
+        if not alike or not has_kernels(one_head, self.pooling, self.pool_type):
             return self._pool_projected(x, k_proj, weights[0], masks), self._pool_projected(
                 x, v_proj, weights[1], masks
             )

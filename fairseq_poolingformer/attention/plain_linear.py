@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeGuard
 
 from torch import Tensor, nn
@@ -21,3 +22,8 @@ def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
         and "forward" not in vars(module)  # replaced on the instance, as accelerate does
         and type(module.weight) in (nn.Parameter, Tensor)  # subclasses of Tensor may be quantized or sharded
     )
+
+
+def are_alike(modules: Sequence[nn.Module]) -> bool:
+    """Whether all are plain and all or none have a bias, so that one product of their weights computes them."""
+    return all(map(is_plain_linear, modules)) and len({module.bias is None for module in modules}) == 1

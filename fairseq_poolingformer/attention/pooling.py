@@ -8,11 +8,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from fairseq_poolingformer.attention.backends import self_check
 from fairseq_poolingformer.attention.backends.triton import backend
 from fairseq_poolingformer.attention.compiler import exporting
+from fairseq_poolingformer.attention.first_order import first_order
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, require_kind
 
@@ -103,7 +103,7 @@ def pool_pair(
     ``weights`` are the weight (2, sets·κ, H·D) and the bias (2, sets·κ) of :func:`pool_keys`, stacked.
     """
     real = masks.derived(_real_of_kernels, pooling, key.size(2), key.device)
-    weight, bias = (None if x is None else x.to(key.dtype) for x in weights)
+    weight, bias = (None if x is None else x.to(key.dtype).contiguous() for x in weights)
     return backend.pooled(key, value, weight, bias, real, pooling.kernel_size, pooling.stride, kind == "mean-ldconv")
 
 
@@ -281,9 +281,9 @@ class _WeightedSum(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor):
-        x, weights = ctx.saved_tensors
+    @first_order
+    def backward(ctx, saved, grad: Tensor):
+        x, weights = saved
         batch, heads, num_tokens, head_dim = x.shape
         sets, _, kernel_size = weights.shape[1:]
         needs_x, needs_weights, _ = ctx.needs_input_grad

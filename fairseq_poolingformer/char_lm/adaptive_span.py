@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+
+from fairseq_poolingformer.attention.first_order import first_order
 
 ROUND_TO = 64  # positions: trimmed keys change their shape rarely
 
@@ -55,9 +56,9 @@ class _InUnitInterval(torch.autograd.Function):
         return x.clamp(0.0, 1.0)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
+    @first_order
+    def backward(ctx, saved, grad: Tensor) -> Tensor:
+        (x,) = saved
         if x.dtype in (torch.float32, torch.float64):
             return grad
         leaves = ((x <= 0.0) & (grad > 0.0)) | ((x >= 1.0) & (grad < 0.0))  # a step goes against the gradient

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from fairseq_poolingformer.attention.dropout import KeepMask
+from fairseq_poolingformer.attention.first_order import first_order
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 
 
@@ -35,9 +35,9 @@ class _ActivatedLinear(torch.autograd.Function):
         return F.linear(activation(hidden), weight.to(hidden.dtype), bias.to(hidden.dtype))
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor):
-        hidden, weight = ctx.saved_tensors
+    @first_order
+    def backward(ctx, saved, grad: Tensor):
+        hidden, weight = saved
         with torch.enable_grad():
             hidden = hidden.detach().requires_grad_()
             activated = ctx.activation(hidden)
@@ -71,6 +71,6 @@ class _SeededDropout(torch.autograd.Function):
         return mask.like(x).mul_(x).mul_(1 / mask.keep)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor):
+    @first_order
+    def backward(ctx, saved, grad: Tensor):
         return ctx.mask.like(grad).mul_(grad).mul_(1 / ctx.mask.keep), None

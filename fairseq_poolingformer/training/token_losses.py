@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from fairseq_poolingformer.attention.first_order import first_order
 
 LOGITS_AT_A_TIME = 2**22  # 16 MiB in float32: large enough for a GPU, and a CPU can reuse so small a block of memory
 KEPT_LOGITS = 2**26  # 128 MiB in half precision: all logits of 1,300 tokens with BART's vocabulary
@@ -119,9 +120,9 @@ class _TokenLosses(torch.autograd.Function):
         return log_norm - target_logit, smooth
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_nll, grad_smooth):
-        features, weight, bias, target, log_norm, *kept = ctx.saved_tensors
+    @first_order
+    def backward(ctx, saved, grad_nll, grad_smooth):
+        features, weight, bias, target, log_norm, *kept = saved
         grad_features = torch.zeros_like(features, dtype=log_norm.dtype) if ctx.needs_input_grad[0] else None
         grad_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
         grad_bias = torch.empty_like(bias) if ctx.needs_input_grad[2] else None

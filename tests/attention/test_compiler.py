@@ -38,14 +38,13 @@ def test_the_operator(backend, masks):
     global_mask, padding = layer_inputs()[1:] if masks else (None, None)
 
     def call(query, key, value):
-        level_one = band_attention(
-            2 * query, key, value, window=Window(3), global_mask=global_mask, key_padding_mask=padding, backend=backend
-        )
+        arguments = {"global_mask": global_mask, "key_padding_mask": padding, "backend": backend, "return_lse": True}
+        level_one, lse = band_attention(2 * query, key, value, window=Window(3), **arguments)
         pooling = Pooling(3, 2)
         keys, hidden = pool_keys(key, pooling, padding_mask=padding)
         values, _ = pool_keys(value, pooling, kind="max", padding_mask=padding)
         arguments = {"window": Window(7), "pooling": pooling, "key_padding_mask": hidden, "backend": backend}
-        return level_one.tanh() + band_attention(query, keys, values, **arguments)
+        return level_one.tanh() + lse.sin()[..., None] + band_attention(query, keys, values, **arguments)
 
     results = []
     for run in (call, torch.compile(call, backend="aot_eager", fullgraph=True)):

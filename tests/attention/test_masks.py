@@ -3,6 +3,7 @@
 import numpy
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fairseq_poolingformer.attention import GlobalTokens, Masks, Pooling, TwoLevelAttention, Window, pool_keys
 from tests.attention.calls import right_padding
@@ -59,14 +60,40 @@ def test_later_changes_of_the_callers_masks_have_no_effect():
     assert torch.equal(layer(x, masks=masks), expected)
 
 
-def test_masks_first_used_in_inference_mode_serve_a_training():
-    (layer, _), masks = layers(), Masks(*masks_of_batch())
-    x = torch.randn(2, 21, 8, dtype=torch.float64)
+@pytest.mark.parametrize("merge", ["sum", "softmax"])
+def test_layers_of_other_windows_and_poolings_share_masks(merge):
+    x, masks = torch.randn(2, 21, 8, dtype=torch.float64), Masks(*masks_of_batch())
+    for change in ({}, {"window": Window(4)}, {"pooling": Pooling(2, 2)}, {"window": Window(1, 5)}):
+        layer = TwoLevelAttention(8, 2, **LEVELS | change, pool_merge=merge).double()
+        assert torch.equal(layer(x, masks=masks), layer(x, masks=Masks(*masks_of_batch())))
+
+
+OPTIONS = [{}, {"pool_merge": "softmax"}, {"separate_global_projections": True}]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("backend", ["block", "reference"])
+def test_masks_made_or_first_used_in_inference_mode_serve_a_training(options, backend):
+    (layer, _), x = layers(**options, backend=backend), torch.randn(2, 21, 8, dtype=torch.float64)
     with torch.inference_mode():
-        expected = layer(x, masks=masks)
-    out = layer(x.requires_grad_(), masks=masks)
-    out.sum().backward()
-    assert torch.equal(out, expected)
+        made, global_mask, padding = Masks(*masks_of_batch()), *masks_of_batch()
+    used = Masks(global_mask, padding)
+    with torch.inference_mode():
+        expected = layer(x, masks=used)
+    for masks in (made, used):
+        out = layer(x.requires_grad_(), masks=masks)
+        out.sum().backward()
+        assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_fake_mode_leaves_nothing_in_masks(options):
+    (layer, _), x = layers(**options, backend="reference"), torch.randn(2, 21, 8, dtype=torch.float64)
+    for arguments in ((), (None, masks_of_batch()[1]), masks_of_batch()):
+        masks = Masks(*arguments)
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            layer(mode.from_tensor(x), masks=masks)
+        assert torch.equal(layer(x, masks=masks), layer(x, masks=Masks(*arguments)))
 
 
 def test_without_globals():

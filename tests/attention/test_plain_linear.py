@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrize, prune
 
-from fairseq_poolingformer.attention.plain_linear import is_plain_linear
+from fairseq_poolingformer.attention.plain_linear import are_alike, is_plain_linear
 
 
 class Doubled(nn.Module):
@@ -66,3 +66,12 @@ def test_other_modules_are_not():
     of_a_subclass.weight = nn.Parameter(of_a_subclass.weight.detach().as_subclass(Weight))
     for module in (nn.Sequential(nn.Linear(3, 4)), Subclass(3, 4), of_a_subclass):
         assert not is_plain_linear(module)
+
+
+def test_layers_are_alike_where_all_are_plain_and_all_or_none_have_a_bias():
+    biased, other, unbiased = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(3, 4, bias=False)
+    assert are_alike([biased, other])
+    assert are_alike([unbiased, nn.Linear(3, 4, bias=False)])
+    assert not are_alike([biased, unbiased])
+    assert not are_alike([unbiased, biased])
+    assert not are_alike([biased, Subclass(3, 4)])

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from fairseq_poolingformer.attention import POOL_TYPES, Pooling, pool_keys
+from fairseq_poolingformer.attention.backends.triton import backend
+from fairseq_poolingformer.attention.pooling import has_kernels
 from tests.attention.naive import pool, pool_starts
 
 SHAPES = [(5, 4), (4, 4), (3, 5), (1, 1), (2, 1), (6, 2)]
@@ -79,6 +81,15 @@ def test_padding_has_no_influence_and_no_gradient(kind):
     assert empty[0].tolist() == [False, False, True]
     padded.sum().backward()
     assert (x.grad[:, :, 7:] == 0).all()
+
+
+def test_kernels_pool_on_the_grid_alone(monkeypatch):
+    monkeypatch.setattr(backend, "runs_on", lambda x: True)
+    x = torch.zeros(1, 1, 9, 4)
+    for kind in POOL_TYPES:
+        assert has_kernels(x, Pooling(5, 4), kind) == (kind != "max")
+        assert not has_kernels(x, Pooling(5, 4, "query"), kind)
+        assert not has_kernels(x, Pooling(33, 4), kind)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

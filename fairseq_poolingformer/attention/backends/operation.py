@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from fairseq_poolingformer.attention.backends.plan import Plan, tensors_of
+from fairseq_poolingformer.attention.first_order import first_order
 
 Saved = tuple[Tensor, Tensor, Tensor | None]
 
@@ -69,7 +69,7 @@ class _Attention(torch.autograd.Function):
         return out, operation.all_rows(plan, lse * math.log(2), global_lse)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_out: Tensor, grad_lse: Tensor | None = None):
+    @first_order
+    def backward(ctx, saved, grad_out: Tensor, grad_lse: Tensor | None = None):
         wanted = ctx.needs_input_grad[5:]
-        return None, None, *ctx.operation.backward(ctx.plan, ctx.saved_tensors, wanted, grad_out, grad_lse)
+        return None, None, *ctx.operation.backward(ctx.plan, saved, wanted, grad_out, grad_lse)

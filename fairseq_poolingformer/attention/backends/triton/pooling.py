@@ -16,11 +16,11 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from fairseq_poolingformer.attention.backends.plan import empty_like, strides_of_empty
 from fairseq_poolingformer.attention.backends.triton.arguments import TileShape, padded
 from fairseq_poolingformer.attention.backends.triton.launcher import Launch
+from fairseq_poolingformer.attention.first_order import first_order
 
 POOLS, TOKENS, CHANNELS = 16, 32, 128  # of a program's tiles
 SHAPE = TileShape(TOKENS, POOLS, num_warps=4, num_stages=2)
@@ -350,16 +350,16 @@ class Pools(torch.autograd.Function):
     @staticmethod
     def forward(ctx, numbers: tuple[Any, ...], key, value, weight, bias, real) -> Tensor:
         out, delta = pools(numbers, key, value, weight, bias, real)
-        ctx.numbers, ctx.real, ctx.has_bias = numbers, real, bias is not None
-        ctx.save_for_backward(key, value, weight, delta)
+        ctx.numbers, ctx.real = numbers, real
+        ctx.save_for_backward(key, value, weight, bias, delta)
         return out
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor):
-        key, value, weight, delta = ctx.saved_tensors
+    @first_order
+    def backward(ctx, saved, grad: Tensor):
+        key, value, weight, bias, delta = saved
         *grads, grad_bias = gradients(ctx.numbers, key, value, weight, ctx.real, delta, grad)
-        return None, *grads, grad_bias if ctx.has_bias else None, None
+        return None, *grads, None if bias is None else grad_bias, None
 
 
 def pooled(

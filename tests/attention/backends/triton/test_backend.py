@@ -16,6 +16,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention import (
     BACKENDS,
     DisentangledPosition,
+    Masks,
     Pooling,
     RelativePositionBias,
     ScoreTerm,
@@ -25,6 +26,7 @@ from fairseq_poolingformer.attention import (
 from fairseq_poolingformer.attention.backends import self_check
 from fairseq_poolingformer.attention.backends.triton import arguments
 from fairseq_poolingformer.attention.call import Call, term_tensors
+from fairseq_poolingformer.attention.pooling import pool_pair
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 from tests.attention.calls import outputs_and_gradients, random_arguments, right_padding, tensors
 from tests.attention.score_terms.test_disentangled import tables
@@ -268,6 +270,64 @@ def test_any_memory_layout(permutation):
     inputs[2] = inputs[2].contiguous()  # values unlike the keys
     padding = right_padding([50, 30], 50).t().contiguous().t()
     compare([x.requires_grad_() for x in inputs], window=Window(6, 6, (1, 2, 2)), key_padding_mask=padding)
+
+
+def as_view(x):
+    """A copy in every second element of a larger tensor, dimensions in the opposite order."""
+    larger = x.new_full([2 * n + 1 for n in reversed(x.shape)], 0 if x.dtype == torch.bool else torch.nan)
+    view = larger.permute(*reversed(range(x.dim())))[(slice(1, None, 2),) * x.dim()]
+    return view.copy_(x)
+
+
+def one_softmax(query, key, value, pool_key, pool_value, masks, counted):
+    unseen = UnseenTokens(Window(5), Pooling(3, 3), counted)
+    tokens = Call.of(query, key, value, window=Window(5), masks=masks)
+    pools = {"pooling": unseen.pooling, "masks": unseen.masks, "score_terms": (unseen,)}
+    return BACKENDS["triton"].run_both(tokens, Call.of(query, pool_key, pool_value, window=Window(30), **pools))
+
+
+def windows(query, key, value, table, masks, counted):
+    arguments = {"window": Window(5, 3), "masks": masks, "backend": "triton", "return_lse": True}
+    out, lse = band_attention(query, key, value, score_terms=[RelativePositionBias(table)], **arguments)
+    return out + lse.where(lse.isfinite(), 0.0)[..., None]
+
+
+def positions(query, key, value, *tables_and_masks):
+    *tables, masks, _ = tables_and_masks
+    terms = [DisentangledPosition(*tables, global_bucket=8)]
+    return band_attention(query, key, value, window=Window(2), score_terms=terms, masks=masks, backend="triton")
+
+
+def pooled(key, value, weight, bias, masks, counted):
+    return pool_pair(key, value, Pooling(4, 3), "mean-ldconv", masks, (weight, bias))
+
+
+TOKENS, POOLS, COARSE = (2, 2, 40, 16), (2, 2, 14, 16), (2, 10, 16)
+OF_KERNELS = {
+    windows: [TOKENS, TOKENS, TOKENS, (2, 7)],
+    positions: [TOKENS, TOKENS, TOKENS, (2, 4, 16), (2, 4, 16), COARSE, COARSE],
+    one_softmax: [TOKENS, TOKENS, TOKENS, POOLS, POOLS],
+    pooled: [TOKENS, TOKENS, (2, 8, 32), (2, 8)],
+}
+
+
+@runs_kernels
+@pytest.mark.parametrize("function", OF_KERNELS)
+def test_every_tensor_of_a_kernel_may_be_a_view(function):
+    """Inputs, masks, tables, weights and gradients: the results of contiguous ones."""
+    generator, place = torch.Generator().manual_seed(0), torch.arange(40)
+    numbers = [torch.randn(shape, generator=generator) for shape in OF_KERNELS[function]]
+    bools = place % 17 == torch.tensor([[3], [5]]), right_padding([40, 29], 40)
+    results = []
+    for lay in (torch.Tensor.contiguous, as_view):
+        leaves = [lay(x.to(DEVICE)).requires_grad_() for x in numbers]
+        global_mask, padding = (lay(x.to(DEVICE)) for x in bools)
+        out = function(*leaves, Masks(global_mask, padding), lay((~bools[0] & ~bools[1]).to(DEVICE)))
+        grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+        results.append((out, *torch.autograd.grad(out, leaves, lay(grad))))
+    for number, (expected, actual) in enumerate(zip(*results, strict=True)):
+        assert expected.abs().max() > 0.1
+        torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0, msg=lambda m, n=number: f"result {n}: {m}")
 
 
 @runs_kernels

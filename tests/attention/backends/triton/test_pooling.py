@@ -7,6 +7,7 @@ from fairseq_poolingformer.attention import Masks, Pooling, TwoLevelAttention, W
 from fairseq_poolingformer.attention.backends.triton import backend
 from fairseq_poolingformer.attention.pooling import kernels_differ, pool, pool_pair
 from tests.attention.backends.triton.test_backend import DEVICE, INTERPRETED, pass_in_the_interpreter, runs_kernels
+from tests.attention.test_first_order import assert_first_order
 
 
 @pytest.mark.full
@@ -68,6 +69,15 @@ def test_equals_pytorch(kind, kernel_size, stride, tokens, padded):
 def test_one_source_sets_of_weights_no_bias_and_many_channels(kind, change):
     padding = torch.arange(45) >= torch.tensor([45, 30])[:, None]
     assert_pools_equal(Pooling(5, 4), kind, tokens=45, padding=padding, **change)
+
+
+@runs_kernels
+def test_second_derivatives_are_refused():
+    def pools(key, value, weight, bias):
+        return pool_pair(key, value, Pooling(3, 2), "ldconv", Masks(), (weight, bias))
+
+    shapes = [(1, 2, 9, 8), (1, 2, 9, 8), (2, 3, 16), (2, 3)]
+    assert_first_order(pools, [torch.randn(shape, device=DEVICE) for shape in shapes])
 
 
 @runs_kernels
