@@ -42,6 +42,7 @@ FAIRSEQ = (
     "fairseq.modules:MultiheadAttention._set_input_buffer",
     "fairseq.ngram_repeat_block:NGramRepeatBlock._no_repeat_ngram",
     "fairseq.trainer:Trainer._check_grad_norms",
+    "fairseq_cli.generate:_main",
     "hydra._internal.utils:sys",
     "omegaconf:DictConfig._get_root",
 )

@@ -6,7 +6,7 @@ fairseq's script ``average_checkpoints.py`` is not part of its installed package
 import argparse
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import torch
 
 from fairseq_poolingformer.checkpoints import OPTIMIZER, load
 from fairseq_poolingformer.command import UsageError, check_output, load_fairseq, natural, positive, run_command
-from fairseq_poolingformer.patches import saving
+from fairseq_poolingformer.patches import resuming, saving
 from fairseq_poolingformer.patches.nonfinite import require_finite
 from fairseq_poolingformer.text.atomic_write import atomic_write
+from fairseq_poolingformer.text.dictionary import DIGESTS
 
 
 def average_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
@@ -27,7 +28,9 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
     require_finite(paths[0], model)
     means = {key: tensor.double() if tensor.is_floating_point() else tensor for key, tensor in model.items()}
     for path in paths[1:]:
-        other = load(path, (OPTIMIZER,))["model"]
+        state = load(path, (OPTIMIZER,))
+        require_same_meaning(paths[0], first, path, state)
+        other = state["model"]
         require_finite(path, other)
         same = {key for key in means.keys() & other.keys() if means[key].shape == other[key].shape}
         if differing := sorted((means.keys() | other.keys()) - same):
@@ -45,6 +48,21 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
         if torch.equal(means[former], means[key]):
             means[key] = means[former]
     return first | {"model": means}
+
+
+def require_same_meaning(first: Path, before: Mapping[str, Any], path: Path, state: Mapping[str, Any]) -> None:
+    """Raise ValueError where parameters of one shape mean something else: other words, labels or windows."""
+    ours, theirs = (checkpoint.get("task_state") or {} for checkpoint in (before, state))
+    others = [name for name in (DIGESTS, "labels", "problem_type") if ours.get(name) != theirs.get(name)]
+    groups = (checkpoint.get("args") or (checkpoint.get("cfg") or {}).get("model") for checkpoint in (before, state))
+    options = map(resuming.options_of, groups)
+    changes = resuming.changes(*options, resuming.MEANING | resuming.VISIBILITY)
+    flags = [f"--{name.replace('_', '-')} {now} ({was})" for name, (was, now) in changes.items()]
+    if others or flags:
+        raise ValueError(
+            f"{path} has other {', '.join([*others, *sorted(flags)])} than {first}: the mean of parameters that mean "
+            "different things is none. Average the checkpoints of one training"
+        )
 
 
 def make_parser() -> argparse.ArgumentParser:

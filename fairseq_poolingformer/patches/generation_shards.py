@@ -1,19 +1,24 @@
 """``fairseq-generate`` on several processes: ``--num-shards`` and ``torchrun``."""
 
 import contextlib
+import hashlib
 import io
 import os
 import sys
+import zipfile
 from argparse import Namespace
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.patches.processes import torchrun_device, under_torchrun
+from fairseq_poolingformer.patches.resuming import is_of_plugin
 from fairseq_poolingformer.patching import set_within
+from fairseq_poolingformer.text.data_folder import digest_of
 
 KEY = "hypotheses of batch {}"  # in the store
 LONGEST_WAIT = timedelta(hours=2)  # for one batch of another process, which includes loading its model
@@ -91,6 +96,28 @@ def step_of_the_first(store: Any, processes: int) -> Step:
         return batch["hypotheses"]
 
     return step
+
+
+def name_checkpoints(original: Callable, cfg: Any, output_file: Any) -> Any:
+    """Print, before what fairseq-generate prints, from which checkpoints it comes; ``poolingformer-score`` compares."""
+    from fairseq.tasks import TASK_REGISTRY
+    from fairseq.utils import split_paths
+
+    task = TASK_REGISTRY.get(getattr(cfg.task, "_name", None))
+    paths = split_paths(cfg.common_eval.path)
+    if task is not None and is_of_plugin(task) and all(map(os.path.isfile, paths)):
+        print(f"Checkpoint {cfg.common_eval.path}, checksum {':'.join(map(checksum, paths))}", file=output_file)
+    return original(cfg, output_file)
+
+
+def checksum(path: str) -> str:
+    """A number by which checkpoints differ, from the checksums that a zip archive holds of its records."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            records = [(record.CRC, record.file_size) for record in archive.infolist()]
+        if any(crc for crc, _ in records):
+            return hashlib.sha256(repr(records).encode()).hexdigest()[:16]
+    return digest_of(Path(path))[:16]
 
 
 def _generate(original: Callable, cfg: Any, shards: int, shard: int, step: Step) -> Any:

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,12 @@ PLATEAU = ("num_bad_epochs", "cooldown_counter")  # there, of torch's scheduler;
 
 def is_ours(task: Any) -> bool:
     """Whether a task is the plugin's, or made of one that is: for others, checkpoints stay what fairseq writes."""
-    return any(base.__module__.partition(".")[0] == PACKAGE for base in type(task).__mro__)
+    return is_of_plugin(type(task))
+
+
+def is_of_plugin(kind: type) -> bool:
+    """Whether a class is the plugin's, or made of one that is."""
+    return any(base.__module__.partition(".")[0] == PACKAGE for base in kind.__mro__)
 
 
 def save_what_fairseq_forgets(original: Callable, self: Any) -> dict[str, Any]:
@@ -144,6 +149,8 @@ MEANING = {
     *("layernorm_embedding", "dilated_heads", "dilation", "span_ramp", "shared_span"),
     *settings_with("is_meaning"),
 }
+# which tokens see which: a training may go on with others, and their parameters have no mean
+VISIBILITY = {"window_size", "pooled_window_size", "pool_stride", "pool_alignment", "global_tokens"}
 EACH_LAYER = {*settings_with("each_layer"), "dilation"}  # one value, or one a layer
 
 
@@ -201,7 +208,7 @@ def check(path: str, state: Mapping[str, Any], trainer: Any, anew: bool) -> None
         raise CheckpointError(f"{path} holds {kinds[0]}, and --arch is {kinds[1]}: give one of the same kind")
     if not anew and state.get(OPTIMIZER) and is_ours(trainer.task):
         _check_shapes(path, state["model"], trainer.get_model().state_dict())
-    refused = {} if anew else changes(_options(before.get("model")), _options(now.get("model")))
+    refused = {} if anew else changes(options_of(before.get("model")), options_of(now.get("model")))
     if refused:
         flags = [
             f"--{name.replace('_', '-')} {former} (now {value})" for name, (former, value) in sorted(refused.items())
@@ -226,9 +233,11 @@ def _check_shapes(path: str, before: Mapping[str, Tensor], now: Mapping[str, Ten
         )
 
 
-def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """The options of :data:`MEANING` that both have, with other values: name -> (value before, value now)."""
-    both = [name for name in MEANING if None not in (before.get(name), now.get(name)) and before[name] != now[name]]
+def changes(
+    before: Mapping[str, Any], now: Mapping[str, Any], names: Collection[str] = MEANING
+) -> dict[str, tuple[str, str]]:
+    """The options that both have with other values: name -> (value before, value now)."""
+    both = [name for name in names if None not in (before.get(name), now.get(name)) and before[name] != now[name]]
     pairs = {name: (str(before[name]), str(now[name])) for name in both}
     return {name: pair for name, pair in pairs.items() if _value(name, pair[0]) != _value(name, pair[1])}
 
@@ -245,7 +254,7 @@ def _kind_of_model(cfg: Mapping[str, Any]) -> str | None:
     """The kind of a configuration's model; None where fairseq knows no such model."""
     from fairseq import models
 
-    options = _options(cfg.get("model"))
+    options = options_of(cfg.get("model"))
     registries = {**models.MODEL_REGISTRY, **models.ARCH_MODEL_REGISTRY}
     model = next((registries[name] for name in (options.get("arch"), options.get("_name")) if name in registries), None)
     kinds = {
@@ -256,7 +265,8 @@ def _kind_of_model(cfg: Mapping[str, Any]) -> str | None:
     return next((text for kind, text in kinds.items() if model is not None and issubclass(model, kind)), None)
 
 
-def _options(group: Any) -> dict[str, Any]:
+def options_of(group: Any) -> dict[str, Any]:
+    """A group of a checkpoint's or a training's options as a dictionary."""
     if isinstance(group, Namespace):
         return vars(group)
     from omegaconf import DictConfig, OmegaConf

@@ -82,6 +82,7 @@ AROUND = (
     (distributed_fairseq_model, "DistributedDataParallel", processes.wrap_model_on_any_device),
     # --num-shards and torchrun divide the work of fairseq-generate
     (fairseq_generate, "main", generation_shards.divide_batches),
+    (fairseq_generate, "_main", generation_shards.name_checkpoints),
     # an update whose gradient is not finite is named, or skipped
     (Trainer, "_check_grad_norms", nonfinite.skip_nonfinite_update),
     (stand_in(trainer, "torch"), "tensor", nonfinite.keep_zero_where_there_is_no_gpu),

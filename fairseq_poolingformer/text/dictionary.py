@@ -10,6 +10,7 @@ import numpy as np
 BOS, PAD, EOS, UNK = range(4)
 LONGEST_LINE = 2**16  # characters
 COUNT = re.compile(r"-?[0-9]{1,18}")
+DIGESTS = "dictionaries"  # in a checkpoint's task state: the dictionaries' file names and digests
 SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
 
 # Marks of places: question, candidate of WikiHop, title and sentence of HotpotQA (Longformer, §6 and appendix D). No

@@ -1,5 +1,8 @@
 """The averaging of checkpoints."""
 
+import re
+from argparse import Namespace
+
 import pytest
 import torch
 
@@ -52,6 +55,32 @@ def test_what_is_not_finite_has_no_mean(tmp_path, capsys, value):
     assert "1 of 2 numbers of w are NaN or infinite: the training had failed" in capsys.readouterr().err
     large = [write(tmp_path / f"{n}.pt", w=torch.full((9,), 3e38), x_float_tensor=torch.tensor(value)) for n in (1, 2)]
     assert average_checkpoints(large)["model"]["w"].isfinite().all()  # only its sum is not
+
+
+WINDOWS = {"cfg": {"model": {"window_size": "4", "pooled_layers": "0-1"}}}
+OTHERS = {
+    "--window-size 4 (8)": (WINDOWS, {"args": Namespace(window_size="8", pooled_layers="0,1")}),
+    "dictionaries": (
+        {"task_state": {"dictionaries": {"dict.txt": "12"}}},
+        {"task_state": {"dictionaries": {"dict.txt": "34"}}},
+    ),
+    "labels": ({"task_state": {"labels": ["a", "b"]}}, {"task_state": {"labels": ["b", "a"]}}),
+}
+
+
+@pytest.mark.parametrize("words", OTHERS)
+def test_parameters_that_mean_something_else_have_no_mean(tmp_path, words):
+    for path, more in zip((tmp_path / "b.pt", tmp_path / "a.pt"), OTHERS[words], strict=True):
+        torch.save({"model": {"w": torch.ones(1)}, **more}, path)
+    with pytest.raises(ValueError, match=re.escape(f"b.pt has other {words} than {tmp_path}/a.pt")):
+        average_checkpoints([tmp_path / "a.pt", tmp_path / "b.pt"])
+
+
+def test_one_way_to_write_a_setting_is_as_good_as_another(tmp_path):
+    for name, layers in (("a.pt", "0-1"), ("b.pt", "0,1")):
+        state = {"model": {"w": torch.ones(1)}, "cfg": {"model": {"window_size": "4", "pooled_layers": layers}}}
+        torch.save(state, tmp_path / name)
+    assert average_checkpoints([tmp_path / "a.pt", tmp_path / "b.pt"])["model"]["w"].item() == 1
 
 
 def test_dictionary_and_tokenizer_lie_beside_the_mean(tmp_path):

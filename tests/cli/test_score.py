@@ -90,6 +90,7 @@ def test_other_scripts_are_said_and_compared(files, capsys):
 
 
 A = generated(0, "a")
+OF_A, OF_B = (f"Checkpoint runs/{name}.pt, checksum {digit * 16}\n" for name, digit in ("a0", "b1"))
 EMPTY = f"{LOG}\nGenerate test with beam=5: shard 1 of 2 has no examples\n"
 BEST = generated(0, REFERENCES[0]) + generated(1, REFERENCES[1], "Worse") + END
 
@@ -99,7 +100,8 @@ BEST = generated(0, REFERENCES[0]) + generated(1, REFERENCES[1], "Worse") + END
     [
         ({"shard0": generated(0, "We pool keys.") + END, "shard1": EMPTY}, 1, ["We pool keys."], ""),
         ({"out": BEST}, 2, REFERENCES[:2], ""),  # targets stand in for references, and the best hypothesis is kept
-        ({"hypo": "a\u2028b\r\n\nc\n", "references": "a b\nb\nc\n"}, 3, ["a b", "", "c"], ""),
+        ({"hypo": "a\u2028b\r\n\nc\n", "references": "a b\nb\nc\n"}, 3, ["a b", "", "c"],
+         "1 of 3 hypotheses are empty, which score 0\n"),
         ({"hypo": "We pool keys.\nAnything.\n", "references": "We pool keys.\n\n"}, 1, None,
          "1 of 2 documents have no reference and are left out\n"),
     ],
@@ -132,6 +134,15 @@ def test_hypotheses_are_summaries(files, tmp_path, capsys, texts, count, hypothe
         ({"out": "a\n", "other": "b\n", "references": "a\n"}, "plain hypotheses are one file"),
         ({"out": A + generated(1, "b") + END, "references": "x y\nz\n"}, "2 of 2 references are not those"),
         ({"out": "a\n", "references": "\n"}, "no document has a reference"),
+        ({"out": "\n \n", "references": "a\nb\n"}, "all 2 hypotheses are empty"),
+        ({"out": generated(0, "") + END, "references": f"{REFERENCES[0]}\n"}, "all 1 hypotheses are empty"),
+        ({"out": f"good\n{LOG}\n", "references": "a\nb\n"}, "out, line 2: a line of a log in place of"),
+        ({"out": "INFO:fairseq.trainer:begin training epoch 1\n", "references": "a\n"}, "out, line 1: a line of a log"),
+        (
+            {"out": OF_A + A + END, "other": OF_B + generated(1, "b") + END},
+            "hypotheses of several checkpoints: runs/a.pt (/",
+        ),
+        ({"out": OF_A + A + END + OF_B + generated(1, "b") + END}, "of several checkpoints: runs/a.pt (/"),
         ({"out": b"good\nbad \xff\n", "references": "a\n"}, "out, line 2: not UTF-8"),
     ],
 )

@@ -7,7 +7,9 @@ import torch
 from fairseq import options
 from fairseq.sequence_generator import SequenceGenerator
 
+from fairseq_poolingformer.patches.generation_shards import checksum
 from fairseq_poolingformer.patches.processes import TORCHRUN_VARIABLES
+from tests import lab
 from tests.patches.helpers import EXAMPLES, PACKAGE, SHORT, TRANSLATION, parse, run, train
 
 RECORDS = re.compile(r"^[STHDP]-\d+\t.*", re.MULTILINE)
@@ -143,3 +145,19 @@ def test_more_processes_than_gpus_are_refused(process, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     with pytest.raises(ValueError, match="1 GPUs are visible"):
         main(parse(options.get_generation_parser(), ["data", *TRANSLATION, "--path", "model.pt"]))
+
+
+def test_the_output_names_its_checkpoint_by_a_checksum(tmp_path, whole):
+    """In the plugin's tasks alone, on a line of no record; the same of a copy, another of another checkpoint."""
+    flags = [*lab.SUMMARIES, "--cpu", "--batch-size", 2, "--beam", 1, "--max-len-b", 3, "--results-path", tmp_path]
+    lab.here("fairseq_cli.generate", lab.summaries(), *flags, "--path", lab.bart())
+    first = (tmp_path / "generate-test.txt").read_text().splitlines()[0]
+    assert first == f"Checkpoint {lab.bart()}, checksum {checksum(str(lab.bart()))}"
+    assert "Checkpoint" not in whole
+    copy = lab.copy(lab.bart(), tmp_path / "copy.pt")
+    torch.save(torch.load(copy, weights_only=False) | {"more": torch.ones(1)}, tmp_path / "other.pt")
+    torch.save({"model": torch.ones(1)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    sums = [checksum(str(path)) for path in (lab.bart(), copy, tmp_path / "other.pt", tmp_path / "old.pt")]
+    assert sums[0] == sums[1]
+    assert len(set(sums)) == 3
+    assert all(re.fullmatch("[0-9a-f]{16}", text) for text in sums)

@@ -19,12 +19,10 @@ from omegaconf import II, MISSING
 
 from fairseq_poolingformer.command import UsageError, option
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
-from fairseq_poolingformer.text.dictionary import symbols_digest
+from fairseq_poolingformer.text.dictionary import DIGESTS, symbols_digest
 from fairseq_poolingformer.training.epoch import EpochBatches
 
 logger = logging.getLogger(__name__)
-
-DIGESTS = "dictionaries"  # in a checkpoint's task state: the dictionaries' file names and digests
 
 
 @dataclass

@@ -30,6 +30,8 @@ from fairseq_poolingformer.text.atomic_write import write_lines
 _RECORD = re.compile(r"([STHDPAI])-(\d+)\t(.*)", re.DOTALL)
 _END_OF_GENERATION = re.compile(r"Generate \S+ with beam=\d+: (.*)")
 _EMPTY_SHARD = re.compile(r"shard \d+ of \d+ has no examples")
+_CHECKPOINT = re.compile(r"Checkpoint (.*), checksum ([0-9a-f:]+)")  # of fairseq-generate, by the plugin
+_LOG = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,?\d* \| )?(DEBUG|INFO|WARNING|ERROR)( \| |:)")
 _SYMBOLS = re.compile(r"<+(?:unk|s|/s|pad)>+")
 _SHOWN = 10
 
@@ -70,7 +72,13 @@ def is_generate_output(lines: Iterable[str]) -> bool:
 def read_generate_output(files: dict[str, Sequence[str]]) -> Generated:
     """Collect hypotheses (D- lines, the best of ``--nbest``) and targets (T- lines) of a run's shards, by name."""
     merged, origin = Generated(), {}
+    checkpoints: dict[str, str] = {}  # checksum -> where it stands
     for name, lines in files.items():
+        checkpoints |= {match[2]: f"{match[1]} ({name})" for match in map(_CHECKPOINT.fullmatch, lines) if match}
+        if len(checkpoints) > 1:
+            raise ValueError(
+                f"these are hypotheses of several checkpoints: {', '.join(checkpoints.values())}; score one"
+            )
         generated = _read_one(name, lines)
         ends = filter(None, map(_END_OF_GENERATION.match, lines))
         if not generated.hypotheses and not any(_EMPTY_SHARD.fullmatch(end[1]) for end in ends):
@@ -240,6 +248,10 @@ def run(args: argparse.Namespace) -> None:
     hypotheses, references = _read(args)
     if not hypotheses:
         raise ValueError("the input has no hypothesis")
+    if empty := sum(not hypothesis for hypothesis in hypotheses):
+        if empty == len(hypotheses):
+            raise ValueError(f"all {empty} hypotheses are empty")
+        print(f"{empty} of {len(hypotheses)} hypotheses are empty, which score 0", file=sys.stderr)
     if len(hypotheses) != len(references):
         raise ValueError(
             f"{len(hypotheses)} hypotheses but {len(references)} references: each hypothesis needs its reference"
@@ -286,6 +298,12 @@ def _read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
             raise ValueError("several inputs must all be fairseq-generate's output; plain hypotheses are one file")
         if references is None:
             raise ValueError("plain hypotheses need --references")
+        for name, lines in files.items():
+            if logged := next((number for number, line in enumerate(lines, 1) if _LOG.match(line)), None):
+                raise ValueError(
+                    f"{name}, line {logged}: a line of a log in place of a hypothesis; give fairseq-generate's output, "
+                    "or the hypotheses alone"
+                )
         return [one_line(line) for lines in files.values() for line in lines], references
     generated = read_generate_output(files)
     hypotheses = in_input_order(generated, None if references is None else len(references))
