@@ -16,9 +16,7 @@ TRANSFORMERS = (
     "transformers:PreTrainedModel._can_record_outputs",
     "transformers:PreTrainedModel._hf_peft_config_loaded",
     "transformers:PreTrainedModel._init_weights",
-    "transformers:PreTrainedModel._keep_in_fp32_modules",
     "transformers:PreTrainedModel._upload_modified_files",
-    "transformers.models.t5.modeling_t5:T5Attention._relative_position_bucket",
 )
 ARGUMENTS = (  # of transformers.utils.hub.cached_files
     "_raise_exceptions_for_connection_errors",

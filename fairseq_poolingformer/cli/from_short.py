@@ -24,7 +24,7 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "from-short",
         help="a short model of transformers' -> a long one, still for transformers",
-        description="Make a long model from a BART, RoBERTa, BERT, ModernBERT or T5, or one of their kin: learned "
+        description="Make a long model from a BART, RoBERTa, BERT or ModernBERT, or one of their kin: learned "
         "positions are repeated; level two is pools of tokens in one softmax with the window, or the papers' where a "
         "flag is its own, such as --pool-mix. A LED or Longformer keeps its positions and windows, and has no level "
         "two unless --pooled-layers asks for it. The tokenizer is copied.",

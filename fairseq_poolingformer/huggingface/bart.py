@@ -1,4 +1,4 @@
-"""Encoders with decoders for transformers: BART and mBART, and in part T5."""
+"""Encoders with decoders for transformers: BART and mBART."""
 
 from __future__ import annotations
 

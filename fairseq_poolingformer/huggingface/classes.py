@@ -11,7 +11,6 @@ from fairseq_poolingformer.huggingface.bart import Seq2SeqDecoder
 from fairseq_poolingformer.huggingface.encoders import WithParts
 from fairseq_poolingformer.huggingface.families import FAMILIES, HEADS, Family
 from fairseq_poolingformer.huggingface.short_models import ONE_SOFTMAX, FromShort
-from fairseq_poolingformer.huggingface.t5 import TwoLevelT5Stack
 from fairseq_poolingformer.settings import Layers, LevelSettings
 
 TYPES = {"pooled_layers": Layers, "layer_norm_eps": float}  # of settings that are no whole numbers
@@ -39,12 +38,12 @@ def make_family(family: Family) -> None:
     parts = _parts(family, start, theirs, own) if family.has_decoder else ()
     for end, before in family.ends.items():
         head, base = HEADS[end], getattr(transformers, family.name + end)
-        if end in ("Model", "EncoderModel"):
+        if end == "Model":
             bases = (WithParts if family.has_decoder else family.encoder,)
             attributes = {"parts": parts} if family.has_decoder else {"layout": family.layout}
         else:
             bases = (before,)
-            attributes = {"parts": parts if family.encoder is TwoLevelT5Stack else (globals()[f"{start}Model"],)}
+            attributes = {"parts": (globals()[f"{start}Model"],)}
         kinds = {kind: getattr(transformers, name + end, None) for kind, name in family.short.items()}
         attributes["short_classes"] = {kind: short for kind, short in kinds.items() if short is not None}
         doc = f"{transformers_name} {head.does}.\n\nA long model of from_short has {ONE_SOFTMAX}."
@@ -54,12 +53,6 @@ def make_family(family: Family) -> None:
 
 def _parts(family: Family, start: str, theirs: Any, own: dict[str, Any]) -> tuple[type, ...]:
     """Make the encoder and the decoder of a family that has both."""
-    if family.encoder is TwoLevelT5Stack:
-        return (
-            make(
-                f"{start}Stack", "T5's encoder with two levels, or its decoder.", family.encoder, theirs.T5Stack, **own
-            ),
-        )
     kinds = {"Encoder": family.encoder, "Decoder": Seq2SeqDecoder}
     named = {end: getattr(theirs, family.name + end) for end in kinds}
     return tuple(

@@ -34,13 +34,6 @@ class BothLabels:
 
 
 @dataclass(repr=False)
-class InputLength:
-    """Of T5, which has no table of positions: the length bounds the input."""
-
-    max_position_embeddings: int = 16384
-
-
-@dataclass(repr=False)
 class AbsoluteSettings:
     """Of RoBERTa, which may have DeBERTa's relative positions beside the absolute ones, or in their place."""
 

@@ -18,7 +18,6 @@ from fairseq_poolingformer.huggingface.configuration import (
     AbsoluteSettings,
     BothLabels,
     DecoderSettings,
-    InputLength,
     RotarySettings,
 )
 from fairseq_poolingformer.huggingface.encoders import (
@@ -34,7 +33,6 @@ from fairseq_poolingformer.huggingface.modernbert import (
     ModernBertEncoder,
     ModernBertSelfAttention,
 )
-from fairseq_poolingformer.huggingface.t5 import TwoLevelT5Stack
 from fairseq_poolingformer.settings import PAPER_LAYERS, RelativeSettings
 from fairseq_poolingformer.weights.loading import OFFSET
 from fairseq_poolingformer.weights.names import ENCODER, NAMES, Names
@@ -52,7 +50,6 @@ class End:
 
 HEADS = {  # the end of a class's name ->
     "Model": End("without a head", object, object, "AutoModel"),
-    "EncoderModel": End("of which there is the encoder alone", None, object, "AutoModelForTextEncoding"),
     "ForConditionalGeneration": End("that writes, such as summaries", None, Seq2SeqHead, "AutoModelForSeq2SeqLM"),
     "ForMaskedLM": End("that fills in masked tokens", LabelHead),
     "ForSequenceClassification": End("that gives a class to a text", TextHead, Seq2SeqReader),
@@ -76,7 +73,6 @@ class Family:
     also: Mapping[str, str] = field(default_factory=dict)  # model_type of other short models -> start of their names
     encoder: type = TextEncoder  # comes before transformers' own encoder
     heads: Mapping[str, type] = field(default_factory=dict)  # the same by their ends, where it is not what HEADS has
-    lacks: tuple[str, ...] = ()  # ends of names that transformers has, and no class here
 
     @property
     def model_type(self) -> str:
@@ -91,7 +87,7 @@ class Family:
     @property
     def has_decoder(self) -> bool:
         """Whether its models have a decoder beside the encoder."""
-        return self.encoder is not TextEncoder and not issubclass(self.encoder, TextEncoder)
+        return issubclass(self.encoder, Seq2SeqEncoder)
 
     @property
     def generating(self) -> str | None:
@@ -103,7 +99,7 @@ class Family:
         """The ends of its classes' names -> what comes before transformers' own."""
         bases = {end: head.decoder if self.has_decoder else head.encoder for end, head in HEADS.items()}
         theirs = {end: base for end, base in bases.items() if base and hasattr(transformers, self.name + end)}
-        return {end: self.heads.get(end, base) for end, base in theirs.items() if end not in self.lacks}
+        return {end: self.heads.get(end, base) for end, base in theirs.items()}
 
     @property
     def names(self) -> Names:
@@ -120,7 +116,7 @@ class Family:
 
     def rows_before(self, config: PreTrainedConfig) -> int:
         """The rows of the encoder's table of positions before the first token's."""
-        return OFFSET if self.encoder is Seq2SeqEncoder else self.layout.first_position(config)
+        return OFFSET if self.has_decoder else self.layout.first_position(config)
 
 
 _BERT = Layout("encoder.layer", "attention.self", BERT_NAMES, "attention_probs_dropout_prob")
@@ -131,15 +127,6 @@ FAMILIES = {
     for family in (
         Family("Bart", **{**_BART, "config": (BothLabels, DecoderSettings)}, also={"led": "LED"}),
         Family("MBart", **_BART),
-        Family(
-            "T5",
-            TwoLevelT5Stack.layout,
-            {"pooled_layers": "3-5"},
-            (InputLength,),
-            also={"mt5": "MT5"},
-            encoder=TwoLevelT5Stack,
-            lacks=("ForSequenceClassification", "ForQuestionAnswering"),
-        ),
         Family(
             "Roberta",
             _ROBERTA,

@@ -37,7 +37,7 @@ REFUSED = {  # model_type -> why no long model is made of it
     "deberta-v2": "its scores by distance use the projections of the contents, which ours do not",
     "funnel": "it shortens the text from block to block",
     "longt5": "it has windows of its own",
-    "umt5": "each of its layers has scores by distance of its own",
+    **dict.fromkeys(("t5", "mt5", "umt5"), "it has scores by distance in place of positions"),
     "xlnet": "its attention has two streams and a memory",
 }
 ROTARY = ("modernbert", "poolingformer-modernbert")
@@ -157,9 +157,6 @@ class FromShort:
         config._attn_implementation = short.config._attn_implementation
         dtype = short.dtype if dtype in (None, "auto") else wanted
         long = cls(config).to(short.device, dtype).eval()
-        for name, module in long.named_modules() if dtype == torch.float16 else ():
-            if name.rpartition(".")[2] in long._keep_in_fp32_modules:  # T5's, whose activations overflow
-                module.float()
         if long.base_model is not long and short.base_model is short:
             raise ValueError(
                 f"the short model is a {type(short).__name__}, without the head of a {cls.__name__}: load it as a "
@@ -263,11 +260,9 @@ def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str
     if kind in ROTARY:
         lengths = ("max_position_embeddings", "original_max_position_embeddings")
         return own | dict.fromkeys(lengths, config.max_position_embeddings)
-    if kind == "mt5":
-        own["scale_decoder_outputs"] = False  # as T5 1.1
     if kind not in WINDOWED:
         own["pooled_layers"] = upper_half(layers)
-        if getattr(config, "max_position_embeddings", 0) and longest_input(config) == SHORT_POSITIONS:
+        if longest_input(config) == SHORT_POSITIONS:
             own["window_size"] = str(SHORT_POSITIONS // 2 - 1)
         if hasattr(cls.config_class, "max_decoder_position_embeddings"):
             own["max_decoder_position_embeddings"] = config.max_position_embeddings

@@ -165,8 +165,7 @@ def fit(
     if pooled_init == "copy-zero-values":
         silent = [name for name in copies if "self_attn.pooled_v_proj" in name]
         state.update({name: torch.zeros_like(target[name]) for name in silent})
-        # T5's heads may be wider than the model, whose queries and keys of level two then stay random
-        copies = {name: x for name, x in copies.items() if name not in silent and x.shape == target[name].shape}
+        copies = {name: x for name, x in copies.items() if name not in silent}
     state.update(copies)
     fresh = [name for name in target if name not in state and (is_new(name) or any(part in name for part in new))]
     state.update({name: target[name].clone() for name in fresh})

@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 import torch
-from transformers import AlbertConfig, AlbertModel, BertModel, GPT2Config, GPT2Model
+from transformers import AlbertConfig, AlbertModel, BertModel, GPT2Config, GPT2Model, T5Config, T5Model
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.attention import recorded_weights
@@ -120,13 +120,13 @@ def test_both_levels_are_the_dense_ones(kind, head):
     assert len(results[0]) == len(results[1]) > 20
     for result, reference in zip(*results, strict=True):
         torch.testing.assert_close(result, reference, rtol=0, atol=1e-11 * max(1, reference.abs().max().item()))
-    of_encoder = "" if kind in ENCODERS or head == "EncoderModel" else "encoder_"
+    of_encoder = "" if kind in ENCODERS else "encoder_"
     attentions, states = output[f"{of_encoder}attentions"], output[f"{of_encoder}hidden_states"]
     assert [weights.level_two is None for weights in attentions] == [True, False, False]
     with torch.no_grad(), recorded_weights(model) as recorded:
         model(**batch)
     torch.testing.assert_close(tuple(recorded.values()), attentions, rtol=0, atol=0)
-    if kind.startswith(("t5", "mt5", "modernbert", "mbart")):  # with scores, rotations, or norms before
+    if kind.startswith(("modernbert", "mbart")):  # with rotations, or norms before
         return
     masks = {"global_mask": (torch.arange(20) < 2) & real, "key_padding_mask": ~real}
     modules = [module for module in model.modules() if isinstance(module, EncoderSelfAttention)]
@@ -247,24 +247,10 @@ def test_positions_of_sines_are_computed():
     assert torch.equal(table.position_embeddings.weight[30:], fresh.position_embeddings.weight[30:].double())
 
 
-@pytest.mark.parametrize("kind", ["t5", "modernbert"])
 @pytest.mark.parametrize("setting", [{"random_position_offsets": True}, {"position_init": "interpolate"}])
-def test_settings_of_learned_positions_are_refused_where_there_are_none(kind, setting):
+def test_settings_of_learned_positions_are_refused_where_there_are_none(setting):
     with pytest.raises(ValueError, match=f"{next(iter(setting))}=.* is about learned positions, .* leave it out$"):
-        ours(kind, "Model").from_short(short(kind), **setting)
-
-
-def test_half_precision_is_as_transformers_loads_it(tmp_path):
-    """T5's widest matrices stay in float32, since their results go beyond what float16 holds."""
-    short("t5").save_pretrained(tmp_path / "short")
-    theirs = ours("t5", "Model").short_classes["t5"].from_pretrained(tmp_path / "short", dtype=torch.float16)
-    long = ours("t5", "Model").from_short(theirs, **LEVELS)
-    long.save_pretrained(tmp_path / "long")
-    loaded = ours("t5", "Model").from_pretrained(tmp_path / "long", dtype=torch.float16)
-    kinds = {name: value.dtype for name, value in long.named_parameters()}
-    assert kinds == {name: value.dtype for name, value in loaded.named_parameters()}
-    assert {dtype for name, dtype in kinds.items() if name.endswith("wo.weight")} == {torch.float32}
-    assert kinds["shared.weight"] == torch.float16
+        ours("modernbert", "Model").from_short(short("modernbert"), **setting)
 
 
 @pytest.mark.parametrize("head", READERS)
@@ -290,29 +276,15 @@ def test_a_classifier_has_as_many_classes_as_were_saved(kind, classes, tmp_path)
 
 @torch.no_grad()
 def test_an_output_matrix_of_its_own_stays_one(tmp_path):
-    """As transformers leaves it, where a checkpoint has two: T5 1.1 and Flan-T5."""
-    theirs = short("t5", "ForConditionalGeneration")
-    theirs.lm_head.weight = torch.nn.Parameter(torch.randn_like(theirs.shared.weight))
-    long = ours("t5", "ForConditionalGeneration").from_short(theirs, **WIDE)
-    batch = inputs("t5", "ForConditionalGeneration")
+    """As transformers leaves it, where a checkpoint has two."""
+    theirs = short("bart", "ForConditionalGeneration")
+    theirs.lm_head.weight = torch.nn.Parameter(torch.randn_like(theirs.lm_head.weight))
+    long = ours("bart", "ForConditionalGeneration").from_short(theirs, **WIDE)
+    batch = inputs("bart", "ForConditionalGeneration")
     expected = theirs(**batch).logits
     torch.testing.assert_close(long(**batch).logits, expected, rtol=0, atol=1e-12)
     long.save_pretrained(tmp_path)
     torch.testing.assert_close(type(long).from_pretrained(tmp_path)(**batch).logits, expected, rtol=0, atol=1e-12)
-
-
-@torch.no_grad()
-def test_t5_reads_any_length_and_writes():
-    """Beyond the distances of its buckets, and beyond any table's rows."""
-    theirs = short("t5", "ForConditionalGeneration")
-    settings = {"window_size": "all", "pooled_layers": "none", "max_position_embeddings": 200}
-    long = ours("t5", "ForConditionalGeneration").from_short(theirs, **settings)
-    tokens = torch.randint(4, 50, (2, 200))
-    written = [model.generate(tokens, max_length=8, min_length=8, num_beams=2) for model in (theirs, long)]
-    assert torch.equal(*written)
-    gated = short("t5-gated", "ForConditionalGeneration")
-    with pytest.raises(ValueError, match="pool_mix and pool_share_weights need heads that are together as wide as"):
-        ours("t5", "ForConditionalGeneration").from_short(gated, pool_mix=True)
 
 
 @pytest.mark.parametrize(
@@ -322,6 +294,8 @@ def test_t5_reads_any_length_and_writes():
          "models of type albert are not made long: its layers share their parameters"),
         ("bert", "Model", lambda: GPT2Model(GPT2Config(n_embd=24, n_layer=1, n_head=4, vocab_size=50)),
          "models of type gpt2 are not made long: those that are have type bart, led"),
+        ("bart", "Model", lambda: T5Model(T5Config(d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, vocab_size=9)),
+         "models of type t5 are not made long: it has scores by distance in place of positions"),
         ("bert", "Model", lambda: short("electra"), "the short model is a electra; PoolingformerBertModel takes bert"),
         ("bart", "ForConditionalGeneration", lambda: short("mbart"), r"is a mbart; .* takes bart or led"),
     ],
@@ -360,7 +334,6 @@ def test_from_short_on_the_command_line(kind, head, arguments, tokens, tmp_path,
 @pytest.mark.parametrize(
     ("kind", "head", "arguments", "end"),
     [
-        ("t5", "ForConditionalGeneration", [], "ForConditionalGeneration"),
         ("bart", "Model", [], "ForConditionalGeneration"),
         ("bart", "ForSequenceClassification", [], "ForSequenceClassification"),
         ("bart", "Model", ["--head", "question-answering"], "ForQuestionAnswering"),
@@ -404,8 +377,8 @@ def test_every_family_has_a_tiny_model_in_the_tests():
 
 
 def test_classes_and_models_are_pickled_by_their_names():
-    names = [name for name in huggingface.__all__ if name.startswith("Pooling")]
-    assert len(names) == 49
+    names = huggingface.__all__
+    assert len(names) == 45
     for name in names:
         assert getattr(huggingface, name).__name__ == name
         assert pickle.loads(pickle.dumps(getattr(huggingface, name))) is getattr(huggingface, name)

@@ -35,9 +35,6 @@ OTHER_MODERNBERT |= {"norm_bias": True, "layer_types": ["sliding_attention", "fu
 BART = {"vocab_size": 50, "d_model": 24, "encoder_layers": 3, "encoder_ffn_dim": 40, "encoder_attention_heads": 4}
 BART |= {"decoder_layers": 2, "decoder_ffn_dim": 56, "decoder_attention_heads": 3, "max_position_embeddings": 30}
 BART |= {"pad_token_id": 1, "decoder_start_token_id": 2, "eos_token_id": 2}
-T5 = {"vocab_size": 50, "d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 3, "num_decoder_layers": 2, "num_heads": 4}
-T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "pad_token_id": 1}
-T5 |= {"decoder_start_token_id": 1, "eos_token_id": 2}
 HEADS = ("Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering")
 HEADS += ("ForSequenceClassification", "ForTokenClassification")
 READERS = ("ForSequenceClassification", "ForQuestionAnswering")  # of encoders with decoders
@@ -53,9 +50,6 @@ CONFIGS = {  # model_type, and behind a - a variant -> the configuration's setti
     "modernbert-other": (OTHER_MODERNBERT, HEADS),
     "bart": (BART, (*WRITERS, *READERS)),
     "mbart": ({**BART, "scale_embedding": True}, (*WRITERS, *READERS)),
-    "t5": (T5, ("EncoderModel", *WRITERS)),
-    "mt5": (T5, WRITERS[1:]),
-    "t5-gated": ({**T5, "feed_forward_proj": "gated-gelu", "d_kv": 5}, WRITERS[1:]),
 }
 ENCODERS = [kind for kind, (_, heads) in CONFIGS.items() if heads is HEADS]
 LENGTHS = (20, 13, 6, 20)  # of a batch's rows
