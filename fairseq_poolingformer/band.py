@@ -1,10 +1,11 @@
 """``attn_implementation="band"``: the sliding windows of transformers' models, in memory linear in the length.
 
 Importing this registers the name. Where ``sdpa`` computes a window as full attention with an n × n mask, ``band`` calls
-:func:`~fairseq_poolingformer.attention.band_attention`. Full attention, single new tokens and, with a warning, patterns
-that are not windows go to ``sdpa``. Model types that ``run_scripts/scan_band.py`` did not verify are refused: their
-layers might add a Boolean mask to their scores. A graph of ``torch.compile`` has the windows as calls of one operator,
-an exported one as plain operations; packed rows cannot be looked for in a graph, and go to ``sdpa``.
+:func:`~fairseq_poolingformer.attention.band_attention`. Layers of full attention, single new tokens and, with a
+warning, patterns that are not windows go to ``sdpa``. Model types without windows are refused, and those that
+``run_scripts/scan_band.py`` did not verify: their layers might add a Boolean mask to their scores. A graph of
+``torch.compile`` has the windows as calls of one operator, an exported one as plain operations; packed rows cannot be
+looked for in a graph, and go to ``sdpa``.
 
 transformers counts a window otherwise than this package: a causal ``sliding_window`` of w shows a token itself and
 w − 1 before it, ``Window(w - 1, 0)``; a bidirectional one w on each side, ``Window(w)``.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -30,14 +32,16 @@ from fairseq_poolingformer.extras import needing
 
 with needing("huggingface"):
     from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.utils import TransformersKwargs
 
 NAME = "band"
-# model type -> the transformers that it was verified with, for types with windows and types without
-TABLE = Path(__file__).with_name("band_types.json")
-WITH_WINDOWS, WITHOUT_WINDOWS = map(set, json.loads(TABLE.read_text(encoding="utf-8"))["types"].values())
-# what sdpa ignores, too: tokenizers, losses and kernels for GPUs hand these over
-HARMLESS = {"token_type_ids", "labels", "cache_position", *TransformersKwargs.__annotations__}
+TABLE = Path(__file__).with_name("band_types.json")  # model types whose windows were verified, and transformers
+VERIFIED = set(json.loads(TABLE.read_text(encoding="utf-8"))["types"])
+WINDOW_SETTING = re.compile("window|local_attention|attention_chunk")  # in the name of a configuration's setting
+HARMLESS = {  # what sdpa ignores, too: tokenizers, losses and kernels for GPUs hand these over
+    *("token_type_ids", "labels", "cache_position", "position_ids", "num_items_in_batch"),
+    *("output_hidden_states", "output_router_logits"),
+    *("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"),
+}
 PAGED = ("cache", "read_index", "block_table")  # of continuous batching, the first before transformers 5.24
 
 logger = logging.getLogger(__name__)
@@ -48,6 +52,20 @@ def refusal(what: str, why: str) -> ValueError:
     return ValueError(
         f"attn_implementation='band' cannot run {what}: {why}; load it with attn_implementation='sdpa' "
         "(or 'eager', where the model has no 'sdpa')"
+    )
+
+
+def check_type(config: Any, has_window: bool) -> None:
+    """Refuse a model type that the table lacks; ``has_window``: whether a mask of it has a window."""
+    if config.model_type in VERIFIED:
+        return
+    if has_window or any(map(WINDOW_SETTING.search, config.to_dict())):
+        why = f"`python run_scripts/scan_band.py {config.model_type}` in a clone compares it with 'sdpa' and says what "
+        raise refusal(f"model type {config.model_type!r}, whose windows were not verified", f"{why}differs")
+    raise refusal(
+        f"model type {config.model_type!r}",
+        "it has no windows, so that there is nothing to save (the other part of a composite model can have windows: "
+        "attn_implementation={'text_config': 'band', 'vision_config': 'sdpa'})",
     )
 
 
@@ -170,11 +188,8 @@ def window_mask(
     """
     if isinstance(attention_mask, WindowMask):  # of a model around this one
         return attention_mask
+    check_type(config, local_size is not None)
     model = config.model_type
-    if model not in WITH_WINDOWS and (local_size is not None or model not in WITHOUT_WINDOWS):
-        what = "model type" if model not in WITHOUT_WINDOWS else "windows of model type"
-        why = f"`python run_scripts/scan_band.py {model}` in a clone compares it with 'sdpa' and says what differs"
-        raise refusal(f"{what} {model!r}, which was not verified", why)
     sizes: dict[str, Any] = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "device": device}
     sizes |= {"q_offset": q_offset, "kv_offset": kv_offset, "local_size": local_size, "config": config}
     sdpa_mask = AttentionMaskInterface()["sdpa"]
@@ -273,6 +288,8 @@ def band_attention_forward(
 ) -> tuple[Tensor, None]:
     """transformers' attention function for ``band``: (B, T, H, D), and no weights."""
     layer, mask = type(module).__name__, attention_mask
+    if hasattr(module, "config"):  # of a vision tower, which asks for no mask
+        check_type(module.config, isinstance(mask, WindowMask))
     for name, argument in kwargs.items():
         if argument is not None and name not in HARMLESS and not isinstance(argument, (bool, str)):
             paged = "it has a paged cache, whose rows are not whole documents: turn continuous batching off"

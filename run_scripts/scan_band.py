@@ -1,4 +1,4 @@
-"""``band`` beside ``sdpa`` (or ``eager``) in every type of model of transformers, tiny and with random weights.
+"""``band`` beside ``sdpa`` (or ``eager``) in every model type of transformers with windows, tiny, with random weights.
 
     python run_scripts/scan_band.py [TYPE ...] [--write] [--seconds 240]
 
@@ -6,13 +6,13 @@ A type has four layers, of alternating types, and windows of 1, 2, 5 and 40 toke
 the left, on the right, in holes and none, gradients, 250 tokens, a prompt in chunks, packed rows, ``logits_to_keep``
 and a cache of a fixed length. A type is
 
-- *equal* where all that ``band`` did not refuse is equal, and a window ran where a mask has one;
+- *equal* where all that ``band`` did not refuse is equal, and a window ran;
 - *refused* where ``band`` does not compute a text at once;
-- *different*, or *no window*, where that is not so: ``band`` refuses such a type because the table lacks it;
+- *different*, or *no window*, where that is not so;
 - *not built* where this script cannot make a tiny one, or run it with transformers' own attention.
 
-``--write`` writes the equal types, and those of their parts, to the table of types that ``band`` accepts; with TYPEs it
-changes these alone. The status is 1 where a type of the table is not equal now, or one differs that no table guards.
+``--write`` writes the equal types to the table of types that ``band`` accepts; with TYPEs it changes these alone. The
+status is 1 where a type of the table is not equal now.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,6 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-import fairseq_poolingformer.huggingface  # noqa: F401 - its types, too
 from fairseq_poolingformer import band
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 
@@ -45,7 +44,7 @@ LAYERS, LARGEST = 4, 10_000_000  # of each model; parameters
 REFUSAL = "attn_implementation='band'"
 # the first pattern that a setting's whole name matches says its value
 SIZES = {
-    r".*(sliding_window|window_size|local_attention)": None,  # the window that is tried
+    r".*(sliding_window|window_size|local_attention|attention_chunk_size)": None,  # the window that is tried
     r".*image_size": 32,
     r".*patch_size": 8,
     r".*(pad|bos|eos|cls|sep|mask|unk|decoder_start|forced_\w+)_token_id": 0,
@@ -77,23 +76,18 @@ class _Everything:
 class Calls:
     """The calls of ``band`` by a model."""
 
-    windows: set[str] = field(default_factory=set)  # model types whose mask calls have a window
-    others: set[str] = field(default_factory=set)  # model types with other mask calls
-    masked: set[str] = field(default_factory=set)  # model types for which a window took the place of a mask
+    masked: int = 0  # windows that took the place of a mask
     ran: int = 0  # calls of the operator with a window
     biased: int = 0  # layers with a bias, n × n itself, beside which windows go to sdpa
 
     def record(self) -> None:
         """Put this between transformers and ``band``, for types that no table has."""
-        band.WITH_WINDOWS = _Everything()
+        band.VERIFIED = _Everything()
         attention = band.band_attention
 
         def window_mask(*arguments: Any, **keywords: Any) -> Any:
-            name = keywords["config"].model_type
-            (self.others if keywords.get("local_size") is None else self.windows).add(name)
             mask = band.window_mask(*arguments, **keywords)
-            if isinstance(mask, band.WindowMask) and mask.window.left < UNLIMITED:
-                self.masked.add(name)
+            self.masked += isinstance(mask, band.WindowMask) and mask.window.left < UNLIMITED
             return mask
 
         def band_attention(*tensors: Tensor, **keywords: Any) -> Any:
@@ -137,8 +131,6 @@ def tiny(config_class: type, window: int) -> transformers.PreTrainedConfig:
         settings[name] = settings[heads] if values[name] == values[heads] else settings[name]
     if "layer_types" in settings:
         settings["num_hidden_layers"] = len(settings["layer_types"])
-    if hasattr(default, "pooled_layers"):
-        settings["pooled_layers"] = "2-3"
     if hasattr(default, "num_kv_shared_layers"):
         settings["num_kv_shared_layers"] = 2
     if hasattr(default, "use_sliding_window"):
@@ -178,15 +170,7 @@ def mask_of(padding: str) -> Tensor | None:
 
 
 def inputs_of(model: nn.Module, length: int, mask: Tensor | None) -> dict[str, Any]:
-    """The model's main input, random, and the mask."""
-    draw = torch.Generator().manual_seed(2)
-    if model.main_input_name == "pixel_values":
-        config = getattr(model.config, "vision_config", model.config)
-        size = config.image_size
-        shape = (2, getattr(config, "num_channels", 3), *(size if isinstance(size, (tuple, list)) else (size, size)))
-        return {"pixel_values": torch.randn(shape, generator=draw, dtype=torch.float64)}
-    if model.main_input_name == "input_values":
-        return {"input_values": torch.randn(2, 40 * length, generator=draw, dtype=torch.float64)}
+    """Random tokens and the mask."""
     inputs = {"input_ids": tokens_of(length), "attention_mask": mask}
     if takes(model, "decoder_attention_mask"):
         inputs.update(decoder_input_ids=inputs["input_ids"], decoder_attention_mask=mask)
@@ -248,13 +232,11 @@ def last_logits(model: nn.Module) -> list[Tensor]:
         return numbers(model(tokens_of(LENGTH), logits_to_keep=3, use_cache=True))
 
 
-def checks(model: nn.Module, window: int, has_window: bool) -> dict[str, Callable]:
+def checks(model: nn.Module, window: int) -> dict[str, Callable]:
     """The comparisons with this window."""
     paddings = ("none", "left", "right", "holes") if window == WINDOWS[0] else ("none", "holes")
-    if model.main_input_name != "input_ids":
-        return {"plain": partial(plain, padding="none"), "gradients": partial(gradients, padding="none")}
     comparisons: dict[str, Callable] = {f"padding {padding}": partial(plain, padding=padding) for padding in paddings}
-    if window == WINDOWS[-1] or not has_window:
+    if window == WINDOWS[-1]:
         comparisons[f"{LONG} tokens"] = partial(gradients, padding="none", length=LONG)
     if takes(model, "logits_to_keep") and window in (WINDOWS[0], WINDOWS[-1]):
         comparisons["logits_to_keep"] = last_logits
@@ -299,17 +281,17 @@ def difference(actual: list[Tensor], expected: list[Tensor]) -> float:
 
 @dataclass
 class Result:
-    """Of a type: what becomes of it, why, and the types of its masks, with windows and without."""
+    """The result for a model type, and why."""
 
     kind: str
     why: str
-    with_windows: list[str] = field(default_factory=list)
-    without_windows: list[str] = field(default_factory=list)
 
 
 def compared(name: str) -> Result:
     """The result for a type."""
     config_class = transformers.CONFIG_MAPPING[name]
+    if not any(map(band.WINDOW_SETTING.search, config_class().to_dict())):
+        return Result("without windows", "no setting has one")
     model_class = class_of(config_class)
     if model_class is None:
         return Result("not built", "no model has this configuration")
@@ -317,16 +299,15 @@ def compared(name: str) -> Result:
     calls.record()
     own_name = "sdpa" if model_class._supports_sdpa else "eager"
     limit = 1e-9 if own_name == "sdpa" else 1e-4
-    has_window = bool(re.search(r"window|local_attention", str(sorted(config_class().to_dict()))))
-    for window in WINDOWS if has_window else WINDOWS[:1]:
+    for window in WINDOWS:
         config = tiny(config_class, window)
         with torch.device("meta"):
             size = sum(x.numel() for x in model_class._from_config(config, attn_implementation=own_name).parameters())
         if size > LARGEST:
             return Result("not built", f"{size:,} parameters")
         own, ours = (build(model_class, config, implementation) for implementation in (own_name, "band"))
-        for check, run in checks(own, window, has_window).items():
-            label = f"window {window}, {check}" if has_window else check
+        for check, run in checks(own, window).items():
+            label = f"window {window}, {check}"
             try:
                 expected = run(own)
             except Exception:
@@ -342,19 +323,14 @@ def compared(name: str) -> Result:
                 refused[label] = text
                 continue
             if not off <= limit:
-                kind = "different" if calls.windows or calls.others else "unguarded"
-                return Result(kind, f"{label}: {off:.1e} beside {own_name}")
+                return Result("different", f"{label}: {off:.1e} beside {own_name}")
             done.append(label)
     notes = "; ".join(f"refused for {label}: {text}" for label, text in refused.items())
     if not done or any("padding" in label for label in refused):
         return Result("refused", notes)
-    if calls.windows and not (calls.masked and (calls.ran or calls.biased)):
-        return Result("no window", f"no window ran for {', '.join(sorted(calls.windows))}; {notes}")
-    if has_window and not calls.windows:
-        notes = f"no mask has the window of its configuration; {notes}"
-    types = {name} | calls.others | calls.windows
-    notes = "; ".join(filter(None, [own_name, notes]))
-    return Result("equal", notes, sorted(calls.masked), sorted(types - calls.windows))
+    if not (calls.masked and (calls.ran or calls.biased)):
+        return Result("no window", f"none ran; {notes}")
+    return Result("equal", "; ".join(filter(None, [own_name, notes])))
 
 
 def run(name: str, pipe: multiprocessing.connection.Connection) -> None:
@@ -369,16 +345,12 @@ def run(name: str, pipe: multiprocessing.connection.Connection) -> None:
 
 
 def write(results: dict[str, Result], everything: bool) -> None:
-    """The table of ``band``: where parts were scanned by themselves, that result counts."""
+    """Write the table of ``band``."""
     table = json.loads(band.TABLE.read_text(encoding="utf-8"))
-    with_windows, without = (set() if everything else set(types) - set(results) for types in table["types"].values())
-    for result in results.values():
-        with_windows.update(result.with_windows)
-        without.update(result.without_windows)
-    unequal = {name for name, result in results.items() if result.kind not in ("equal", "not built")}
-    types = {"with windows": with_windows - unequal, "without windows": without - with_windows - unequal}
+    equal = {name for name, result in results.items() if result.kind == "equal"}
+    types = equal | (set() if everything else set(table["types"]) - set(results))
     versions = {transformers.__version__} | set(() if everything else table["transformers"])
-    table = {"transformers": sorted(versions), "types": {kind: sorted(names) for kind, names in types.items()}}
+    table = {"transformers": sorted(versions), "types": sorted(types)}
     band.TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
 
 
@@ -403,20 +375,12 @@ def main() -> int:
         child.kill()
         child.join()
         result = results[name]
-        print(
-            name,
-            result.kind,
-            result.why,
-            *map(",".join, (result.with_windows, result.without_windows)),
-            sep=" | ",
-            flush=True,
-        )
+        if result.kind != "without windows":
+            print(name, result.kind, result.why, sep=" | ", flush=True)
     counts = Counter(result.kind for result in results.values())
     print(f"transformers {transformers.__version__}:", ", ".join(f"{count} {kind}" for kind, count in counts.items()))
-    table = json.loads(band.TABLE.read_text(encoding="utf-8"))["types"]
-    known = {name for types in table.values() for name in types}
-    faults = [name for name, result in results.items() if result.kind != "equal" and name in known]
-    faults += [name for name, result in results.items() if result.kind == "unguarded"]
+    known = json.loads(band.TABLE.read_text(encoding="utf-8"))["types"]
+    faults = [name for name in known if name in results and results[name].kind != "equal"]
     if options.write:
         write(results, everything=not options.types)
     print("\n".join(f"{name}: {results[name].kind}" for name in faults))

@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from torch import Tensor, nn
+from transformers import CONFIG_MAPPING
 from transformers import masking_utils as masks
 
 from fairseq_poolingformer import band
@@ -25,7 +26,7 @@ LAYER = nn.Linear(1, 1)  # whose name refusals have
 
 def pair(name: str, **changes) -> tuple[nn.Module, nn.Module]:
     """A tiny model of a type with windows of 5, with sdpa and with band; the same weights."""
-    config = scan_band.tiny(transformers.CONFIG_MAPPING[name], 5)
+    config = scan_band.tiny(CONFIG_MAPPING[name], 5)
     config.update(changes)
     model_class = scan_band.class_of(type(config))
     theirs, ours = (scan_band.build(model_class, config, implementation) for implementation in ("sdpa", "band"))
@@ -46,7 +47,8 @@ def heads(length: int = 12) -> list[Tensor]:
 
 def mask_of(mask_function: Callable, length: int = 12, keys: int | None = None, model: str = "mistral", **flags):
     """The mask that transformers would get from ``band`` for two rows."""
-    config = SimpleNamespace(model_type=model, sliding_window=flags.get("local_size"))
+    window = flags.get("local_size")
+    config = SimpleNamespace(model_type=model, sliding_window=window, to_dict=lambda: {"sliding_window": window})
     return band.window_mask(2, length, keys or length, mask_function=mask_function, config=config, **flags)
 
 
@@ -86,7 +88,7 @@ def calls(monkeypatch) -> list[tuple[Window, torch.Size]]:
 @pytest.fixture
 def scan(monkeypatch):
     """A comparison by the scan; what it puts between transformers and band is taken out again."""
-    for name in ("WITH_WINDOWS", "band_attention"):
+    for name in ("VERIFIED", "band_attention"):
         monkeypatch.setattr(band, name, getattr(band, name))
     yield scan_band.compared
     transformers.AttentionInterface.register("band", band.band_attention_forward)
@@ -95,19 +97,14 @@ def scan(monkeypatch):
 
 TABLE = json.loads(band.TABLE.read_text(encoding="utf-8"))
 WINDOWS = ["gemma3_text", "gemma4_text", "gpt_oss", "inkling_text", "mistral", "modernbert", "phimoe", "qwen2_moe"]
-FULL = ["bart", "bert", "llama", "olmoe", "poolingformer-t5", "siglip_vision_model", "t5"]
-UNVERIFIED = ["bloom", "deepseek_v4", "doge", "t5gemma"]
+UNVERIFIED = ["deepseek_v4", "doge", "t5gemma"]
 
 
-@pytest.mark.parametrize("name", [*WINDOWS, *FULL, *UNVERIFIED])
+@pytest.mark.parametrize("name", [*WINDOWS, *UNVERIFIED])
 def test_the_table_has_what_the_scan_finds(name, scan):
     """Outputs, gradients, caches and packed rows of some of the types; ``scan_band.py`` compares all of them."""
     result = scan(name)
-    assert (result.kind == "equal") == (name not in UNVERIFIED), result
-    with_windows, without = (set(types) for types in TABLE["types"].values())
-    assert (name in with_windows, name in without) == (name in WINDOWS, name in FULL)
-    assert set(result.with_windows) <= with_windows
-    assert set(result.without_windows) <= with_windows | without
+    assert (result.kind == "equal") == (name in TABLE["types"]) == (name in WINDOWS), result
     if name == "gemma4_text":  # whose layers with shared keys compute the last queries alone
         assert "window 40, logits_to_keep: attn_implementation='band' cannot run Gemma4TextAttention" in result.why
 
@@ -117,14 +114,32 @@ def test_the_scan_says_where_no_window_ran(scan, monkeypatch):
     assert scan("mistral").kind == "no window"
 
 
-def test_types_that_were_not_verified_are_refused():
-    unverified = {"model type 'bloom'": None, "model type 'my_type'": 5, "windows of model type 'llama'": 5}
-    for what, local_size in unverified.items():
-        model = what.split("'")[1]
-        message = f"cannot run {what}, which was not verified: .*scan_band.py {model}.*attn_implementation='sdpa'"
+@pytest.mark.parametrize("name", ["doge", "t5gemma", "my_type"])
+def test_types_whose_windows_were_not_verified_are_refused(name):
+    """At a mask of full attention, too, where a setting of the type says that it has windows."""
+    message = f"cannot run model type '{name}', whose windows were not verified: .*scan_band.py {name}` "
+    for local_size in (5, None):
         with pytest.raises(ValueError, match=message):
-            mask_of(WINDOW_5, model=model, local_size=local_size)
-    assert not hasattr(transformers.PreTrainedModel.get_correct_attn_implementation, "__wrapped__")
+            mask_of(WINDOW_5, model=name, local_size=local_size)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "siglip_vision_model"])
+def test_types_without_windows_are_refused(name):
+    """Vision towers ask for no mask, and are refused in their first layer."""
+    ours = scan_band.build(scan_band.class_of(config := CONFIG_MAPPING[name]), scan_band.tiny(config, 5), "band")
+    pixels = {"pixel_values": torch.randn(1, 3, 32, 32).double()}
+    inputs = pixels if ours.main_input_name == "pixel_values" else {"input_ids": torch.ones(1, 4, dtype=torch.long)}
+    message = f"cannot run model type '{name}': it has no windows, .*'text_config': 'band', 'vision_config': 'sdpa'"
+    with pytest.raises(ValueError, match=message):
+        ours(**inputs)
+
+
+def test_the_text_part_of_a_composite_model_has_windows(calls):
+    config = scan_band.tiny(CONFIG_MAPPING["gemma3"], 5)
+    parts = {"text_config": "band", "vision_config": "sdpa"}
+    ours, theirs = (scan_band.build(scan_band.class_of(type(config)), config, each) for each in (parts, "sdpa"))
+    check_equal(ours, theirs, "holes")
+    assert {window for window, _ in calls} == {Window(4, 0)}
 
 
 def test_importing_it_builds_no_family():
