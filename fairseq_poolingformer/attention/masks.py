@@ -7,8 +7,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.compiler import is_exporting
 
-from fairseq_poolingformer.attention.compiler import exporting, for_later, keeps_tensors, lazy_property
+from fairseq_poolingformer.attention.compiler import for_later, keeps_tensors, lazy_property
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 
 P = ParamSpec("P")
@@ -39,7 +40,7 @@ class Masks:
         self.global_tokens = GlobalTokens.of(global_mask)
         self.padding = None if padding is None else for_later(padding.clone)
         self._derived: dict[Any, Any] = {}
-        if self.global_keys is not None and self.global_keys.known and not exporting():
+        if self.global_keys is not None and self.global_keys.known and not is_exporting():
             self.global_keys.settle()
 
     @classmethod

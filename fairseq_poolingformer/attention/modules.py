@@ -9,10 +9,10 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.compiler import is_exporting
 
 from fairseq_poolingformer.attention.backends.triton.backend import runs_on
 from fairseq_poolingformer.attention.call import ScoreTerm
-from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.masks import Masks
@@ -232,7 +232,7 @@ class TwoLevelAttention(nn.Module):
         query, key, value, *of_globals = self._projected(x, separate)
         query = turned(query, rotary)
         # a window that shows every token leaves no token to the pools
-        has_pools = self.one_softmax and (exporting() or key.size(2) > 1 + min(self.window.left, self.window.right))
+        has_pools = self.one_softmax and (is_exporting() or key.size(2) > 1 + min(self.window.left, self.window.right))
 
         # eq. 13 (eq. 4 without global tokens): Y, from the window and the global tokens
         of_level_one = masks.without_global_queries if separate else masks
@@ -297,7 +297,7 @@ class TwoLevelAttention(nn.Module):
         It then also has, with ``separate`` global tokens, the keys and values that these see.
         """
         modules: Any = [self.q_proj, self.k_proj, self.v_proj]
-        if exporting() or not runs_on(x) or not are_alike(modules):
+        if is_exporting() or not runs_on(x) or not are_alike(modules):
             return [self._split(p(x)) for p in modules]
         more: Any = [self.global_k_proj, self.global_v_proj] if separate else []
         modules += more if are_alike(modules + more) else []
@@ -432,6 +432,6 @@ def can_be_dense(
     **unused: Any,
 ) -> bool:
     """Whether every query sees every key, so that PyTorch's own attention is the fastest on a CPU."""
-    if exporting() or score_terms or dropout_p or query.device.type != "cpu" or window.dilation != 1:
+    if is_exporting() or score_terms or dropout_p or query.device.type != "cpu" or window.dilation != 1:
         return False
     return band_of(window, pooling).covers((0, query.size(2) - 1), (0, key.size(2) - 1))

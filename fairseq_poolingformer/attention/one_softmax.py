@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_exporting
 
 from fairseq_poolingformer.attention.backends import reference, self_check
 from fairseq_poolingformer.attention.backends.triton import backend as triton_backend
 from fairseq_poolingformer.attention.call import Call
-from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
@@ -43,7 +43,7 @@ def by_one_kernel(
     query: Tensor, tokens: dict[str, Any], pools: Callable[[], dict[str, Any]], dropout_p: float, backend: str | None
 ) -> Tensor | None:
     """(B, H, T, D) on a GPU; None where there is no kernel for it. Arguments as :func:`of_both`'s."""
-    if backend not in (None, "triton") or exporting() or torch.compiler.is_compiling():
+    if backend not in (None, "triton") or is_exporting() or torch.compiler.is_compiling():
         return None
     if tokens["score_terms"] or not triton_backend.runs_on(query):  # before pools are made, which are made once
         return None

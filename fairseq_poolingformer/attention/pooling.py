@@ -8,10 +8,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.compiler import is_exporting
 
 from fairseq_poolingformer.attention.backends import self_check
 from fairseq_poolingformer.attention.backends.triton import backend
-from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.first_order import first_order
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, require_kind
@@ -71,7 +71,7 @@ def pool_masks(masks: Masks, pooling: Pooling, num_tokens: int, device: torch.de
 
 def has_kernels(x: Tensor, pooling: Pooling, kind: str) -> bool:
     """Whether Triton kernels pool ``x``: on GPUs, means and LDConv on the grid."""
-    if exporting() or kind == "max" or pooling.alignment != "grid" or not backend.pools(x, pooling.kernel_size):
+    if is_exporting() or kind == "max" or pooling.alignment != "grid" or not backend.pools(x, pooling.kernel_size):
         return False
     if not x.is_cuda or torch.compiler.is_compiling():
         return True
@@ -223,7 +223,7 @@ def _max(x: Tensor, pooling: Pooling, padding_mask: Tensor | None) -> Tensor:
     """The maximum of each pool, -inf where it has no real token: (B, H, P, D)."""
     if padding_mask is not None:
         x = x.masked_fill(padding_mask[:, None, :, None], -torch.inf)
-    if exporting():
+    if is_exporting():
         inside = _real_taps(Masks(), pooling, x.size(2), x.device)[..., None]
         return _taps(x, pooling).masked_fill(~inside, -torch.inf).amax(3)
     return _unfolded(x, pooling).max(-1).values
@@ -246,7 +246,7 @@ def _taps(x: Tensor, pooling: Pooling) -> Tensor:
 
 def _weighted_sum(x: Tensor, weights: Tensor, pooling: Pooling) -> Tensor:
     """:class:`_WeightedSum`; in exported models all positions at once."""
-    if exporting():
+    if is_exporting():
         weights = weights.repeat_interleave(x.size(1) // weights.size(1), dim=1)
         return (_taps(x, pooling) * weights[..., None]).sum(3)
     return _WeightedSum.apply(x, weights, pooling)

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_exporting
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 from transformers.utils import logging
 
 from fairseq_poolingformer.attention import LevelWeights, Masks, TwoLevelAttention
-from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.global_tokens import FirstTokens
 from fairseq_poolingformer.levels import attention_arguments
 from fairseq_poolingformer.settings import TwoLevels
@@ -112,9 +112,9 @@ class EncoderSelfAttention(TwoLevelAttention):
         """The :class:`Masks` of :func:`packed_masks`."""
         masks: Masks | None = getattr(packed, "masks", None)
         if masks is None:  # of a compiled graph, or copied
-            first = FirstTokens(packed[:, 0, 0], self.global_tokens) if self.global_tokens and exporting() else None
+            first = FirstTokens(packed[:, 0, 0], self.global_tokens) if self.global_tokens and is_exporting() else None
             masks = Masks(packed[:, 0, 0] if first is None else first, packed[:, 1, 0] if packed.size(1) == 2 else None)
-        if not self.global_tokens and (exporting() or masks.global_keys is None):
+        if not self.global_tokens and (is_exporting() or masks.global_keys is None):
             return masks.without_globals  # such a model may have no relative positions for them
         return masks
 

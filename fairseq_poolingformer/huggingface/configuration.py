@@ -7,14 +7,12 @@ from typing import Any
 
 import transformers
 
+from fairseq_poolingformer.extras import TRANSFORMERS, is_too_old
 from fairseq_poolingformer.settings import Layers, as_text
 
-OLDEST = (5, 23)  # older ones were not scanned for band; with 5.5 T5 computes other numbers
-if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:
-    needed = ".".join(map(str, OLDEST))
+if is_too_old(transformers.__version__, TRANSFORMERS):
     raise ImportError(
-        f"Poolingformers need transformers {needed} or later, and this is {transformers.__version__}: "
-        f"pip install 'transformers>={needed}'"
+        f"Poolingformers need {TRANSFORMERS}, and this is {transformers.__version__}: install a newer one"
     )
 
 

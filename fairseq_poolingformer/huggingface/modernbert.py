@@ -107,8 +107,6 @@ class ModernBertEncoder(TextEncoder):
                     std = config.initializer_range
                     std /= (2 * config.num_hidden_layers) ** 0.5 if name == "out_proj" else 1.0
                     init.trunc_normal_(linear.weight, std=std, a=-cutoff * std, b=cutoff * std)
-                    if linear.bias is not None:  # which transformers 5.5 leaves as it is
-                        init.zeros_(linear.bias)
 
     def _install(self, config: PreTrainedConfig) -> None:
         full = [kind == "full_attention" for kind in config.layer_types]

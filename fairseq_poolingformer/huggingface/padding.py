@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_exporting
 from transformers.modeling_outputs import BaseModelOutput
 
-from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.huggingface.attention import packed_masks
 
 
@@ -28,7 +28,7 @@ class Rows:
         if attention_mask is None:
             return cls(None, None)
         real = attention_mask.bool()
-        if exporting():
+        if is_exporting():
             return cls(None, ~real)
         if real.all():
             return cls(None, None)
@@ -97,7 +97,7 @@ def encode(
             f"input of {given.size(1)} tokens, the model takes {longest} (max_position_embeddings): truncate it, as a "
             f"tokenizer with model_max_length={longest} does, or make a longer model with from_short"
         )
-    if exporting() and global_attention_mask is not None:
+    if is_exporting() and global_attention_mask is not None:
         raise ValueError(
             "global_attention_mask cannot be an input of an exported model, whose graph has a fixed number of global "
             "tokens: leave it out, and the first global_tokens ones are global"

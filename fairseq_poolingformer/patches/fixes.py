@@ -21,7 +21,7 @@ from torch.multiprocessing import ProcessRaisedException
 from fairseq_poolingformer.attention import keep_freed_memory
 from fairseq_poolingformer.checkpoints import CheckpointError
 from fairseq_poolingformer.command import UsageError, sentence
-from fairseq_poolingformer.extras import MissingLibraryError
+from fairseq_poolingformer.extras import TORCH, MissingLibraryError, is_too_old
 from fairseq_poolingformer.patches.untrusted_files import DictionaryError
 from fairseq_poolingformer.patching import stand_in
 from fairseq_poolingformer.text.data_folder import FolderError
@@ -34,10 +34,10 @@ logger = logging.getLogger(__name__)
 
 def require_safe_torch() -> None:
     """Refuse a torch whose ``weights_only`` a checkpoint can get around."""
-    if tuple(int(number) for number in torch.__version__.split(".")[:2]) < (2, 10):
+    if is_too_old(torch.__version__, TORCH):
         raise ImportError(
-            f"fairseq_poolingformer needs torch 2.10 or later, and this is torch {torch.__version__}: before 2.10, "
-            "torch.load may run code that a checkpoint holds. Install a newer torch."
+            f"fairseq_poolingformer needs {TORCH}, and this is torch {torch.__version__}: install a newer one, since "
+            "this one's torch.load may run code that a checkpoint holds"
         )
 
 

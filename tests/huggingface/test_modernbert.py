@@ -112,7 +112,6 @@ class Encoder(nn.Module):
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this PyTorch does not say that it exports")
 def test_an_exported_encoder_takes_any_length():
     """The recipe of the documents, which is tested, too, exports pools of dynamic convolution."""
     model = two_levels(layers=2, separate_global_projections=True, pool_type="max", pool_stride=2)

@@ -143,7 +143,6 @@ def test_the_windows_recipe_opens_a_model(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this PyTorch does not say that it exports")
 def test_the_export_recipe_gives_what_the_model_computes(monkeypatch):
     """The program that the recipe has ONNX made of, without ONNX."""
     model, given = bart(), {}

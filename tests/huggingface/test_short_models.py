@@ -35,7 +35,7 @@ def test_an_old_transformers_is_named():
     program = "import transformers\ntransformers.__version__ = '4.57.6'\nimport fairseq_poolingformer.huggingface"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: Poolingformers need transformers 5.23 or later, and this is 4.57.6: pip")
+    assert last.startswith("ImportError: Poolingformers need transformers>=5.23, and this is 4.57.6: install")
 
 
 def test_wrong_lengths_and_types_are_refused():

@@ -95,5 +95,5 @@ def test_a_name_that_is_gone_is_an_error():
 
 def test_torch_before_safe_loading_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.9.1+cpu")
-    with pytest.raises(ImportError, match=r"torch 2\.10"):
+    with pytest.raises(ImportError, match=r"torch>=2\.10, and this is torch 2\.9\.1"):
         table.apply()

@@ -12,7 +12,7 @@ def assert_traced_equals_reference(monkeypatch):
     def check(inputs, **arguments):
         expected = outputs_and_gradients(inputs, backend="reference", **arguments)
         with monkeypatch.context() as patched:
-            patched.setattr(functional, "exporting", lambda: True)
+            patched.setattr(functional, "is_exporting", lambda: True)
             actual = outputs_and_gradients(inputs, backend="reference", **arguments)
         torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
 

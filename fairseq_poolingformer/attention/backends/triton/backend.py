@@ -38,7 +38,6 @@ try:
 except ImportError:  # only torch's CUDA builds for Linux bring it
     triton = None
 
-OLDEST_TRITON = (3, 4)  # the compiler of 3.3 fails on one of the kernels
 MAX_HEAD_DIM = 256
 MAX_KERNEL_SIZE = 32  # of pools, whose tokens kernels visit in unrolled loops
 LEAST_LSE = -1e37  # a logarithm below it is that of no key
@@ -68,8 +67,6 @@ def _why_not_on(device: torch.device) -> str | None:
     """The reason why it can run no call at all on a device."""
     if triton is None:
         return "Triton is not installed"
-    if tuple(map(int, triton.__version__.split(".")[:2])) < OLDEST_TRITON:
-        return f"it needs Triton {OLDEST_TRITON[0]}.{OLDEST_TRITON[1]} or later, this is {triton.__version__}"
     if device.type != "cuda":
         return None if _is_interpreted() else f"it needs a CUDA device, query is on {device}"
     if torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
