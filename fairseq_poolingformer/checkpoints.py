@@ -7,16 +7,18 @@ word, so ``zipfile`` compares the checksums first.
 import argparse
 import collections
 import contextlib
+import io
 import logging
 import os
 import pickle
+import pickletools
 import re
 import struct
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy
 import torch
@@ -32,6 +34,7 @@ DAMAGE = (
 )
 ANOTHER = "Copy it again, or take another checkpoint of the same run, such as checkpoint_best.pt"
 LONGEST = 1000  # characters of an error that are quoted
+MOST_NESTED, MOST_STEPS = 16, 5_000_000  # of a pickle: tuples in one another; operations, and values in their tuples
 
 logger = logging.getLogger(__name__)
 
@@ -177,12 +180,15 @@ def read(path: str | os.PathLike, unread: Collection[str] = (), has_tensors: boo
     if fault is not None:
         raise DamagedCheckpointError(f"{path} is damaged or cut short: {fault}. {ANOTHER}.")
     try:
+        _check_pickles(path)
         with safe_globals(list(SAFE)):
             device, is_mapped = "cpu" if has_tensors else "meta", bool(unread) and _is_stored(path)
             value = torch.load(path, map_location=device, weights_only=True, mmap=is_mapped)
         if isinstance(value, dict):
             value.update({name: {} for name in unread if isinstance(value.get(name), dict)})
         return _Plain()(value)
+    except CheckpointError:
+        raise
     except DAMAGE as error:
         names = re.findall(r"GLOBAL `?([\w.]+)", str(error))
         if names or zipfile.is_zipfile(path):  # whose checksums are right
@@ -230,6 +236,57 @@ def damage(path: str | os.PathLike) -> str | None:
     except DAMAGE as error:
         return first_line(error)
     return None if record is None else f"the checksum of {record} in it is wrong"
+
+
+def _check_pickles(path: str) -> None:
+    """Refuse a file whose pickles would be read without end; storages stay unread."""
+    with open(path, "rb") as file:
+        if not zipfile.is_zipfile(file):
+            file.seek(0)
+            pickles = [file] * 5  # magic number, version, machine, content, names of the storages, which follow
+        else:
+            pickles = []
+            with zipfile.ZipFile(file) as archive:
+                for record in archive.infolist():
+                    if record.filename.lower().endswith("data.pkl"):  # torch takes either case
+                        del record.CRC  # compared by damage(), and 0 where a file has no checksums
+                        pickles.append(io.BytesIO(archive.read(record)))
+        if not all(map(_is_bounded, pickles)):
+            raise CheckpointError(
+                f"{path} was not loaded: it has tuples in tuples more than {MOST_NESTED} deep, or takes more than "
+                f"{MOST_STEPS:,} steps to read, as no checkpoint does. Take the checkpoint from where it was made."
+            )
+
+
+def _is_bounded(file: IO[bytes]) -> bool:
+    """Follow a pickle's stack: a tuple that holds another one twice is hashed twice as long where it is a key."""
+    stack: list[tuple[int, int] | None] = []  # of each tuple its depth and its values, however often held; None: a mark
+    memo: dict[int, tuple[int, int] | None] = {}
+    steps = 0
+    for operation, argument, _ in pickletools.genops(file):
+        before, name = operation.stack_before, operation.name
+        if name.endswith("PUT") or name == "MEMOIZE":
+            memo[len(memo) if argument is None else int(argument)] = stack[-1]
+            continue
+        values: list[tuple[int, int] | None] = []
+        if pickletools.markobject in before:
+            while (value := stack.pop()) is not None:
+                values.append(value)
+            before = before[: before.index(pickletools.markobject)]
+        values += [stack.pop() for _ in before]
+        depths, sizes = zip((0, 0), *filter(None, values), strict=True)
+        steps += 1 + sum(sizes)
+        if name.endswith("GET"):
+            stack.append(memo[int(argument)])
+        elif name.startswith("TUPLE"):
+            stack.append((1 + max(depths), len(values) + sum(sizes)))
+            if stack[-1][0] > MOST_NESTED:
+                return False
+        else:
+            stack += [None if kind is pickletools.markobject else (0, 0) for kind in operation.stack_after]
+        if steps > MOST_STEPS:
+            return False
+    return True
 
 
 def _is_stored(path: str) -> bool:

@@ -1,5 +1,6 @@
 import argparse
 import collections
+import pickle
 import random
 import zipfile
 from pathlib import Path
@@ -11,6 +12,7 @@ from fairseq import checkpoint_utils
 from fairseq.logging import meters
 from omegaconf import OmegaConf
 
+from fairseq_poolingformer import checkpoints
 from fairseq_poolingformer.checkpoints import OPTIMIZER, CheckpointError, data_folder, load, read, recorded_folder
 from fairseq_poolingformer.patches import table
 
@@ -240,7 +242,49 @@ def test_the_data_folder_that_a_checkpoint_records_is_used_where_nothing_lies_be
         assert recorded_folder(odd) is None
 
 
-@pytest.mark.parametrize("kind", [tuple, list, lambda pair: {"a": pair[0], "b": pair[1]}])
+def crafted(path, content, zipped, name="data.pkl"):
+    """Write a pickle of protocol 2 as torch stores it."""
+    if zipped:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(f"x/{name}", content)
+            archive.writestr("x/version", "3\n")
+    else:
+        torch.save({"model": {}}, path, _use_new_zipfile_serialization=False)
+        content = path.read_bytes().replace(pickle.dumps({"model": {}}, 2), content)
+        path.write_bytes(content)
+    return path
+
+
+def doubled(times, width=2):
+    """A pickle of a dictionary whose key is a tuple of a tuple twice, and so on."""
+    key = b"(" * times + b")" + b"".join(b"q%c%st" % (index, b"h%c" % index * (width - 1)) for index in range(times))
+    return b"\x80\x02}q\xff(X\x05\x00\x00\x00model}X\x01\x00\x00\x00x}" + key + b"K\x01su."
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize(
+    ("times", "width", "is_refused"), [(16, 2, False), (17, 2, True), (90, 2, True), (3, 90, False), (4, 90, True)]
+)
+def test_tuples_that_would_be_hashed_without_end_are_refused(tmp_path, zipped, times, width, is_refused):
+    path = crafted(tmp_path / "x.pt", doubled(times, width), zipped)
+    if is_refused:
+        with pytest.raises(CheckpointError, match=r"x\.pt was not loaded: .* deep, or takes more than 5,000,000 steps"):
+            read(path)
+    else:
+        assert len(read(path)["x"]) == 1
+
+
+@pytest.mark.parametrize("name", ["DATA.PKL", "data.pkl"])
+def test_every_pickle_that_torch_reads_is_bounded(tmp_path, name, monkeypatch):
+    monkeypatch.setattr(checkpoints, "MOST_STEPS", 500)
+    path = crafted(tmp_path / "x.pt", pickle.dumps({"model": {}, "x": [0] * 400}, 2), True, name)
+    assert len(read(path)["x"]) == 400
+    crafted(path, pickle.dumps({"model": {}, "x": [0] * 500}, 2), True, name)
+    with pytest.raises(CheckpointError, match="takes more than 500 steps"):
+        read(path)
+
+
+@pytest.mark.parametrize("kind", [list, lambda pair: {"a": pair[0], "b": pair[1]}])
 def test_objects_that_a_file_holds_many_times_are_read_once(tmp_path, kind):
     """Two kilobytes that would be 2^64 values; the objects stay shared."""
     value = np.float64(1.5)
