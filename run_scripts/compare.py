@@ -5,6 +5,7 @@
     python run_scripts/compare.py bits|spans "model=test.json" ["model=0.99" …]
     python run_scripts/compare.py masked "model=train.log" ["model=1.705" …]
     python run_scripts/compare.py tasks --row NAME FIGURE PUBLISHED SCORES.json … [--row …]
+    python run_scripts/compare.py updates "model=train.log" "other=train.log" …   # validations at equal updates
     python run_scripts/compare.py best FIGURE SCORES.json …      # prints the name of the file with the highest one
 
 All but ``tasks`` have published numbers beside the results: a name may be given with files and once with these; all go
@@ -70,11 +71,31 @@ def read_loss(values: dict) -> list[float]:
     return [float(values["valid_loss"])]
 
 
+def validations(text: str) -> list[dict]:
+    """The validations in the log of a training, ``--log-format json``."""
+    lines = (json.loads(line) for line in text.splitlines() if line.startswith('{"') and line.endswith("}"))
+    return [values for values in lines if "valid_loss" in values]
+
+
 def last_validation(text: str) -> dict:
-    """The last validation in the log of a training, ``--log-format json``."""
-    lines = (json.loads(line) for line in text.splitlines() if line.startswith('{"'))
-    *_, last = ({}, *(values for values in lines if "valid_loss" in values))
-    return last or {"valid_loss": "nan"}
+    """The last validation in a training's log."""
+    return (validations(text) or [{"valid_loss": "nan"}])[-1]
+
+
+def table_of_updates(results: list[tuple[str, str]]) -> str:
+    """Lay out one row for each number of updates at which all trainings were validated."""
+    logs = {
+        name: {float(values["valid_num_updates"]): values for values in validations(Path(log).read_text("utf-8"))}
+        if Path(log).is_file()
+        else {}
+        for name, log in results
+    }
+    figures = ("loss", "rouge1", "rouge2", "rougeL")
+    rows = [["updates", *(f"{name} {figure}" for name in logs for figure in figures)]]
+    for updates in sorted(set.intersection(*map(set, logs.values()))):
+        cells = (log[updates].get(f"valid_{figure}", "-") for log in logs.values() for figure in figures)
+        rows.append([f"{updates:.0f}", *map(str, cells)])
+    return aligned(rows)
 
 
 FIGURES = ("precision", "recall", "f1")
@@ -158,7 +179,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for name in KINDS:
+    for name in (*KINDS, "updates"):
         text = "a .json file, or the numbers as published"
         kinds.add_parser(name).add_argument("results", nargs="+", metavar="NAME=RESULT", help=text)
     rows = kinds.add_parser("tasks", help="scores of Longformer's tasks beside the published ones")
@@ -173,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     parser = make_parser()
     args = parser.parse_args(arguments)
-    if args.kind in KINDS and (bad := next((word for word in args.results if "=" not in word), None)):
+    if hasattr(args, "results") and (bad := next((word for word in args.results if "=" not in word), None)):
         parser.error(f"{bad}: give NAME=FILE.json, or NAME= and the published numbers")
     try:
         if args.kind == "best":
@@ -181,7 +202,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif args.kind == "tasks":
             print(table_of_tasks(args.row))
         else:
-            print(table(KINDS[args.kind], [tuple(word.split("=", 1)) for word in args.results]))
+            results = [tuple(word.split("=", 1)) for word in args.results]
+            print(table_of_updates(results) if args.kind == "updates" else table(KINDS[args.kind], results))
     except ValueError as error:
         parser.error(str(error))
     return 0

@@ -27,6 +27,7 @@ shared_options=(
   "preprocess_workers=auto" # processes of preprocessing
   "seed=1" # of initialization, dropout and the order of examples
   "python=" # interpreter; default: the active virtual environment's, else .venv's
+  "tiny=0" # 1: shrink the rows: seconds on a CPU, without pretrained weights, in out/tiny
   "dry_run=0" # 1: print the commands only
 )
 
@@ -46,9 +47,46 @@ load_experiment() {
   [[ ${#row[@]} -eq ${#columns[@]} ]] || fail "experiments=$1 is not in $table"
   for index in "${!columns[@]}"; do
     printf -v "${columns[index]}" '%s' "${override[${columns[index]}]:-${row[index]}}"
+    # shellcheck disable=SC2034 # run.sh reads it
     [[ ${columns[index]} != subset ]] || published_on=${row[index]}
   done
+  ((tiny == 0)) || shrink
   run_folder=$out/$name
+}
+
+# shrink: gives a row sizes of a test: model, texts, updates, generation; random weights; a vocabulary of its own without
+# bpe=. Options of the command line still count, and no published figure stands beside.
+shrink() {
+  local column value stages=1
+  [[ ${lengths-} != *,* ]] || stages=2
+  for column in "${columns[@]}"; do
+    [[ -z ${override[$column]} ]] || continue
+    value=${!column}
+    case $column in
+      arch) value=${value%_large} value=${value%_base} value=${value%_small} value=${value/xlmr/roberta}_tiny ;;
+      pretrained | limit | published* | span) value=- ;;
+      pooled_layers) [[ $value == none ]] || value=1 ;;
+      w1) [[ $value == all ]] || value=8 ;;
+      w2) [[ $value == all || $value == - ]] || value=32 ;;
+      input | length) value=$((value > 2048 ? value / 16 : 128)) ;;
+      doc_stride) value=$((value / 16)) ;;
+      target) value=16 ;;
+      beam) value=2 ;;
+      seeds) value=$((value > 2 ? 2 : value)) ;;
+      epochs) [[ $value == - ]] || value=1 ;;
+      context | stride) [[ $column == stride && -z ${lengths-} ]] || value=32 ;;
+      model_flags) value=$(sed -E 's/(--window-size=[0-9]+),.*,([0-9]+)/\1,\2/' <<<"$value") ;; # of two layers
+      lengths) value=16,32 ;;
+      batch) [[ $value == 1 ]] || value=4,4 ;;
+      device_batch) [[ $value == - ]] || value=2,2 ;;
+      updates) [[ $value == - || $value == 1 ]] || value=4,4 ;;
+      warmup) [[ $value == *.* || $value == 0 ]] || value=1,1 ;;
+    esac
+    [[ ! $column =~ ^(lengths|batch|device_batch|updates|warmup|lr|window_scale)$ ]] ||
+      value=$(cut -d , -f "1-$stages" <<<"$value")
+    printf -v "$column" '%s' "$value"
+  done
+  [[ -n ${bpe-}${sentencepiece-} ]] || vocabulary=${vocabulary:-390}
 }
 
 # need FILE OPTION: stops a real run that lacks the file.
@@ -129,7 +167,11 @@ choose_checkpoint() {
   checkpoints=("$folder"/checkpoint_best.pt "$folder"/checkpoint_last.pt "$folder"/checkpoint_*_*.pt)
   [[ $dry_run == 1 ]] || mkdir -p "$run_folder/sample"
   for checkpoint in "${checkpoints[@]}"; do
-    [[ $dry_run == 1 || -e $checkpoint ]] || continue
+    if [[ $dry_run != 1 ]]; then
+      [[ -e $checkpoint ]] || continue
+      # saved together, all names have the same bytes
+      [[ $checkpoint == "${checkpoints[0]}" ]] || ! cmp -s "$checkpoint" "${checkpoints[0]}" || continue
+    fi
     choice=$run_folder/sample/$(basename "$checkpoint" .pt)
     run "$python" -m fairseq_poolingformer.cli.main predict "${predict_words[@]}" --path "$checkpoint" --output "$choice" \
       --num-shards $(((count + best_sample - 1) / best_sample))
@@ -242,10 +284,11 @@ run_experiments() {
   for column in "${columns[@]}"; do
     [[ ${!column} == auto ]] || override[$column]=${!column} # auto, like no value, means the table's
   done
-  require_switch recompute
+  require_switch recompute tiny
   require_positive save_updates best_sample candidates
   require_count num_workers seed
   out=$(absolute "$out")
+  ((tiny == 0)) || out+=/tiny
   python=$(find_python "$python")
   export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
   set_devices

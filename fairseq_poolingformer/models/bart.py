@@ -87,6 +87,15 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
 
 
 _COMMON = {"max_source_positions": 4096}
+_TINY = _COMMON | {  # for tests and first steps
+    "encoder_embed_dim": 64,
+    "encoder_ffn_embed_dim": 256,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "pooled_layers": "1",
+}
 _LED = {  # Longformer §7: one level, and the global tokens have their own projections
     "window_size": "512",
     "separate_global_projections": True,
@@ -97,19 +106,7 @@ _LED = {  # Longformer §7: one level, and the global tokens have their own proj
 ARCHITECTURES: dict[str, Architecture] = {
     "poolingformer_bart_large": (bart_large_architecture, _COMMON | {"pooled_layers": PAPER_LAYERS["bart_large"]}),
     "poolingformer_bart_base": (bart_base_architecture, _COMMON | {"pooled_layers": PAPER_LAYERS["bart_base"]}),
-    "poolingformer_bart_tiny": (  # for tests and first steps
-        bart_large_architecture,
-        _COMMON
-        | {
-            "encoder_embed_dim": 64,
-            "encoder_ffn_embed_dim": 256,
-            "encoder_layers": 2,
-            "encoder_attention_heads": 4,
-            "decoder_layers": 2,
-            "decoder_attention_heads": 4,
-            "pooled_layers": "1",
-        },
-    ),
+    "poolingformer_bart_tiny": (bart_large_architecture, _TINY),
     "poolingformer_demo": (  # the small model of the quickstart
         bart_large_architecture,
         _COMMON
@@ -131,5 +128,6 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "led_bart_large": (bart_large_architecture, _COMMON | _LED),
     "led_bart_base": (bart_base_architecture, _COMMON | _LED),
+    "led_bart_tiny": (bart_large_architecture, _TINY | _LED),
 }
 register_architectures("poolingformer_bart", ARCHITECTURES)

@@ -96,7 +96,7 @@ train() {
   fi
   [[ $positions == repeat ]] || flags+=(--position-init "$positions")
   ((global)) || flags+=(--global-tokens 0)
-  [[ $freeze == 0 ]] || flags+=(--freeze-pretrained)
+  [[ $freeze == 0 ]] || flags+=(--freeze-pretrained --pretrained-positions $((tiny ? 64 : 512)))
   launch "$data_folder" --user-dir "$root/fairseq_poolingformer" --task long_masked_lm --criterion long_masked_lm \
     --arch "$arch" --max-positions "$length" --document-blocks "$blocks" \
     --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 0.0 \

@@ -25,8 +25,9 @@ set -euo pipefail
 
 options=(
   "raw=" # the raw corpus; default: out/raw/CORPUS
-  "bart=" # the folder of BART's weights; default: out/bart.large or out/bart.base
+  "bart=" # the folder of BART's weights, or -; default: out/bart.large or out/bart.base
   "bpe=" # the folder of encoder.json, vocab.bpe and dict.txt; default: bart/tokenizer or bart
+  "vocabulary=" # train a sentencepiece model of so many symbols instead, for bart=-
   "data=" # the data folder, made by the first step; default: out/data/CORPUS[-LIMIT]
   "gen_batch=16" # documents at a time in generation
   "perl=1" # 0: score without ROUGE-1.5.5, which takes a quarter of an hour
@@ -44,7 +45,8 @@ prepare() {
   local size=large
   [[ $arch != *_base ]] || size=base
   raw_folder=${raw:-$out/raw/$corpus}
-  bart_folder=${bart:-$out/bart.$size}
+  bart_folder=$bart
+  [[ -n $bart ]] || bart_folder=$( ((tiny)) && echo - || echo "$out/bart.$size")
   data_folder=$data
   if [[ -z $data ]]; then
     data_folder=$out/data/$corpus
@@ -61,8 +63,12 @@ prepare() {
 
 preprocess() {
   need "$raw_folder" raw
-  need "$bpe_folder/vocab.bpe" bpe
-  local command=("$python" -m fairseq_poolingformer.cli.main preprocess arxiv_pubmed --input-folder "$raw_folder" --gpt2-bpe "$bpe_folder"
+  local tokenizer=(--sentencepiece-train "$vocabulary")
+  if [[ -z $vocabulary ]]; then
+    tokenizer=(--gpt2-bpe "$bpe_folder")
+    need "$bpe_folder/vocab.bpe" bpe
+  fi
+  local command=("$python" -m fairseq_poolingformer.cli.main preprocess arxiv_pubmed --input-folder "$raw_folder" "${tokenizer[@]}"
     --output-folder "$data_folder")
   [[ $limit == - ]] || command+=(--limit "$limit")
   run_preprocess "${command[@]}"
@@ -71,7 +77,7 @@ preprocess() {
 
 train() {
   need "$data_folder/corpus.json" data
-  need "$bart_folder/model.pt" bart
+  [[ $bart_folder == - ]] || need "$bart_folder/model.pt" bart
   local count updates_per_epoch flags
   set_update_freq
   count=$(count_examples train "$examples")
@@ -79,7 +85,6 @@ train() {
   mapfile -t flags < <(attention_flags && training_flags && best_flags)
   flags=(
     "$data_folder" --user-dir "$root/fairseq_poolingformer" --task long_summarization --arch "$arch"
-    --finetune-from-model "$bart_folder/model.pt"
     --max-source-positions "$input" --max-target-length "$target"
     # The thesis gives Adam, linear decay, warm-up and batch. The rest follows fairseq's recipe for BART.
     --optimizer fused_adamw --adam-betas "(0.9, 0.999)" --adam-eps 1e-8 --weight-decay 0.01 --clip-norm 0.1
@@ -89,6 +94,8 @@ train() {
     --total-num-update $((epochs * updates_per_epoch)) --max-epoch "$epochs"
     "${flags[@]}"
   )
+  # a run that is resumed ignores this; with --restore-file and its resets it would start anew
+  [[ $bart_folder == - ]] || flags+=(--finetune-from-model "$bart_folder/model.pt")
   [[ $init == - || $init == random ]] || flags+=(--pooled-init "$init")
   case $best in
     loss) ;;

@@ -2,8 +2,13 @@
 
 import functools
 import re
+from pathlib import Path
 
 import pytest
+import torch
+from fairseq import tasks
+from fairseq.options import get_training_parser, parse_args_and_arch
+from torch import nn
 
 from tests.forked_python import PYTHON
 from tests.integration.conftest import dry_run, module, options
@@ -105,7 +110,63 @@ roberta_base 8 --arch poolingformer_roberta_base --lr 0 --window-size 512 --max-
 poolingformer_base 64 --arch poolingformer_roberta_base --lr 3e-5 --window-size 128 --pooled-layers 6-8 \
     --pooled-window-size 512 --finetune-from-model /out/roberta.base/model.pt --max-update 65000 --power 3
 """,
+    # Longformer's table 12, the published scripts of Transformer-XL and adaptive span, GAA §3.2
+    "char_lm": """
+*
+longformer_enwik8/stage1 32 --tokens-per-sample 2048 --max-update 430000 --stage-first-update 0 \
+    --warmup-updates 10000 --lr 2.5e-4 --lr-scheduler staged --dropout 0.2 --optimizer fused_adamw \
+    --clip-norm 0.25 --weight-decay 0.01
+longformer_enwik8/stage2 32 --tokens-per-sample 4096 --max-update 480000 --stage-first-update 430000 \
+    --warmup-updates 5000 --lr 1.25e-4 --lr-scheduler staged --dropout 0.2 --optimizer fused_adamw \
+    --clip-norm 0.25 --weight-decay 0.01 --window-scale 2\
+    --restore-file /out/longformer_enwik8/stage1/checkpoints/checkpoint_last.pt
+longformer_enwik8/stage3 16 --tokens-per-sample 8192 --max-update 530000 --stage-first-update 480000 \
+    --warmup-updates 5000 --lr 6.25e-5 --lr-scheduler staged --dropout 0.2 --optimizer fused_adamw \
+    --clip-norm 0.25 --weight-decay 0.01 --window-scale 4\
+    --restore-file /out/longformer_enwik8/stage2/checkpoints/checkpoint_last.pt
+longformer_enwik8/stage4 16 --tokens-per-sample 16384 --max-update 565000 --stage-first-update 530000 \
+    --warmup-updates 3500 --lr 3.125e-5 --lr-scheduler staged --dropout 0.2 --optimizer fused_adamw \
+    --clip-norm 0.25 --weight-decay 0.01 --window-scale 8\
+    --restore-file /out/longformer_enwik8/stage3/checkpoints/checkpoint_last.pt
+longformer_enwik8/stage5 16 --tokens-per-sample 23040 --max-update 570000 --stage-first-update 565000 \
+    --warmup-updates 500 --lr 1.5625e-5 --lr-scheduler staged --dropout 0.2 --optimizer fused_adamw \
+    --clip-norm 0.25 --weight-decay 0.01 --window-scale 16\
+    --restore-file /out/longformer_enwik8/stage4/checkpoints/checkpoint_last.pt
+longformer_enwik8_large/stage1 32 --tokens-per-sample 2048 --max-update 350000 --stage-first-update 0 \
+    --warmup-updates 10000 --lr 2.5e-4 --lr-scheduler staged --dropout 0.4 --optimizer fused_adamw \
+    --clip-norm 0.25 --weight-decay 0.01
+longformer_enwik8_large/stage2 32 --tokens-per-sample 4096 --max-update 375000 --stage-first-update 350000 \
+    --warmup-updates 2500 --lr 1.25e-4 --lr-scheduler staged --dropout 0.4 --optimizer fused_adamw \
+    --clip-norm 0.25 --weight-decay 0.01 --window-scale 2\
+    --restore-file /out/longformer_enwik8_large/stage1/checkpoints/checkpoint_last.pt
+longformer_enwik8_large/stage3 16 --tokens-per-sample 8192 --max-update 385000 --stage-first-update 375000 \
+    --warmup-updates 1000 --lr 6.25e-5 --lr-scheduler staged --dropout 0.4 --optimizer fused_adamw \
+    --clip-norm 0.25 --weight-decay 0.01 --window-scale 4\
+    --restore-file /out/longformer_enwik8_large/stage2/checkpoints/checkpoint_last.pt
+longformer_enwik8_large/stage4 16 --tokens-per-sample 16384 --max-update 390000 --stage-first-update 385000 \
+    --warmup-updates 500 --lr 3.125e-5 --lr-scheduler staged --dropout 0.4 --optimizer fused_adamw \
+    --clip-norm 0.25 --weight-decay 0.01 --window-scale 8\
+    --restore-file /out/longformer_enwik8_large/stage3/checkpoints/checkpoint_last.pt
+longformer_enwik8_large/stage5 16 --tokens-per-sample 23040 --max-update 395000 --stage-first-update 390000 \
+    --warmup-updates 500 --lr 1.5625e-5 --lr-scheduler staged --dropout 0.4 --optimizer fused_adamw \
+    --clip-norm 0.25 --weight-decay 0.01 --window-scale 16\
+    --restore-file /out/longformer_enwik8_large/stage4/checkpoints/checkpoint_last.pt
+transformer_xl_enwik8/stage1 22 --lr-scheduler cosine --batch-size 11 --tokens-per-sample 512 --warmup-updates 0 \
+    --max-update 400000 --clip-norm 0.25
+transformer_xl_enwik8_large/stage1 64 --lr-scheduler cosine --batch-size 8 --tokens-per-sample 768 \
+    --warmup-updates 4000 --max-update 400000
+adaptive_span_enwik8_large/stage1 64 --lr 0.07 --max-update 150000 --warmup-updates 32000 \
+    --optimizer clipped_adagrad --parameter-clip-norm 0.03
+adaptive_span_enwik8_large/stage2 64 --lr 0.007 --max-update 170000 --warmup-updates 0 \
+    --restore-file /out/adaptive_span_enwik8_large/stage1/checkpoints/checkpoint_last.pt
+adaptive_span_text8_large/stage2 64 --lr 0.007 --max-update 270000 --stage-first-update 250000
+gaa_text8/stage1 64 --max-update 200000 --optimizer clipped_adagrad --parameter-clip-norm 0.03
+gaa_and_gate/stage1 64 --arch gaa_lm --max-update 150000
+gaa_without_gate/stage1 64 --arch adaptive_span_lm --max-update 600000
+gate_without_gaa/stage1 64 --arch gaa_lm --max-update 150000
+""",
 }
+GPUS = {"char_lm": 2}  # 8 of the others: 22 rows of text go on 1, 2 or 11
 ROWS = {}
 for family, text in NUMBERS.items():
     common, *rows = text.strip().splitlines()
@@ -119,12 +180,14 @@ SWITCHES = {"--pool-mix", "--pool-share-weights", "--freeze-pretrained", "--no-g
 def steps(family: str) -> dict[str, dict[str, list[str]]]:
     """By experiment and module the words of each command, of one dry run on eight GPUs."""
     names = [name for of, name in ROWS if of == family]
-    found: dict[str, dict[str, list[str]]] = {name: {} for name in names}
-    for words in dry_run(f"{family}/run.sh", f"experiments={','.join(names)}", "gpus=8"):
+    commands: dict[str, dict[str, list[str]]] = {name: {} for name in names}
+    experiments = ",".join(dict.fromkeys(name.split("/")[0] for name in names))
+    for words in dry_run(f"{family}/run.sh", f"experiments={experiments}", f"gpus={GPUS.get(family, 8)}"):
+        written = [options(words)["--save-dir"]] if "--save-dir" in words else words
         for name in names:
-            if any(f"/out/{name}/" in word for word in words):
-                found[name][module(words)] = words
-    return found
+            if any(f"/out/{name}/" in word for word in written):
+                commands[name][module(words)] = words
+    return commands
 
 
 @pytest.mark.parametrize(("family", "name"), ROWS)
@@ -137,9 +200,10 @@ def test_the_numbers_are_the_papers(family, name):
     assert {flag: train.get(flag) for flag in wanted if wanted[flag] != "-" and flag not in SWITCHES} == {
         flag: value for flag, value in wanted.items() if value != "-" and flag not in SWITCHES
     }
+    assert ("--window-scale" in words) == ("--window-scale" in wanted)
     assert ("--pool-type" in words) == (train["--pooled-layers"] != "none" if "--pooled-layers" in train else False)
     if batch != "-":
-        assert int(train["--batch-size"]) * int(train["--update-freq"]) * 8 == int(batch)
+        assert int(train["--batch-size"]) * int(train["--update-freq"]) * GPUS.get(family, 8) == int(batch)
 
 
 def test_what_comes_before_and_after_the_training():
@@ -169,6 +233,55 @@ def test_the_fusion_is_trained_as_the_model_beside_it():
     """Thesis table 3.6: the same budget, whatever it is."""
     thesis, fusion = (steps("pretraining")[name]["train"] for name in ("thesis_large", "fusion_large"))
     assert [word.replace("fusion", "thesis").replace("deberta", "roberta") for word in fusion] == thesis
+
+
+def char_lm_models(*arguments: str) -> dict[str, list[tuple[nn.Module, dict[str, str]]]]:
+    """The models of the stages of each experiment, without memory for their parameters, and the flags."""
+    models: dict[str, list[tuple[nn.Module, dict[str, str]]]] = {}
+    for words in dry_run("char_lm/run.sh", "gpus=2", "steps=train", *arguments):
+        words = [part for word in words[words.index("fairseq_cli.train") + 1 :] for part in word.split("=", 1)]
+        args = parse_args_and_arch(get_training_parser(), words)
+        with torch.device("meta"):
+            model = tasks.setup_task(args).build_model(args)
+        models.setdefault(Path(args.save_dir).parent.parent.name, []).append((model, options(words)))
+    return models
+
+
+def test_every_row_of_characters_is_understood():
+    """By fairseq's parser and by the model, whose size without the large ones' is about 40 million parameters."""
+    table = (SCRIPTS / "char_lm" / "experiments.txt").read_text().splitlines()
+    names = [line.split()[0] for line in table if line and not line.startswith(("#", "name "))]
+    models = char_lm_models(f"experiments={','.join(names)}")
+    sizes = {name: {sum(p.numel() for p in model.parameters()) for model, _ in models[name]} for name in names}
+    assert sizes["transformer_enwik8"] == sizes["transformer_text8"] == sizes["transformer_xl_enwik8"]
+    for system in ("longformer", "transformer_xl", "adaptive_span"):
+        (small,), (large,) = sizes[f"{system}_enwik8"], sizes[f"{system}_enwik8_large"]
+        assert sizes[f"{system}_text8"] == {small}
+        assert 38e6 < small < 42e6 < 100e6 < large
+    # Longformer's table 4
+    rows = ("window_increasing", "window_decreasing", "window_fixed", "dilation_two_heads")
+    windows = [models[name][0][0].decoder.windows for name in rows]
+    increasing, decreasing, fixed, dilated = ([window.left for window in row] for row in windows)
+    assert increasing == sorted(increasing) == decreasing[::-1] == dilated
+    assert fixed == [230] * 12
+    assert [max(max(window.head_dilations(8)) for window in row) for row in windows] == [1, 1, 1, 4]
+    # GAA's table 3: the share of the span and the gate
+    found = {
+        name: (model.decoder.spans.shared is not None, any(".gate" in part for part, _ in model.named_parameters()))
+        for name in ("adaptive_span_enwik8", "gate_without_gaa", "gaa_without_gate", "gaa_and_gate")
+        for model, _ in models[name]
+    }
+    assert list(found.values()) == [(False, False), (False, True), (True, False), (True, True)]
+
+
+def test_models_with_spans_clip_each_parameter():
+    """--fp16 must not make one parameter of all."""
+    for precision, flat in (("fp16", False), ("bf16", True), ("fp32", True)):
+        dry = ("experiments=gaa_text8,transformer_xl_enwik8", "steps=train", "gpus=2", f"precision={precision}")
+        gaa, other = (options(words) for words in dry_run("char_lm/run.sh", *dry))
+        assert "--clip-norm" not in gaa
+        assert ("--fp16-no-flatten-grads" not in gaa) == flat
+        assert not {"--fp16-no-flatten-grads", "--parameter-clip-norm"} & set(other)
 
 
 PUBLISHED = {  # cells of a script's last table, or tables: those of the papers

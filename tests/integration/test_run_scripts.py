@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import re
+import shlex
 import signal
+import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -16,9 +17,12 @@ import pytest
 import setuptools
 import torch
 
+from fairseq_poolingformer.checkpoints import load
 from tests.forked_python import PYTHON
-from tests.integration.conftest import dry_run, options
+from tests.integration.conftest import dry_run, module, options
 from tests.lab import ROOT, SCRIPTS, run_script
+from tests.samples import write_summaries
+from tests.tasks.question_answering.folders import Example, write_folder
 
 
 def commands(experiment: str, *arguments: object, **environment: str) -> list[list[str]]:
@@ -62,22 +66,137 @@ def test_how_processes_are_started():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("script", "arguments", "message"),
     [
-        (["gpus=3"], "batch=128 cannot be divided among 3 processes"),
-        (["lrr=1"], "no option lrr="),
-        (["steps=train,test"], "steps= must be"),
-        (["experiments=foo"], "foo is not in"),
-        (["nodes=2", "gpus=1"], "needs rendezvous="),
-        (["warmup=many"], "warmup= must be a whole number"),
-        (["lr=fast"], "lr= must be a number"),
-        (["dry_run=yes"], "dry_run= must be 0 or 1"),
-        (["dry_run=0"], "give raw="),
+        ("summarization/arxiv_4k", ["gpus=3"], "batch=128 cannot be divided among 3 processes"),
+        ("summarization/arxiv_4k", ["lrr=1"], "no option lrr="),
+        ("summarization/arxiv_4k", ["steps=train,test"], "steps= must be"),
+        ("summarization/arxiv_4k", ["experiments=foo"], "foo is not in"),
+        ("summarization/arxiv_4k", ["nodes=2", "gpus=1"], "needs rendezvous="),
+        ("summarization/arxiv_4k", ["warmup=many"], "warmup= must be a whole number"),
+        ("summarization/arxiv_4k", ["lr=fast"], "lr= must be a number"),
+        ("summarization/arxiv_4k", ["dry_run=yes"], "dry_run= must be 0 or 1"),
+        ("summarization/arxiv_4k", ["dry_run=0"], "give raw="),
+        ("summarization/arxiv_4k", ["best=rouge3", "gpus=1"], "best= must be loss, rouge1"),
+        ("char_lm/longformer", ["gpus=0", "batch=32"], "batch=32 must have a value for each of 5 stages"),
+        ("char_lm/longformer", ["gpus=0", "schedule=cosine"], "schedule=cosine is for one stage"),
+        ("char_lm/longformer", ["gpus=32", "device_batch=1,1,1,1,1"], "batch=16 cannot be divided among 32 processes"),
+        ("question_answering/nq", ["vocabulary=99"], "vocabulary=99 has no pretrained weights: give pretrained=- too"),
     ],
 )
-def test_mistakes_are_explained(arguments, message, tmp_path):
-    output = run_script("summarization/arxiv_4k.sh", "dry_run=1", f"out={tmp_path}", *arguments, status=1)
-    assert message in output
+def test_mistakes_are_explained(script, arguments, message, tmp_path):
+    assert message in run_script(f"{script}.sh", "dry_run=1", f"out={tmp_path}", *arguments, status=1)
+
+
+def answering(experiment: str, *arguments: object) -> dict[str, list[str]]:
+    """The commands of a dry run of question answering on eight GPUs by their names, each as its words."""
+    commands = dry_run("question_answering/run.sh", f"experiments={experiment}", "gpus=8", *arguments)
+    return {module(words): words for words in commands}
+
+
+@pytest.mark.parametrize(("partial_segments", "count"), [("skip", 1), ("negative", 6)])
+def test_segments_that_see_a_part_are_trained_on_where_that_is_wanted(tmp_path, partial_segments, count):
+    """Of six segments, five see a part of an answer that fits in none; the updates are counted with or without them."""
+    flags = options(answering("nq_large", "steps=train", f"partial_segments={partial_segments}")["train"])
+    assert flags["--partial-segments"] == partial_segments
+    write_folder(tmp_path, {"train": [Example([5], [6] * 30, [(0, 2), (2, 20)], [(1, 1, 3, 15)])]})
+    sizes = ["--max-positions", "15", "--doc-stride", "4", "--max-question-length", "6", "--negative-share", "1"]
+    counter = "question_answering/count_segments.py"
+    assert int(run_script(counter, tmp_path, *sizes, "--partial-segments", partial_segments)) == count
+
+
+def test_an_ensemble_predicts_with_all_members_into_a_folder_of_its_own():
+    output = call_dry("experiments=nq_ensemble", "gpus=0")
+    members = ["nq_large", "nq_large_lr1", "nq_large_lr3"]
+    predict, score = (
+        shlex.split(line) for line in output.splitlines() if "cli.main predict " in line or "cli.main score " in line
+    )
+    assert options(predict)["--path"].split(":") == [f"/out/{name}/checkpoints/checkpoint_best.pt" for name in members]
+    assert options(predict)["--output"] == "/out/nq_ensemble/predictions.0.json"
+    assert score[4] == "/out/nq_ensemble/predictions.*.json"
+    assert options(score)["--json"] == "/out/nq_ensemble/scores.json"
+    assert "nothing to train: nq_ensemble averages nq_large,nq_large_lr1,nq_large_lr3" in output
+    assert output.splitlines()[-1].split()[-6:] == ["78.5", "81.2", "79.8", "70.4", "54.8", "61.6"]
+
+
+def test_every_shard_is_printed_for_pasting():
+    """The commands of a dry run on three GPUs, in the shell: each writes its own file, and the last line waits."""
+    lines = call_dry("experiments=nq_large", "gpus=3", "steps=predict").splitlines()
+    shards = [line for line in lines if "--shard-id" in line]
+    for number, line in enumerate(shards):
+        words = shlex.split(line)
+        assert words[:2] == ["env", f"CUDA_VISIBLE_DEVICES={number}"]
+        assert options(words)["--shard-id"] == str(number)
+        assert words[-3:] == [">", f"/out/nq_large/predict.{number}.out", "&"]
+    assert len(shards) == 3
+    assert lines[lines.index(shards[-1]) + 1] == "wait"
+
+
+def test_a_converted_models_sentencepiece_model_is_found(tmp_path):
+    """poolingformer-convert puts it into tokenizer/, fairseq's release beside model.pt."""
+    for folder, file in (("fairseq", "sentencepiece.bpe.model"), ("converted", "tokenizer/sentencepiece.model")):
+        (tmp_path / folder / file).parent.mkdir(parents=True)
+        (tmp_path / folder / file).touch()
+        words = answering("tydi_large", "steps=preprocess", f"pretrained={tmp_path}/{folder}")["preprocess"]
+        assert options(words)["--sentencepiece-model"] == f"{tmp_path}/{folder}/{file}"
+
+
+def test_a_vocabulary_of_its_own_is_for_models_from_scratch():
+    words = answering("nq_large", "steps=preprocess", "vocabulary=99", "pretrained=-")["preprocess"]
+    assert (options(words)["--sentencepiece-train"], options(words)["--html-tokens"]) == ("99", "drop")
+
+
+def test_an_ensemble_never_overwrites_a_member(tmp_path):
+    """Not even one that is not named among the members."""
+    files = [tmp_path / "a" / name for name in ("predictions.0.json", "scores.json")]
+    for name in ("a", "b", "c"):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+        (tmp_path / name / "checkpoints" / "checkpoint_best.pt").touch()
+    for file in files:
+        file.write_text("a's")
+    steps = ["experiments=nq_large", "steps=predict,score", f"out={tmp_path}", "gpus=0", f"python={PYTHON}"]
+    for members in ("b", "a,b", "b,c"):
+        output = run_script("question_answering/run.sh", *steps, "name=a", f"ensemble={members}", status=1)
+        assert "name=a is a trained model" in output
+    assert "needs a name" in run_script("question_answering/run.sh", *steps, "ensemble=b,c", status=1)
+    output = run_script("question_answering/run.sh", *steps, "name=nq_large_lr1", "ensemble=b,c", status=1)
+    assert "name=nq_large_lr1 is an experiment of" in output  # which may be trained later
+    assert [file.read_text() for file in files] == ["a's"] * 2
+
+
+def call_dry(*arguments: object) -> str:
+    """The output of a dry run, each command on one line."""
+    arguments = [f"python={PYTHON}", "out=/out", "dry_run=1", *arguments]
+    return run_script("question_answering/run.sh", *arguments).replace("\\\n", " ")
+
+
+def test_hotpotqa_trains_a_second_stage_on_the_paragraphs_that_the_first_one_keeps():
+    steps: dict[str, list[list[str]]] = {}
+    for words in dry_run("longformer_tasks/run.sh", "experiments=hotpotqa", "gpus=8", "best=loss"):
+        steps.setdefault(module(words), []).append(words)
+    first, second = steps["train"]
+    folder = "/out/hotpotqa"
+    assert ("/out/data/hotpotqa" in first, f"{folder}/second_stage" in second) == (True, True)
+    assert options(first)["--save-dir"] == f"{folder}/first_stage/checkpoints"
+    assert options(second)["--save-dir"] == f"{folder}/checkpoints"
+    scores = [f"{folder}/first_stage/{split}.json" for split in ("train", "valid")]
+    *first_stage, last = map(options, steps["predict"])
+    assert [found["--output"] for found in first_stage] == scores
+    assert [found["--subset"] for found in first_stage] == ["train", "valid"]
+    assert {found["--path"] for found in first_stage} == {f"{folder}/first_stage/checkpoints/checkpoint_best.pt"}
+    assert last["--path"] == f"{folder}/checkpoints/checkpoint_best.pt"
+    assert f"{folder}/second_stage" in steps["predict"][-1]
+    _, words = steps["preprocess"]
+    place = words.index("--paragraph-scores")
+    assert words[place + 1 : place + 3] == scores
+    assert options(words)["--output-folder"] == f"{folder}/second_stage"
+    assert "--train" in words
+
+
+def test_epochs_become_updates():
+    """900,000 blocks in batches of 128."""
+    (train,) = dry_run("pretraining/run.sh", "experiments=thesis_large", "gpus=8", "steps=train")
+    assert options(train)["--total-num-update"] == str(4 * -(-900_000 // 128))
 
 
 @pytest.fixture
@@ -119,6 +238,35 @@ def test_the_best_checkpoint_is_that_of_the_highest_figure(tmp_path, highest):
     assert output.count("--predicted-only") == 4
 
 
+def test_two_rows_train_in_turns_within_a_budget(tmp_path):
+    """A program that logs a validation for a training, or waits where ``wait`` is there."""
+    write_summaries(tmp_path / "raw" / "arxiv")
+    python = program(tmp_path / "python", f"""
+    [[ $1 == -m ]] || exec {PYTHON} "$@"
+    if [[ $2 != fairseq_cli.train ]]; then
+      mkdir -p {tmp_path}/windows/data && echo '{{"examples": {{"train": 16}}}}' >{tmp_path}/windows/data/corpus.json
+      exit
+    fi
+    trap 'exit 75' USR1
+    while [[ -e {tmp_path}/wait ]]; do sleep 0.1; done
+    while [[ $1 != --log-file ]]; do shift; done
+    log=$2
+    while [[ $1 != --max-update ]]; do shift; done
+    echo '{{"valid_loss": "3", "valid_rouge1": "9", "valid_num_updates": "'$2'"}}' >>"$log"
+    """)  # fmt: skip
+    own = (f"out={tmp_path}", python, "slice=2", "sample=3")
+    of_run = ("--", "bart=-", "vocabulary=99", "gpus=0")
+    output = run_script("summarization/windows.sh", *own, "updates=3", *of_run)
+    turns = re.findall(r"^# (\w+): train\n[^#]*--max-update (\d)", output.replace("\\\n", ""), re.MULTILINE)
+    assert turns == [("base_w128", "2"), ("base_w128_p512", "2"), ("base_w128", "3"), ("base_w128_p512", "3")]
+    assert [line.split() for line in output.splitlines()[-2:]] == [[n, *(["3", "9", "-", "-"] * 2)] for n in "23"]
+    assert len((tmp_path / "windows" / "raw" / "val.txt").read_text().splitlines()) == 3
+    assert ": train" not in run_script("summarization/windows.sh", *own, "updates=3", *of_run)
+    (tmp_path / "wait").touch()
+    output = run_script("summarization/windows.sh", *own, "updates=4", "minutes=0.05", *of_run, status=75)
+    assert output.splitlines()[-1] == "# the 0.05 minutes are over; the same command continues"
+
+
 def runs(process: str) -> bool:
     """Whether there is such a process, and it is not a zombie."""
     try:
@@ -158,6 +306,9 @@ def test_help_names_every_option(script):
     assert "shellcheck" not in output
 
 
+TINY = ["gpus=0", "num_workers=0", "perl=0", "preprocess_workers=1"]
+
+
 @pytest.fixture(scope="session")
 def bart(tmp_path_factory) -> Path:
     """A folder as bart.large has it, of a tiny model: model.pt, with a row for <mask>, and GPT-2 BPE files."""
@@ -181,67 +332,63 @@ def bart(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def raw(tmp_path_factory) -> Path:
-    """A corpus in the format of the arXiv/PubMed release: 16 + 4 + 5 documents."""
-    folder, generator = tmp_path_factory.mktemp("raw"), random.Random(0)
-    words = ["the", "theory", "of", "long", "documents", "attends", "to", "another", "naïve", "café"]
-    for split, count in (("train", 16), ("val", 4), ("test", 5)):
-        with open(folder / f"{split}.txt", "w", encoding="utf-8") as file:
-            for number in range(count):
-                sentences = [" ".join(generator.choices(words, k=12)) + " ." for _ in range(3)]
-                record = {"article_id": f"{split}{number}", "article_text": sentences, "section_names": ["intro"]}
-                record |= {"sections": [sentences], "abstract_text": [f"<S> {sentences[0]} </S>"]}
-                file.write(json.dumps(record) + "\n")
-    return folder
-
-
-TINY = ["input=48", "target=12", "w1=4", "epochs=1", "warmup=1", "beam=2", "gpus=0", "num_workers=0", "perl=0"]
-TINY += ["batch=8", "device_batch=4", "preprocess_workers=1"]
-TWO_LEVELS = ["arch=poolingformer_bart_tiny", "w2=8", "pooled_layers=1"]
-# LED has no architecture of tiny size, and so the flags of one
-TINY_LED = ["--", "--encoder-embed-dim", "64", "--encoder-ffn-embed-dim", "256", "--encoder-layers", "2"]
-TINY_LED += ["--decoder-layers", "2", "--encoder-attention-heads", "4", "--decoder-attention-heads", "4"]
-TINY_LED += ["--decoder-ffn-embed-dim", "256"]
-
-
 @pytest.mark.full
-def test_all_steps_run(bart, raw, tmp_path):
-    """Those of arxiv_4k run in two processes below."""
-    arguments = [f"python={PYTHON}", f"out={tmp_path}", f"raw={raw}", f"bart={bart}", *TINY, *TINY_LED]
-    output = run_script("summarization/led_4k.sh", *arguments)
-    folder = tmp_path / "led_4k"
-    assert len((folder / "hypotheses.txt").read_text(encoding="utf-8").splitlines()) == 5
-    assert json.loads((folder / "rouge.json").read_text())["examples"] == 5
-    assert (folder / "checkpoints" / "checkpoint_best.pt").is_file()
-    assert '_num_updates": "2"' in output
-    assert "loading pretrained model from" in output
-    row = output.splitlines()[-1].split()
-    assert row[:2] == ["led_4k,", "test"]
-    assert len(row) == 9, "four scores of ours, three published"
-
-
-@pytest.mark.full
-def test_two_processes_are_one_training_that_resumes_and_share_generation(bart, raw, tmp_path):
-    arguments = [f"python={PYTHON}", f"out={tmp_path}", f"raw={raw}", f"bart={bart}", *TINY, *TWO_LEVELS]
-    arguments += ["cpus=2", "device_batch=2"]
+def test_two_processes_are_one_training_that_resumes_and_share_generation(bart, tmp_path):
+    write_summaries(tmp_path / "raw")
+    arguments = [f"python={PYTHON}", f"out={tmp_path}", f"raw={tmp_path}/raw", f"bart={bart}", f"bpe={bart}", *TINY]
+    arguments += ["cpus=2", "device_batch=2", "batch=8", "input=30", "target=12", "tiny=1"]
     # one update, so that there is something left to do
     output = run_script("summarization/arxiv_4k.sh", *arguments, "steps=preprocess,train", "--", "--max-update", 1)
     assert "process 1 of 2" in output
     assert "--update-freq 2" in output
-    rouge = ["metric=rouge1", "steps=train"]
-    output = run_script("summarization/arxiv_4k.sh", *arguments, *rouge)
+    assert "loading pretrained model from" in output
+    output = run_script("summarization/arxiv_4k.sh", *arguments, "best=rouge1", "steps=train")
     assert "loading pretrained model from" not in output
     assert re.search(r"Loaded checkpoint .*checkpoint_last.pt \(epoch \d @ 1 updates\)", output)
     assert '_num_updates": "2"' in output
     assert "valid_best_rouge1" in output
     output = run_script("summarization/arxiv_4k.sh", *arguments, "steps=generate,score", "gen_batch=2")
-    files = [(tmp_path / "arxiv_4k" / f"generate.{shard}.out").read_text() for shard in range(2)]
-    numbers = [re.findall(r"^D-(\d+)", text, re.MULTILINE) for text in files]
-    assert [len(found) for found in numbers] == [3, 2]
+    folder = tmp_path / "tiny" / "arxiv_4k"
+    numbers = [re.findall(r"^D-(\d+)", (folder / f"generate.{k}.out").read_text(), re.MULTILINE) for k in range(2)]
+    assert [len(shard) for shard in numbers] == [3, 2]
     assert sorted(numbers[0] + numbers[1]) == list("01234")
     assert output.count("ROUGE of 5 examples") == 1
-    assert len((tmp_path / "arxiv_4k" / "hypotheses.txt").read_text(encoding="utf-8").splitlines()) == 5
+    assert len((folder / "hypotheses.txt").read_text(encoding="utf-8").splitlines()) == 5
+
+
+# one of each script, and the ways to a checkpoint: of the loss, of a figure in training, of a predicted sample
+TINY_ROWS = (
+    *("summarization/led_4k", "question_answering/tydi_large", "pretraining/frozen_base"),
+    *("longformer_tasks/hyperpartisan", "longformer_tasks/hotpotqa", "char_lm/longformer_enwik8"),
+)
+
+
+@pytest.mark.full
+def test_rows_run_tiny_from_raw_samples_to_their_figures(tmp_path):
+    arguments = [f"python={PYTHON}", f"out={tmp_path}", f"rows={','.join(TINY_ROWS)}"]
+    lines = run_script("all_tiny.sh", *arguments).splitlines()[-len(TINY_ROWS) :]
+    assert ["/".join(line.split()[:2]) for line in lines] == list(TINY_ROWS)
+    assert all(re.search(r" (test|valid) .*\d\.\d", line) for line in lines)
+    seeds = [tmp_path / "tiny" / "hyperpartisan" / f"seed{seed}" / "scores.json" for seed in (1, 2)]
+    f1 = [json.loads(path.read_text())["f1_true"] for path in seeds]
+    assert f" {statistics.mean(f1):.2f} ± {statistics.stdev(f1):.2f} (2) " in lines[3]
+    stages = [tmp_path / "tiny" / "longformer_enwik8" / f"stage{k}" / "checkpoints" for k in (1, 2)]
+    for folder, updates, lr, scale in zip(stages, (4, 8), (2.5e-4, 1.25e-4), (1, 2), strict=True):
+        checkpoint = load(folder / "checkpoint_last.pt")
+        assert checkpoint["cfg"]["model"].window_scale == scale
+        assert checkpoint["optimizer_history"][-1]["num_updates"] == updates
+        optimizer = checkpoint["last_optimizer_state"]
+        assert {int(state["step"]) for state in optimizer["state"].values()} == {updates}
+        assert optimizer["param_groups"][0]["lr"] == pytest.approx(lr)
+    # an ensemble of a model and itself
+    tiny = [f"python={PYTHON}", f"out={tmp_path}", "tiny=1", "gpus=0", "min_annotations=1", "name=twice"]
+    tiny += ["experiments=tydi_large", "ensemble=tydi_large,tydi_large", "steps=predict,score"]
+    last = run_script("question_answering/run.sh", *tiny).splitlines()[-1]
+    assert last.split()[:2] == ["twice,", "valid"]
+    files = [tmp_path / "tiny" / name / "predictions.0.json" for name in ("tydi_large", "twice")]
+    one, twice = ([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] for file in files)
+    for name in ("example_id", "passage_answer_score", "minimal_answer_score"):
+        assert [line[name] for line in twice] == pytest.approx([line[name] for line in one], abs=1e-4)
 
 
 @pytest.mark.full
@@ -376,3 +523,34 @@ def test_scores_of_several_trainings_are_a_mean_and_a_deviation(tmp_path):
         "compare.py", "tasks", "--row", "a", "em", "-", files[0], status=2
     )
     assert "give NAME FIGURE PUBLISHED and" in run_script("compare.py", "tasks", "--row", "a", "f1", "-", status=2)
+
+
+def test_comparison_of_answers(tmp_path):
+    def points(long, short):
+        rest = {"precision": 0.1, "recall": 0.2}
+        return {"long": {"best": rest | {"f1": long}}, "short": {"best": rest | {"f1": short}}}
+
+    best = points(0.5, 0.25)
+    average = {f"avg_passage_{figure}": value for figure, value in (("precision", 1), ("recall", 0.6), ("f1", 0.75))}
+    average |= {f"avg_minimal_{figure}": 0.125 for figure in ("precision", "recall", "f1")}
+    average = {"average": average}
+    reports = {
+        "nq": {"official": {}, "all": best},
+        "english": {"official": average, "languages": {"english": {}}, "all": best},
+        "tydi": {"official": average, "languages": {"thai": {}, "english": {}}, "all": best},
+        "nq2": {"official": {}, "all": points(0.75, 0.25)},
+    }
+    for name, report in reports.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(report))
+    files = [f"{name}={tmp_path}/{name}.json" for name in reports]
+    files += [f"seeds={tmp_path}/nq.json", f"seeds={tmp_path}/nq2.json", f"missing={tmp_path}/no.json"]
+    output = run_script("compare.py", "answers", *files, "nq=77.7,77.3,77.5,-,-,58.6")
+    assert re.search(
+        r"^seeds +10\.00 +20\.00 +62\.50 \[50\.00, 75\.00\] +10\.00 +20\.00 +25\.00( +-){6}$", output, re.MULTILINE
+    )
+    assert re.search(r"^missing( +-){12}$", output, re.MULTILINE)
+    rows = [line.split() for line in output.splitlines()]
+    nq = ["10.00", "20.00", "50.00", "10.00", "20.00", "25.00"]
+    assert rows[1] == ["nq", *nq, "77.7", "77.3", "77.5", "-", "-", "58.6"]
+    assert rows[2] == ["english", *nq, *["-"] * 6]
+    assert rows[3] == ["tydi", "100.00", "60.00", "75.00", "12.50", "12.50", "12.50", *["-"] * 6]

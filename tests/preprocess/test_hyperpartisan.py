@@ -11,24 +11,8 @@ import pytest
 
 from preprocess import hyperpartisan
 from tests.preprocess.conftest import convert, refused, rejects
-from tests.preprocess.test_labelled_text import TEXTS, examples
-
-ARTICLE = '<article id="{0:07d}" at="2017" title="T &amp; {0}">lead\n<p>{1} <a href="x">link</a> end</p>\n'
-
-
-def write(folder, count):
-    """Write both files; return the body and the label of each article."""
-    texts = [f"{TEXTS[number % 4]} {number % 12}" for number in range(count)]
-    articles = [ARTICLE.format(number, text) + "<p>more!!!</p> tail</article>" for number, text in enumerate(texts)]
-    labels = [f'<article id="{n:07d}" hyperpartisan="{str(n % 3 == 0).lower()}" url="u"/>' for n in range(count)]
-    folder.mkdir()
-    for name, lines in (("articles", articles), ("truth", labels)):
-        text = "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', "<articles>", *lines, "</articles>\n"])
-        (folder / f"{name}.xml").write_text(text, encoding="utf-8")
-    return {
-        f"{n:07d}": (f"lead {texts[n].replace('!!!', '!')} link end more! tail", str(n % 3 == 0).lower())
-        for n in range(count)
-    }
+from tests.preprocess.test_labelled_text import examples
+from tests.samples import write_hyperpartisan as write
 
 
 def flags_of(folder):

@@ -8,8 +8,7 @@ from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import imdb, labelled_text
 from tests.preprocess.conftest import convert, refused
-
-TEXTS = ["the theory of attention", "another document", "what it attends to é 長", "!!!"]
+from tests.samples import write_imdb
 
 
 def examples(folder, split):
@@ -20,18 +19,6 @@ def examples(folder, split):
         name: (tokenizer.decode(arrays.document[k]), labels[arrays.label[k][0]] if len(arrays.label[k]) else None)
         for k, name in enumerate(ids)
     }
-
-
-def write_imdb(folder, count):
-    expected = {}
-    for split in ("train", "test"):
-        for label in ("neg", "pos"):
-            (folder / split / label).mkdir(parents=True)
-            for number in range(count):
-                text = f"{TEXTS[number % 4]} {number}"
-                (folder / split / label / f"{number}_7.txt").write_text(text, encoding="utf-8")
-                expected[f"{split}/{label}/{number}_7"] = text, label
-    return expected
 
 
 def test_imdb_is_divided_by_a_hash(tmp_path, capsys):

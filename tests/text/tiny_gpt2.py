@@ -26,7 +26,7 @@ def train_sentencepiece(path: Path, lines: Iterable[str], vocab_size: int, **opt
     return path
 
 
-def write_vocabulary(folder: Path, merges: int = 80) -> Path:
+def write_vocabulary(folder: Path, merges: int = 80, madeup: int = 1) -> Path:
     """Writes encoder.json, vocab.bpe and dict.txt; the last lacks one token and is in another order than the first."""
     byte_of = bytes_to_unicode()
     words = [[byte_of[b] for b in word.encode()] for word in TEXT.replace(" ", "\0 ").split("\0")]
@@ -43,7 +43,7 @@ def write_vocabulary(folder: Path, merges: int = 80) -> Path:
     lines = ["#version: 0.2", *map(" ".join, pairs), ""]
     (folder / "vocab.bpe").write_text("\n".join(lines), encoding="utf-8")
     order = [number for number in reversed(range(len(ids))) if number != ids["z"]]
-    lines = [*(f"{number} {1000 + number}" for number in order), "madeupword0000 0", ""]
+    lines = [*(f"{number} {1000 + number}" for number in order), *(f"madeupword{k:04} 0" for k in range(madeup)), ""]
     (folder / "dict.txt").write_text("\n".join(lines), encoding="utf-8")
     return folder
 
