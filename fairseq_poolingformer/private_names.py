@@ -36,6 +36,7 @@ TORCH = (
     ),
 )
 FAIRSEQ = (
+    "fairseq.data.iterators:EpochBatchIterator._get_iterator_for_epoch",
     "fairseq.modules:MultiheadAttention._get_input_buffer",
     "fairseq.modules:MultiheadAttention._set_input_buffer",
     "fairseq.ngram_repeat_block:NGramRepeatBlock._no_repeat_ngram",

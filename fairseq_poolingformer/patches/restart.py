@@ -57,7 +57,7 @@ def used_options(cfg: Any, suffix: str) -> list[str]:
     state = next(filter(None, map(_entries, [last, *saving._others(last)])), None)
     if state is None:  # the default finds out what is damaged, and says what to do
         return ["restore_file", *RESETS]
-    recorded = resuming._options(resuming._options(state.get("cfg")).get("checkpoint"))
+    recorded = resuming.options_of(resuming.options_of(state.get("cfg")).get("checkpoint"))
     file, former, updates = cfg.restore_file, recorded.get("restore_file"), _num_updates(state)
     start = Path(file.replace(".pt", f"{suffix}.pt"))
     is_within = file == LAST or start.resolve().parent == last.resolve().parent
