@@ -194,6 +194,7 @@ class CharLMCriterion(FairseqCriterion):
     """Cross entropy of a text's bytes, logged as bits per character; hands the model's memory on, with the task."""
 
     # a model's ``span_loss`` (nats; Sukhbaatar et al. 2019, eq. 6) is added to the mean; ``bpc`` is without it
+    logged = ("loss", "bpc", "average_span")
 
     def __init__(self, task):
         super().__init__(task)

@@ -3,9 +3,11 @@
 import contextlib
 import logging
 import os
+import re
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ SKIPPED = "skipped_updates"  # in a checkpoint's extra state, and of the trainer
 SCALER = "loss_scaler"  # there: when the loss scale has changed
 COUNTS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")  # of fairseq's scaler
 PATIENCE = "early_stopping"  # there: the best loss, and how many were no better since
+METRIC = "best_checkpoint_metric"  # there: its name, and whether more is better
 PLATEAU = ("num_bad_epochs", "cooldown_counter")  # there, of torch's scheduler; fairseq saves its best loss only
 
 
@@ -42,6 +45,7 @@ def save_what_fairseq_forgets(original: Callable, self: Any) -> dict[str, Any]:
         return state
     extra = state["extra_state"]
     extra[SKIPPED] = getattr(self, SKIPPED, 0)
+    extra[METRIC] = _metric(self)
     scaler = getattr(self.optimizer, "scaler", None)
     if isinstance(scaler, torch.amp.GradScaler):
         extra[SCALER] = scaler.state_dict()
@@ -66,22 +70,34 @@ def load_what_fairseq_forgets(
 ) -> Any:
     """Go on from what :func:`save_what_fairseq_forgets` saved, where the training continues."""
     # fairseq also saves before the scheduler gets the epoch's loss, and begins the next epoch without it
+    from fairseq import checkpoint_utils
+
     if not is_ours(self.task):
         return original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **named)
     extra = original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **named)
     saved = extra if extra is not None and not reset_optimizer else {}
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)  # a process may train several times
+    former = (extra or {}).get(METRIC, _metric(self))
+    is_other = former != _metric(self)
+    if is_other:
+        _begin_with_another_metric(self, filename, former[0])
+        for name in ("best", PATIENCE, *PLATEAU):
+            saved.pop(name, None)
     if saved:
         _load_loss_scale(self, saved.get(SCALER))
         setattr(self, SKIPPED, saved.get(SKIPPED, 0))
         if (plateau := _plateau(self)) is not None and not reset_lr_scheduler:
             vars(plateau).update({name: saved[name] for name in PLATEAU if name in saved})
+            if is_other:
+                plateau.best = plateau.mode_worse
     patience = saved.get(PATIENCE)
-    for function in _functions():  # a process may train several times
+    for function in _functions():
         vars(function).pop("best", None)
         if patience:
             function.best, function.num_runs = patience["best"], patience["num_runs"]
     iterator = saved.get("train_iterator", {})
-    if iterator.get("iterations_in_epoch") == 0 and iterator.get("epoch", 1) > 1:  # an epoch has just ended
+    has_ended = iterator.get("iterations_in_epoch") == 0 and iterator.get("epoch", 1) > 1  # an epoch, just before
+    if has_ended and not is_other:
         loss, ended = saved.get("val_loss"), iterator["epoch"] - 1
         if loss is not None and not reset_lr_scheduler:
             self.lr_step(ended, loss)
@@ -91,6 +107,27 @@ def load_what_fairseq_forgets(
                 "checkpoint_best.pt nor for --patience or the learning rate"
             )
     return extra
+
+
+def _metric(trainer: Any) -> list[Any]:
+    cfg = trainer.cfg.checkpoint
+    return [cfg.best_checkpoint_metric, cfg.maximize_best_checkpoint_metric]
+
+
+def _begin_with_another_metric(trainer: Any, filename: str, former: str) -> None:
+    """Leave the best checkpoint by a former metric under a name with the metric, and say so."""
+    if trainer.data_parallel_rank:
+        return
+    best = Path(filename).with_name(f"checkpoint_best{trainer.checkpoint_suffix}.pt")
+    other = best.with_name(best.name.replace("_best", "_best_" + re.sub(r"\W", "_", former)))
+    note = ""
+    if best.is_file() and best.parent.resolve() == Path(trainer.cfg.checkpoint.save_dir).resolve():
+        best.rename(other)
+        note = f". The best one by {former} is {other.name} now"
+    logger.warning(
+        f"{filename} is of --best-checkpoint-metric {former}, which is {_metric(trainer)[0]} now: {best.name} and "
+        f"--patience begin anew{note}"
+    )
 
 
 def _load_loss_scale(trainer: Any, saved: dict[str, Any] | None) -> None:

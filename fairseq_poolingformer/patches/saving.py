@@ -20,7 +20,7 @@ from fairseq_poolingformer.text.data_folder import tokenizer_path
 logger = logging.getLogger(__name__)
 
 # what fairseq-train names its checkpoints, before the suffix; averages and other files may lie beside them
-TRAINING_NAMES = r"checkpoint(?:\d+|_\d+_\d+|_best|\.best_.+)"
+TRAINING_NAMES = r"checkpoint(?:\d+|_\d+_\d+|_best(?:_\w+)?|\.best_.+)"
 # of checkpoints that hold one part of a model or of its optimizer's state: parts of different updates do not fit
 SUFFIXES_OF_PARTS = ("-shard", "-model_part-")
 

@@ -22,6 +22,7 @@ from fairseq.tasks.translation import TranslationTask
 from hydra._internal import utils as hydra_utils
 
 from fairseq_poolingformer.patches import (
+    best_checkpoint,
     fixes,
     forgotten_task,
     generation_shards,
@@ -104,6 +105,10 @@ AROUND = (
     (Trainer, "load_checkpoint", half_precision.load_in_float32),
     (Trainer, "state_dict", resuming.save_what_fairseq_forgets),
     (Trainer, "load_checkpoint", resuming.load_what_fairseq_forgets),
+    # the best checkpoint
+    (checkpoint_utils, "load_checkpoint", best_checkpoint.check_metric),
+    (fairseq_train, "get_valid_stats", best_checkpoint.name_the_metrics),
+    (fairseq_train, "validate", best_checkpoint.save_before_an_unknown_metric),
     # the same command continues
     (checkpoint_utils, "load_checkpoint", restart.use_options_once),
     # SIGTERM saves first; a finished training stays finished; one training in a save directory

@@ -39,6 +39,7 @@ class LinearCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
     ):
         super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
         self.kept_logits = kept_logits
+        self.logged = ("loss", "nll_loss", "ppl", *["accuracy"] * report_accuracy)
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of a batch."""

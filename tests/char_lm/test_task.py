@@ -138,6 +138,7 @@ def test_bits_and_spans_by_hand(folder):
     with metrics.aggregate() as aggregate:
         criterion.reduce_metrics(logs)
     values = aggregate.get_smoothed_values()
+    assert {name for name in values if not name.startswith("span_layer")} == {*criterion.logged}
     assert values["bpc"] == pytest.approx(math.log2(260), abs=1e-4)
     assert values["loss"] == pytest.approx(math.log2(260) + 0.25 / math.log(2), abs=1e-4)
     assert [values[name] for name in ("average_span", "span_layer_0", "span_layer_1")] == [40, 20, 60]

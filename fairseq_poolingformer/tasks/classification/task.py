@@ -58,6 +58,7 @@ class DocumentClassificationTask(LabelledTask):
     kind = "document_classification"
     layout = ClassificationSplit.layout
     predictor = ClassificationPredictor
+    logged = ("accuracy",)
 
     def build_head(self, embed_dim: int, dropout: float) -> ClassificationHead:
         return ClassificationHead(embed_dim, len(self.labels), dropout)

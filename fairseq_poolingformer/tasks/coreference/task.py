@@ -69,6 +69,7 @@ class CoreferenceTask(DocumentTask):
     kind = "coreference"
     layout = CoreferenceSplit.layout
     predictor = CoreferencePredictor
+    logged = ("mentions_f1", "conll_f1")
     uses_global_tokens = False
 
     def __init__(self, cfg: CoreferenceConfig, dictionary: Dictionary) -> None:

@@ -158,6 +158,7 @@ class HotpotqaTask(DocumentTask):
     kind = "hotpotqa"
     layout = HotpotqaSplit.layout
     predictor = HotpotqaPredictor
+    logged = tuple(f"{part}_{kind}" for kind in ("loss", "accuracy") for part in _PARTS)
 
     def __init__(self, cfg: HotpotqaConfig, dictionary: Dictionary) -> None:
         super().__init__(cfg, dictionary)
@@ -177,7 +178,7 @@ class HotpotqaTask(DocumentTask):
     def loss(self, output: HotpotqaLogits, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighted sum of four losses: a span's, the kind's, and the means over paragraphs and over sentences."""
         count = output.span.num_examples
-        type_loss, type_sums = choice_loss(output.answer_type, target["answer_type"], UNKNOWN, "type")
+        type_loss, type_sums = choice_loss(output.answer_type, target["answer_type"], UNKNOWN, "type_accuracy")
         parts = {
             "span": span_losses(output.span, target["first"], target["last"])[0].sum(),
             "type": type_loss,
@@ -188,6 +189,6 @@ class HotpotqaTask(DocumentTask):
         with torch.no_grad():
             sums = {f"{name}_loss": part.detach() for name, part in parts.items()}
             sums |= type_sums | count_right_spans(output.span, target["first"], target["last"])
-            sums |= count_right_marks("paragraph", output.paragraph, target["relevant"])
-            sums |= count_right_marks("sentence", output.sentence, target["supporting"])
+            sums |= count_right_marks("paragraph_accuracy", output.paragraph, target["relevant"])
+            sums |= count_right_marks("sentence_accuracy", output.sentence, target["supporting"])
         return loss, sums

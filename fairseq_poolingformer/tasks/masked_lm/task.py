@@ -38,6 +38,7 @@ class LongMaskedLMCriterion(FairseqCriterion):
     """Cross entropy of the masked tokens, as fairseq's ``masked_lm``, without all of their logits in memory."""
 
     # ``loss`` is in bits per masked token, Longformer's "BPC"; ``bits_per_character`` compares between vocabularies
+    logged = ("loss", "bits_per_character", "ppl")
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """Compute the loss of a batch of ``MaskedLMDataset``, a sum whatever ``reduce`` is."""

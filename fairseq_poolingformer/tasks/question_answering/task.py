@@ -54,6 +54,10 @@ class QuestionAnsweringCriterion(DocumentTaskCriterion):
     """The weighted sum of a segment's cross entropies: span, (start + end) / 2; paragraph; answer type."""
 
     # logs its parts in bits, and shares of right ones; ``answered_`` counts segments that have one to find
+    logged = (
+        *("loss", "span_loss", "paragraph_loss", "type_loss", "span_accuracy", "paragraph_accuracy", "type_accuracy"),
+        *("answered_span_accuracy", "answered_paragraph_accuracy"),
+    )
 
     def __init__(
         self, task, span_loss_weight: float = 1.0, paragraph_loss_weight: float = 1.0, type_loss_weight: float = 1.0

@@ -43,6 +43,7 @@ class CheckedTask(FairseqTask):
     layout: ClassVar[Layout]  # the files of its data folders
     criterion: ClassVar[str]  # fairseq's --criterion with the task's loss
     other_criterions: ClassVar[tuple[str, ...]] = ()  # that fit its batches, too
+    logged: Sequence[str] = ()  # metrics of a validation, beside those of its criterion
 
     @property
     def data_folder(self) -> Path:

@@ -135,7 +135,7 @@ def count_right_spans(logits: SpanLogits, first: Tensor, last: Tensor) -> dict[s
     found = best_spans(logits)
     right = first[found.segment, found.first].bitwise_right_shift(found.last - found.first) & 1
     has_right = span_losses(logits, first, last)[1]
-    return {"_span_correct": (right.bool() & has_right).sum(), "_span_total": has_right.sum()}
+    return {"_span_accuracy_correct": (right.bool() & has_right).sum(), "_span_accuracy_total": has_right.sum()}
 
 
 @dataclass(frozen=True)

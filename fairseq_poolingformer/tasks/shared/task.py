@@ -239,6 +239,8 @@ class LabelledTask(DocumentTask):
 class DocumentTaskCriterion(FairseqCriterion):
     """A :class:`DocumentTask`'s loss summed over examples, logged with its parts in bits, and the shares it counts."""
 
+    logged: Sequence[str] = ("loss",)
+
     def forward(self, model, sample: dict[str, Any], reduce: bool = True):
         """Compute the loss of a batch of ``SegmentsDataset``, a sum whatever ``reduce`` is."""
         output, _ = model(**sample["net_input"])

@@ -211,6 +211,11 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
             self.rouge_bpe = self.build_bpe(None)
         return model
 
+    @property
+    def logged(self) -> Sequence[str]:
+        """Metrics of a validation, beside those of its criterion."""
+        return (*ROUGE_TYPES * self.cfg.eval_rouge, *["bleu"] * self.cfg.eval_bleu)
+
     def max_positions(self) -> tuple[int | None, int | None]:
         """The most tokens of a document and of a summary; None before there is a model."""
         return self.source_limit, self.target_limit

@@ -57,6 +57,7 @@ class TriviaqaTask(DocumentTask):
     kind = "triviaqa"
     layout = TriviaqaSplit.layout
     predictor = TriviaqaPredictor
+    logged = ("span_accuracy",)
 
     def build_head(self, embed_dim: int, dropout: float) -> SpanHead:
         return SpanHead(embed_dim, dropout)

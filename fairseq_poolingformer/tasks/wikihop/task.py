@@ -80,6 +80,7 @@ class WikihopTask(DocumentTask):
     kind = "wikihop"
     layout = WikihopSplit.layout
     predictor = WikihopPredictor
+    logged = ("accuracy",)
 
     def build_head(self, embed_dim: int, dropout: float) -> WikihopHead:
         return WikihopHead(embed_dim, dropout, str(self.cfg.segment_logits))

@@ -218,6 +218,7 @@ def test_bits_by_hand_and_reduced_over_workers(model_and_batches):
     with metrics.aggregate() as meters:
         LongMaskedLMCriterion.reduce_metrics(logs)
     logged = meters.get_smoothed_values()
+    assert logged.keys() == {*LongMaskedLMCriterion.logged}
     assert logged["loss"] == pytest.approx(bits / tokens, abs=1e-3)
     assert logged["bits_per_character"] == pytest.approx(bits / characters, abs=1e-3)
     assert logged["ppl"] == pytest.approx(2 ** (bits / tokens), rel=1e-2)

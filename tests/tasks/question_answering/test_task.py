@@ -120,6 +120,7 @@ def test_loss_and_metrics_equal_sums_over_segments_and_reduce_over_workers(model
     with metrics.aggregate() as meters:
         QuestionAnsweringCriterion.reduce_metrics([log for _, _, log in outputs])
     logged = {name: float(value) for name, value in meters.get_smoothed_values().items()}
+    assert logged.keys() == {*QuestionAnsweringCriterion.logged}
     answered = {"paragraph": right[targets[:, 2] > 0, 1], "span": right[targets[:, 0] > 0, 2]}
     losses = [parts.sum(1), *parts.T]
     expected = {

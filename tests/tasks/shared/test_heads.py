@@ -104,10 +104,10 @@ def test_a_right_span_is_counted_and_not_the_ends_of_two():
     def counts():
         return {name: int(x) for name, x in count_right_spans(logits, starts, ends).items()}
 
-    assert counts() == {"_span_correct": 1, "_span_total": 1}
+    assert counts() == {"_span_accuracy_correct": 1, "_span_accuracy_total": 1}
     starts[1, 3] = ends[1, 3] = 1  # in the other segment of the second example
     starts[0, 0], starts[0, 1], ends[0, 1] = 4, 1, 1  # the first example's span begins and ends as two right ones
-    assert counts() == {"_span_correct": 0, "_span_total": 2}
+    assert counts() == {"_span_accuracy_correct": 0, "_span_accuracy_total": 2}
 
 
 def test_marks_are_those_of_spans_that_the_segment_holds_whole():
