@@ -84,7 +84,7 @@ def _write_fairseq_tokenizer(folder: Path, source: Path, family: Family, rows: i
         return languages
     vocab, merges = gpt2_bpe.read_huggingface_tokenizer(source)
     tokenizer = gpt2_bpe.to_fairseq_files(family.read_vocabulary(vocab), merges, rows)
-    tokenizer = replace(tokenizer, white_space=gpt2_bpe.white_space_of(source))
+    tokenizer = replace(tokenizer, config=gpt2_bpe.config_of(source))
     if family.task == "masked_lm":
         gpt2_bpe.check_mask(tokenizer, rows)
     gpt2_bpe.write_gpt2_files(folder, tokenizer, family.dictionaries)

@@ -16,7 +16,14 @@ import tiktoken
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, read_symbols
 from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
 from fairseq_poolingformer.text.surrogates import replace_lone_surrogates
-from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Blanks, Tokenizer
+from fairseq_poolingformer.text.tokenizer_base import (
+    BLANK,
+    PLAIN_GPT2,
+    SPARE_SYMBOL,
+    Blanks,
+    Tokenizer,
+    TokenizerConfig,
+)
 
 GPT2_FILES = ("encoder.json", "vocab.bpe")  # as OpenAI and fairseq give them
 # GPT-2's pattern. One group holds everything that needs no look-ahead: tiktoken's regex engine runs such a group as an
@@ -25,7 +32,6 @@ _PATTERN = r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+$)|
 # tiktoken searches every text for special tokens. If it knows none, its search matches before every byte and takes
 # longer than the encoding. So it gets one, and each call tells it to read that one as text.
 END_OF_TEXT = "<|endoftext|>"
-WHITE_SPACE = ("blank", "keep")
 _SPACE = r"[^\S\x1c-\x1f]"  # \s of that pattern; Python's has four characters more, which are punctuation to GPT-2
 _BLANKS = str.maketrans("\t\n\v\f\r", "     ")  # a byte for a byte: offsets stay what they are
 _MAX_RUN = 500_000  # of whitespace inside a text; tiktoken's backtracking has a stack of a million
@@ -41,13 +47,10 @@ class GPT2Tokenizer(Tokenizer):
     knows can then be cut differently before 's, 't, 're, 've, 'm, 'll or 'd.
     """
 
-    kind = "gpt2"
     files = (*GPT2_FILES, "dict.txt")
 
-    def __init__(self, encoder_json: Path, vocab_bpe: Path, dict_txt: Path, white_space: object = "keep"):
-        if white_space not in WHITE_SPACE:
-            raise ValueError(f"{encoder_json}: white_space must be {' or '.join(WHITE_SPACE)}, is {white_space!r}")
-        self._white_space = white_space
+    def __init__(self, encoder_json: Path, vocab_bpe: Path, dict_txt: Path, config: TokenizerConfig = PLAIN_GPT2):
+        self.config = config
         self._paths = (Path(encoder_json), Path(vocab_bpe), Path(dict_txt))
         symbols = read_symbols(self._paths[2])
         tokens = _read_merges(self._paths[1])
@@ -83,7 +86,7 @@ class GPT2Tokenizer(Tokenizer):
         return self._index_of_token[tokens], self._blanks.skip(text, starts, ends), ends
 
     def _tokens(self, text: str) -> np.ndarray:
-        text = text.translate(_BLANKS) if self._white_space == "blank" else text
+        text = text.translate(_BLANKS) if self.config.white_space == BLANK else text
         pieces = [self._bpe.encode_to_numpy(piece, disallowed_special=()) for piece in _cut_long_runs(text)]
         return np.concatenate(pieces)
 
@@ -105,15 +108,10 @@ class GPT2Tokenizer(Tokenizer):
         for source, name in zip(self._paths, self.files, strict=True):
             shutil.copyfile(source, folder / name)
 
-    def settings(self) -> dict[str, object]:
-        return {} if self._white_space == "keep" else {"white_space": self._white_space}
-
     @classmethod
-    def from_files(cls, folder: Path, /, white_space: object = "keep", **settings: object) -> "GPT2Tokenizer":
-        if settings:
-            raise ValueError(f"{folder}: unknown settings of GPT-2's tokenizer: {', '.join(settings)}")
+    def from_files(cls, folder: Path, config: TokenizerConfig = PLAIN_GPT2) -> "GPT2Tokenizer":
         encoder_json, vocab_bpe, dict_txt = (Path(folder) / name for name in cls.files)
-        return cls(encoder_json, vocab_bpe, dict_txt, white_space)
+        return cls(encoder_json, vocab_bpe, dict_txt, config)
 
 
 def _whole_characters(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,9 +3,10 @@
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,13 +14,43 @@ from fairseq_poolingformer.text.data_folder import tokenizer_path
 
 _UNICODE_SIZE = 0x110000
 SPARE_SYMBOL = re.compile(r"madeupword\d+")
+GPT2, SENTENCEPIECE = KINDS = ("gpt2", "sentencepiece")
+KEEP, BLANK = WHITE_SPACE = ("keep", "blank")
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """The content of ``tokenizer/config.json``, checked."""
+
+    kind: str  # of the tokenizer's class
+    white_space: str = KEEP  # of GPT-2's BPE: BLANK reads tabs and line breaks as blanks
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"unknown kind {str(self.kind)[:100]!r}; this version knows {' and '.join(KINDS)}")
+        if self.white_space not in (WHITE_SPACE if self.kind == GPT2 else (KEEP,)):
+            raise ValueError(f"white_space must be {KEEP}, or of {GPT2} {BLANK}, is {self.white_space!r}")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "TokenizerConfig":
+        """The configuration of a file's values."""
+        if unknown := values.keys() - {"kind", "white_space"}:
+            raise ValueError(f"unknown settings of a tokenizer: {', '.join(sorted(unknown))}")
+        return cls(values.get("kind", ""), values.get("white_space", KEEP))
+
+    def values(self) -> dict[str, str]:
+        """A file's values, without the default."""
+        return {"kind": self.kind} | ({} if self.white_space == KEEP else {"white_space": self.white_space})
+
+
+PLAIN_GPT2 = TokenizerConfig(GPT2)
 
 
 class Tokenizer(ABC):
     """Text to the indices of a fairseq dictionary, and back."""
 
-    kind: ClassVar[str]  # names the class in tokenizer/config.json
-    files: ClassVar[tuple[str, ...]]  # the other files of tokenizer/
+    files: ClassVar[tuple[str, ...]]  # of tokenizer/ beside config.json
+    config: TokenizerConfig
 
     @abstractmethod
     def __len__(self) -> int:
@@ -64,19 +95,15 @@ class Tokenizer(ABC):
 
     @classmethod
     @abstractmethod
-    def from_files(cls, folder: Path, /, **settings: object) -> "Tokenizer":
-        """Load the tokenizer whose :attr:`files` are in a folder, with the values of :meth:`settings`."""
-
-    def settings(self) -> dict[str, object]:
-        """Settings in ``tokenizer/config.json`` besides the kind."""
-        return {}
+    def from_files(cls, folder: Path, config: TokenizerConfig) -> "Tokenizer":
+        """Load the tokenizer whose :attr:`files` are in a folder."""
 
     def save(self, data_folder: Path) -> None:
         """Write ``tokenizer/`` into a data folder; ``load_tokenizer(data_folder)`` rebuilds the tokenizer from it."""
         folder = tokenizer_path(data_folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._write_files(folder)
-        (folder / "config.json").write_text(json.dumps({"kind": self.kind, **self.settings()}) + "\n", encoding="utf-8")
+        (folder / "config.json").write_text(json.dumps(self.config.values()) + "\n", encoding="utf-8")
 
 
 class Blanks:

@@ -17,8 +17,16 @@ from fairseq_poolingformer.text.data_folder import tokenizer_config, tokenizer_p
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK
 from fairseq_poolingformer.text.gpt2_bpe import GPT2Tokenizer
 from fairseq_poolingformer.text.json_file import read_json_file
+from fairseq_poolingformer.text.json_values import placed
 from fairseq_poolingformer.text.surrogates import replace_lone_surrogates
-from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Blanks, Tokenizer
+from fairseq_poolingformer.text.tokenizer_base import (
+    GPT2,
+    SENTENCEPIECE,
+    SPARE_SYMBOL,
+    Blanks,
+    Tokenizer,
+    TokenizerConfig,
+)
 
 __all__ = ["GPT2Tokenizer", "SentencePieceTokenizer", "Tokenizer", "fingerprint", "load_tokenizer"]
 
@@ -38,8 +46,8 @@ class SentencePieceTokenizer(Tokenizer):
     apart, so the same word would get other pieces there than at the beginning.
     """
 
-    kind = "sentencepiece"
     files = ("sentencepiece.model",)
+    config = TokenizerConfig(SENTENCEPIECE)
 
     def __init__(self, model: Path):
         self._proto = Path(model).read_bytes()
@@ -133,9 +141,7 @@ class SentencePieceTokenizer(Tokenizer):
         (folder / self.files[0]).write_bytes(self._proto)
 
     @classmethod
-    def from_files(cls, folder: Path, /, **settings: object) -> "SentencePieceTokenizer":
-        if settings:
-            raise ValueError(f"{folder}: unknown settings of a sentencepiece tokenizer: {', '.join(settings)}")
+    def from_files(cls, folder: Path, config: TokenizerConfig = config) -> "SentencePieceTokenizer":
         return cls(Path(folder) / cls.files[0])
 
 
@@ -151,17 +157,15 @@ def _cut_of(processor: sentencepiece.SentencePieceProcessor, names: list[str]) -
     return re.compile(rf"(?<=\w)[{re.escape(blanks)}]+(?=\w)")
 
 
-_KINDS = {cls.kind: cls for cls in (GPT2Tokenizer, SentencePieceTokenizer)}
+_CLASSES: dict[str, type[Tokenizer]] = {GPT2: GPT2Tokenizer, SENTENCEPIECE: SentencePieceTokenizer}
 
 
 def load_tokenizer(data_folder: Path) -> Tokenizer:
     """Load the tokenizer that made a data folder."""
-    config = tokenizer_config(data_folder)
-    settings = read_json_file(config)
-    kind = settings.pop("kind", None)
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"{config}: unknown kind {str(kind)[:100]!r}; this version knows {', '.join(sorted(_KINDS))}")
-    return _KINDS[kind].from_files(config.parent, **settings)
+    path = tokenizer_config(data_folder)
+    with placed(path):
+        config = TokenizerConfig.of(read_json_file(path))
+    return _CLASSES[config.kind].from_files(path.parent, config)
 
 
 def is_saved(data_folder: Path) -> bool:

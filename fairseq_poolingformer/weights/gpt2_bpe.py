@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS, read_symbols
-from fairseq_poolingformer.text.gpt2_bpe import END_OF_TEXT, WHITE_SPACE, byte_symbols
+from fairseq_poolingformer.text.gpt2_bpe import END_OF_TEXT, byte_symbols
 from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
+from fairseq_poolingformer.text.json_values import placed
+from fairseq_poolingformer.text.tokenizer_base import BLANK, GPT2, PLAIN_GPT2, TokenizerConfig
 from fairseq_poolingformer.weights import ConversionError, files
 from fairseq_poolingformer.weights.family import Family
 from fairseq_poolingformer.weights.special_tokens import MASK, appended
@@ -38,7 +40,7 @@ class GPT2Files:
     merges: list[str]  # pairs "a b", the first merged first
     encoder: dict[str, int]  # token -> OpenAI's id
     symbols: list[str]  # dict.txt without the counts: the symbols of embedding rows 4, 5, …
-    white_space: str = "keep"  # "blank": tabs and line breaks are read as blanks
+    config: TokenizerConfig = PLAIN_GPT2
 
 
 def encoder_of(merges: Iterable[str], vocab: Mapping[str, int]) -> dict[str, int]:
@@ -144,13 +146,13 @@ def read_huggingface_tokenizer(folder: Path) -> tuple[dict[str, int], list[str]]
     return vocab, merges
 
 
-def white_space_of(folder: Path) -> str:
+def config_of(folder: Path) -> TokenizerConfig:
     """Return how a Hugging Face tokenizer reads tabs and line breaks; one that changes texts otherwise is refused."""
     path = folder / "tokenizer.json"
     normalizer = read_json_file(path).get("normalizer") if path.is_file() else None
     if normalizer not in (None, NORMALIZER):
         raise ConversionError(f"{path}: fairseq's GPT-2 BPE has no normalizer such as {str(normalizer)[:100]}")
-    return "keep" if normalizer is None else "blank"
+    return PLAIN_GPT2 if normalizer is None else TokenizerConfig(GPT2, BLANK)
 
 
 def write_huggingface_tokenizer(
@@ -179,7 +181,7 @@ def write_huggingface_tokenizer(
         mask_token=mask_token(mask) if mask in vocab else None,
         additional_special_tokens=[*added, *(mark for mark in MARKS if mark in vocab)],
     )
-    backend, blank = fast.backend_tokenizer, tokenizer.white_space == "blank"
+    backend, blank = fast.backend_tokenizer, tokenizer.config.white_space == BLANK
     lacks_bytes = not byte_symbols().keys() <= vocab.keys()
     if lacks_bytes:  # which fairseq reads as <unk>
         backend.model.unk_token = fast.unk_token
@@ -202,19 +204,18 @@ def read_gpt2_files(folder: Path) -> GPT2Files:
     """Return fairseq's GPT-2 BPE from a folder of ``encoder.json``, ``vocab.bpe`` and ``dict.txt``."""
     if missing := [name for name in ("vocab.bpe", "encoder.json", "dict.txt") if not (folder / name).is_file()]:
         raise ConversionError(f"{folder / missing[0]} is missing")
-    merges, config = parse_merges(read_text_file(folder / "vocab.bpe")), folder / "config.json"
-    white_space = read_json_file(config).get("white_space", "keep") if config.is_file() else "keep"
-    if white_space not in WHITE_SPACE:
-        raise ConversionError(f"{config}: white_space must be {' or '.join(WHITE_SPACE)}, is {white_space!r}")
-    return GPT2Files(merges, read_json_file(folder / "encoder.json"), read_symbols(folder / "dict.txt"), white_space)
+    merges, path, config = parse_merges(read_text_file(folder / "vocab.bpe")), folder / "config.json", PLAIN_GPT2
+    if path.is_file() and "kind" in (values := read_json_file(path)):  # others are of models
+        with placed(path):
+            config = TokenizerConfig.of(values)
+    return GPT2Files(merges, read_json_file(folder / "encoder.json"), read_symbols(folder / "dict.txt"), config)
 
 
 def write_gpt2_files(folder: Path, bpe: GPT2Files, dictionaries: tuple[str, ...] = ("dict.txt",)) -> None:
     """Write the dictionary under the names that fairseq's tasks look for, and this package's ``tokenizer`` folder."""
     tokenizer = folder / "tokenizer"
     tokenizer.mkdir()
-    white_space = {} if bpe.white_space == "keep" else {"white_space": bpe.white_space}
-    files.write_json(tokenizer / "config.json", {"kind": "gpt2", **white_space})
+    files.write_json(tokenizer / "config.json", bpe.config.values())
     # one line, like OpenAI's own file
     (tokenizer / "encoder.json").write_text(json.dumps(bpe.encoder), encoding="utf-8")
     (tokenizer / "vocab.bpe").write_text(format_merges(bpe.merges), encoding="utf-8")

@@ -13,8 +13,8 @@ import sentencepiece
 
 from fairseq_poolingformer.command import positive
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
-from fairseq_poolingformer.text.gpt2_bpe import WHITE_SPACE
 from fairseq_poolingformer.text.surrogates import replace_lone_surrogates
+from fairseq_poolingformer.text.tokenizer_base import BLANK, GPT2, WHITE_SPACE, TokenizerConfig
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
 
 from .records import Example, InputError, Record, Reject, describe_file, parsed
@@ -44,7 +44,7 @@ def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: i
     )
     text = "with --gpt2-bpe, tabs and line breaks: blank reads a blank for each, since BART and RoBERTa have never "
     text += "seen GPT-2's symbols of them; keep reads them as GPT-2 does (default: %(default)s)"
-    options.add_argument("--white-space", choices=WHITE_SPACE, default="blank", help=text)
+    options.add_argument("--white-space", choices=WHITE_SPACE, default=BLANK, help=text)
 
 
 def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoice:
@@ -54,19 +54,18 @@ def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoic
         for path in paths:
             if not path.is_file():
                 raise InputError(f"--gpt2-bpe {args.gpt2_bpe}: lacks {path.name}")
-        settings = {"kind": GPT2Tokenizer.kind, "files": [describe_file(path) for path in paths]}
-        if args.white_space != "keep":
-            settings["white_space"] = args.white_space
-        return TokenizerChoice(settings, lambda folder: _load(GPT2Tokenizer, *paths, args.white_space).save(folder))
+        config = TokenizerConfig(GPT2, args.white_space)
+        settings = {"files": [describe_file(path) for path in paths], **config.values()}
+        return TokenizerChoice(settings, lambda folder: _load(GPT2Tokenizer, *paths, config).save(folder))
     if args.sentencepiece_model is not None:
         if not args.sentencepiece_model.is_file():
             raise InputError(f"--sentencepiece-model {args.sentencepiece_model}: no such file")
-        settings = {"kind": SentencePieceTokenizer.kind, "files": [describe_file(args.sentencepiece_model)]}
+        settings = {**SentencePieceTokenizer.config.values(), "files": [describe_file(args.sentencepiece_model)]}
         return TokenizerChoice(
             settings, lambda folder: _load(SentencePieceTokenizer, args.sentencepiece_model).save(folder)
         )
     size, sampled = args.sentencepiece_train, [SAMPLE_BYTES, CHARS_PER_SYMBOL]
-    settings = {"kind": SentencePieceTokenizer.kind, "train": size, "type": "unigram", "sample": sampled}
+    settings = {**SentencePieceTokenizer.config.values(), "train": size, "type": "unigram", "sample": sampled}
     return TokenizerChoice(settings, lambda folder: train_sentencepiece(corpus, size, folder))
 
 

@@ -10,6 +10,7 @@ from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 
 from fairseq_poolingformer.text import gpt2_bpe
+from fairseq_poolingformer.text.tokenizer_base import TokenizerConfig
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, load_tokenizer
 
 TEXTS = [
@@ -138,7 +139,7 @@ def test_files_that_do_not_fit_are_named(tiny_gpt2_folder, tmp_path, name, chang
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_blanks_for_line_breaks_move_no_offset(gpt2_folder, tokenizer, text):
-    blank = GPT2Tokenizer.from_files(gpt2_folder, white_space="blank")
+    blank = GPT2Tokenizer.from_files(gpt2_folder, TokenizerConfig("gpt2", "blank"))
     single = text.translate(str.maketrans("\t\n\v\f\r", "     "))
     assert blank.encode(text).tolist() == tokenizer.encode(single).tolist()
     for actual, expected in zip(blank.encode_with_offsets(text), tokenizer.encode_with_offsets(single), strict=True):
@@ -151,7 +152,7 @@ def test_blanks_for_line_breaks_move_no_offset(gpt2_folder, tokenizer, text):
 
 
 def test_a_folder_keeps_how_white_space_is_read(gpt2_folder, tmp_path):
-    blank = GPT2Tokenizer.from_files(gpt2_folder, white_space="blank")
+    blank = GPT2Tokenizer.from_files(gpt2_folder, TokenizerConfig("gpt2", "blank"))
     blank.save(tmp_path / "new")
     load_tokenizer(tmp_path / "new").save(tmp_path / "again")  # as shards are joined
     assert load_tokenizer(tmp_path / "again").encode("a\nb").tolist() == blank.encode("a b").tolist()
@@ -160,10 +161,11 @@ def test_a_folder_keeps_how_white_space_is_read(gpt2_folder, tmp_path):
     assert json.loads((old / "tokenizer" / "config.json").read_text()) == {"kind": "gpt2"}  # as before the setting
     assert load_tokenizer(old).encode("a\nb").tolist() != blank.encode("a\nb").tolist()
     for config, message in (
-        ({"kind": "gpt2", "white_space": "gone"}, "white_space must be blank or keep, is 'gone'"),
-        ({"kind": "gpt2", "case": "lower"}, "unknown settings of GPT-2's tokenizer: case"),
+        ({"kind": "gpt2", "white_space": "gone"}, "config.json: white_space must be keep, or of gpt2 blank, is 'gone'"),
+        ({"kind": "gpt2", "case": "lower"}, "config.json: unknown settings of a tokenizer: case"),
+        ({"kind": "sentencepiece", "white_space": "blank"}, "white_space must be keep, or of gpt2 blank, is 'blank'"),
         (["gpt2"], "must hold an object, holds a list"),
-        ({}, "unknown kind 'None'"),
+        ({}, "unknown kind ''"),
         ({"kind": "words"}, "unknown kind 'words'"),
     ):
         (old / "tokenizer" / "config.json").write_text(json.dumps(config))

@@ -8,6 +8,7 @@ from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from transformers import AutoTokenizer, BartTokenizer
 
+from fairseq_poolingformer.text.tokenizer_base import TokenizerConfig
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.weights import ConversionError, gpt2_bpe
 from fairseq_poolingformer.weights.convert import FAMILIES
@@ -95,18 +96,18 @@ def test_line_breaks_that_are_read_as_blanks_stay_so_there_and_back(source, tmp_
     for text in ("the\nthing\tin\r\n\x0b\x0c there", *TEXTS[:3]):
         assert theirs(text, add_special_tokens=False)["input_ids"] == ours.encode(text).tolist()
     assert theirs("the\nthe")["input_ids"] == theirs("the the")["input_ids"]
-    assert gpt2_bpe.white_space_of(folder) == "blank"
+    assert gpt2_bpe.config_of(folder).white_space == "blank"
     gpt2_bpe.write_gpt2_files(tmp_path, gpt2)
     assert json.loads((tmp_path / "tokenizer" / "config.json").read_text()) == json.loads(config.read_text())
 
 
 def test_texts_that_a_tokenizer_changes_otherwise_are_refused(source, tmp_path):
     BartTokenizer.from_pretrained(source).save_pretrained(tmp_path / "new")
-    assert gpt2_bpe.white_space_of(source) == gpt2_bpe.white_space_of(tmp_path / "new") == "keep"
+    assert gpt2_bpe.config_of(source) == gpt2_bpe.config_of(tmp_path / "new") == TokenizerConfig("gpt2")
     path = tmp_path / "new" / "tokenizer.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": {"type": "Lowercase"}}))
     with pytest.raises(ConversionError, match=r"has no normalizer such as .*Lowercase"):
-        gpt2_bpe.white_space_of(tmp_path / "new")
+        gpt2_bpe.config_of(tmp_path / "new")
 
 
 def test_tokens_added_after_mask_keep_their_rows(source, tmp_path):
