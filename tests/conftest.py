@@ -1,6 +1,5 @@
 """Options of the whole test suite, and what every test starts from."""
 
-import functools
 import gc
 import logging
 import random
@@ -76,32 +75,12 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
-        if "hydra._internal.config_repository" in sys.modules:
-            read_flags_once()
 
 
 def pytest_unconfigure():
     gc.unfreeze()  # or nanobind lists all that it has made as leaked
     if (forked := sys.modules.get("tests.forked_python")) is not None:
         forked.remove()  # xdist's workers end without atexit
-
-
-def read_flags_once():
-    """Hydra, which fairseq composes every configuration with, parses a flag once, and copies no list of its folders.
-
-    Both take half of the second that each command line and each checkpoint costs; no test changes those folders.
-    """
-    from hydra._internal.config_repository import CachingConfigRepository
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    parse_rule = OverridesParser.parse_rule
-    parsed = functools.cache(lambda flag, rule: parse_rule(OverridesParser.create(), flag, rule))
-
-    def keep(self, delegate):
-        self.delegate, self.cache = delegate, {}
-
-    OverridesParser.parse_rule = lambda self, flag, rule: parsed(flag, rule)
-    CachingConfigRepository.__init__ = keep
 
 
 @pytest.hookimpl(tryfirst=True)

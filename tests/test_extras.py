@@ -15,7 +15,7 @@ from fairseq_poolingformer.extras import EXTRAS, is_too_old
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 from tests.models import tiny_huggingface
 from tests.test_package import setup_arguments
-from tests.weights.test_xlm_roberta import train
+from tests.weights.test_sentencepiece_model import train
 
 ROOT = Path(__file__).resolve().parents[1]
 ALL = sorted({library for libraries in EXTRAS.values() for library in libraries})

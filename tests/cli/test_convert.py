@@ -16,7 +16,7 @@ from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from tests.models import tiny_bart, tiny_huggingface
 from tests.patches.helpers import parse
 from tests.tasks.question_answering import folders
-from tests.weights.test_xlm_roberta import train as train_sentencepiece
+from tests.weights.test_sentencepiece_model import train as train_sentencepiece
 
 ROWS = len(tiny_huggingface.vocabulary())
 TEXT = "the thing in there is that thing, and ever the other thing there, éé"
