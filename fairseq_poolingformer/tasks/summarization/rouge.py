@@ -35,8 +35,7 @@ _END_WITHOUT_SPACE = re.compile(r"([。！？｡]+[」』）”’]*)")
 MOST_UNREAD = 0.05  # of a reference's letters and digits that are not a–z and 0–9
 
 _ABBREVIATION = re.compile(r"al|approx|ca|cf|dr|e\.g|eqs?|figs?|i\.e|mrs?|ms|prof|refs?|resp|sec|st|vs", re.IGNORECASE)
-_ENDING = re.compile(r"""(?P<body>.*?)(?P<mark>[.!?]+)["'’”)\]]*""")
-_OPENING = "\"'‘“(["
+_MARKS, _CLOSING, _OPENING = ".!?", "\"'’”)]", "\"'‘“(["
 
 
 def split_sentences(text: str) -> list[str]:
@@ -71,13 +70,15 @@ def _split_by_rule(line: str) -> list[str]:
 
 
 def _ends_sentence(words: list[str], index: int) -> bool:
-    ending = _ENDING.fullmatch(words[index])
-    if ending is None:
+    word = words[index].rstrip(_CLOSING)
+    body = word.rstrip(_MARKS)
+    mark = word[len(body) :]
+    if not mark:
         return False
-    alone = not ending["body"]
-    body = words[index - 1] if alone and index else ending["body"]
+    alone = not body
+    body = words[index - 1] if alone and index else body
     body = body.lstrip(_OPENING)
-    if ending["mark"] == "." and _ABBREVIATION.fullmatch(body):
+    if mark == "." and _ABBREVIATION.fullmatch(body):
         return False
     if alone or index + 1 == len(words):
         return True
@@ -240,16 +241,22 @@ def files2rouge_obstacle() -> str | None:
 
 
 def files2rouge(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, RougeEstimate]:
-    """Run the installed files2rouge, with its own sentence split and options."""
-    # it refuses empty lines, so an empty summary becomes a full stop; it drops the rest of a sentence after a "<"
+    """Run the installed files2rouge on the sentences of :func:`split_sentences`, with its own options."""
+    # it refuses empty lines, so an empty summary becomes a full stop; it drops the rest of a sentence after a "<"; a
+    # sentence ends at a separator, which ROUGE drops as it drops all punctuation
     obstacle = files2rouge_obstacle()
     if obstacle is not None:
         raise RuntimeError(f"files2rouge cannot run: {obstacle}")
+    columns = {"references": references, "hypotheses": hypotheses}
+    end = "|"
+    while any(f" {end}" in " ".join(text.split()) for texts in columns.values() for text in texts):
+        end += "|"
     with tempfile.TemporaryDirectory(prefix="files2rouge-") as name:
-        for file, texts in (("references", references), ("hypotheses", hypotheses)):
-            lines = "".join((" ".join(text.split()) or ".") + "\n" for text in texts)
+        for file, texts in columns.items():
+            sentences = ([" ".join(sentence.split()) for sentence in split_sentences(text)] for text in texts)
+            lines = "".join((f" {end} ".join(parts) or ".") + "\n" for parts in sentences)
             (Path(name) / file).write_text(lines, encoding="utf-8")
-        call = [sys.executable, "-c", "import files2rouge; files2rouge.main()", "references", "hypotheses"]
+        call = [sys.executable, "-c", "import files2rouge; files2rouge.main()", "-e", end, *columns]
         done = subprocess.run(call, cwd=name, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"files2rouge failed:\n{done.stderr[-1000:]}")

@@ -6,6 +6,7 @@ Porter stemmer is not the script's.
 """
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -156,16 +157,63 @@ def test_perl_looks_where_pyrouge_has_it_look(tmp_path, monkeypatch):
     assert rouge.files2rouge_obstacle() is None
 
 
+FILES2ROUGE = """
+import argparse
+from rouge_score import rouge_scorer
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("files", nargs=2)
+    parser.add_argument("-e", default=".")
+    given = parser.parse_args()
+    split = [[f" {given.e}\\n".join(line.split(f" {given.e}")) for line in open(name)] for name in given.files]
+    scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeLsum"], use_stemmer=True)
+    scores = [scorer.score(*pair) for pair in zip(*split, strict=True)]
+    for label, name in (("1", "rouge1"), ("2", "rouge2"), ("L", "rougeLsum")):
+        for kind, place in (("P", 0), ("R", 1), ("F", 2)):
+            mean = sum(score[name][place] for score in scores) / len(scores)
+            print(f"1 ROUGE-{label} Average_{kind}: {mean:.5f} (95%-conf.int. {mean:.5f} - {mean:.5f})")
+"""
+
+
+def untokenized(count):
+    """Hypotheses and references of 2 to 4 sentences, with marks of any number of bars, dashes and dots."""
+    rng = np.random.default_rng(0)
+    vocabulary = [*(f"word{index}" for index in range(40)), "a|b", "|", "||", "-e", "3.5", "e.g.", "(so)"]
+
+    def text():
+        sentences = [" ".join(rng.choice(vocabulary, 9)) for _ in range(rng.integers(2, 5))]
+        return " ".join(f"The {sentence} end{rng.choice(list('.!?'))}" for sentence in sentences)
+
+    return [text() for _ in range(count)], [text() for _ in range(count)]
+
+
+def test_files2rouge_gets_our_sentences(tmp_path, monkeypatch):
+    """A stand-in splits texts as files2rouge does, which is not on the package index, and scores by rouge-score."""
+    (tmp_path / "files2rouge.py").write_text(FILES2ROUGE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(rouge, "files2rouge_obstacle", lambda: None)
+    plain = untokenized(100)
+    tokenized = [[re.sub(r"([.!?]) (?=The|$)", r" . ", text + " ") for text in texts] for texts in plain]
+    for texts in (plain, tokenized):
+        expected = rouge.mean_f1(*texts)
+        for name, estimate in rouge.files2rouge(*texts).items():
+            assert 100 * estimate.f1.mean == pytest.approx(expected[name], abs=0.001)
+
+
 @pytest.mark.full
 @pytest.mark.skipif(rouge.files2rouge_obstacle() is not None, reason="files2rouge is not installed")
 def test_files2rouge_is_the_same_script(pairs):
-    """It ends a sentence after every " ."."""
-    hypotheses, references = ([text or "." for text in texts] for texts in pairs)
-    scorer = rouge_scorer.RougeScorer(list(rouge.ROUGE_TYPES), use_stemmer=True)
-    lines = [[text.replace(" .", " .\n") for text in texts] for texts in (references, hypotheses)]
-    ours = [scorer.score(*texts) for texts in zip(*lines, strict=True)]
-    for name, estimate in rouge.files2rouge(hypotheses, references).items():
-        assert estimate.f1.mean == pytest.approx(np.mean([scores[name].fmeasure for scores in ours]), abs=0.01)
+    for texts in (pairs, untokenized(100)):
+        expected = rouge.mean_f1(*texts)
+        for name, estimate in rouge.files2rouge(*texts).items():
+            assert 100 * estimate.f1.mean == pytest.approx(expected[name], abs=0.3)
+
+
+def test_words_of_dots_are_split_in_linear_time():
+    """Of a degenerate hypothesis; in quadratic time they take hours."""
+    for text in ("." * 10**6 + "a", ".)" * 10**6 + "a", "a" + "!" * 10**6):
+        assert rouge.split_sentences(text) == [text]
 
 
 @pytest.mark.parametrize(
