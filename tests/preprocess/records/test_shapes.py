@@ -108,8 +108,8 @@ SHAPES = {
         {"d/train/part0": lines(ROWS[:1]), "d/train/part1": lines(ROWS[1:]), "d/val/x": lines()}, "--data", "/d"
     ),
     "nested objects": shape(
-        {"x.jsonl": lines([{"id": r["id"], "paper": {"body": r["document"], "tl.dr": r["summary"]}} for r in ROWS])},
-        *("--article-key", "paper.body", "--summary-key", "paper.tl.dr"),
+        {"x.jsonl": lines([{"id": r["id"], "paper": {"body": r["document"], "tldr": r["summary"]}} for r in ROWS])},
+        *("--article-key", "paper.body", "--summary-key", "paper.tldr"),
     ),
     "a list of the ids of splits": shape(
         {"x.jsonl": lines([*ROWS, {**ROWS[0], "id": "z"}]), "ids": "a train\nb train\nc train\nz valid\n"},
