@@ -191,8 +191,10 @@ def check_file(folder: Path, path: Path) -> None:
 
 def _described(folder: Path, path: Path) -> Any:
     """Entry of a file in ``corpus.json``; None where there is none."""
-    is_there = (Path(folder) / "corpus.json").is_file()
-    return _read_corpus(folder).get("files", {}).get(path.relative_to(folder).as_posix()) if is_there else None
+    if not (corpus := Path(folder) / "corpus.json").exists():
+        return None
+    _require(corpus, "a pipe or a folder vouches for nothing; preprocess again")
+    return _read_corpus(folder).get("files", {}).get(path.relative_to(folder).as_posix())
 
 
 def check_folder(folder: Path) -> tuple[int, list[str]]:

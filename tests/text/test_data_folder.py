@@ -7,7 +7,7 @@ import pytest
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
 from fairseq_poolingformer.tasks.question_answering.data import QuestionAnsweringSplit
 from fairseq_poolingformer.tasks.summarization import PAIRS
-from fairseq_poolingformer.text.data_folder import BYTES, DataFolder, tokenizer_config
+from fairseq_poolingformer.text.data_folder import BYTES, DataFolder, check_file, tokenizer_config
 from fairseq_poolingformer.text.sequences import SequencesWriter
 
 QUESTIONS = QuestionAnsweringSplit.layout
@@ -69,11 +69,9 @@ def test_pipes_devices_and_folders_are_not_waited_for_and_links_are_followed(tmp
     (tmp_path / "tokenizer" / "config.json").write_text("{}")
     for name in ("dict.txt", "train.text.txt", "tokenizer/vocab.bpe"):
         os.mkfifo(tmp_path / name)
-    os.symlink("/dev/zero", tmp_path / "corpus.json")
     (tmp_path / "train.idx").mkdir()
     for name, read in {
         "dict.txt": folder.dictionary,
-        "corpus.json": folder.corpus,
         "train.idx": lambda: folder.array("train"),
         "train.text.txt": lambda: folder.text("train", "text"),
         "vocab.bpe": lambda: tokenizer_config(tmp_path),
@@ -84,6 +82,9 @@ def test_pipes_devices_and_folders_are_not_waited_for_and_links_are_followed(tmp
     (tmp_path / "dict.txt").unlink()
     os.symlink(tmp_path / "elsewhere", tmp_path / "dict.txt")
     assert folder.dictionary().read_text() == "a 1\n"
+    os.symlink("/dev/zero", tmp_path / "corpus.json")
+    with pytest.raises(FileNotFoundError, match=r"corpus\.json: not a file; "):
+        folder.corpus()
 
 
 def test_tokens_that_the_dictionary_lacks_are_named_where_no_digest_vouches_for_them(tmp_path):
@@ -94,3 +95,11 @@ def test_tokens_that_the_dictionary_lacks_are_named_where_no_digest_vouches_for_
     (tmp_path / "dict.txt").write_text("a 1\nb 1\n")
     with pytest.raises(ValueError, match=r"train\.bin: has the token 6, and dict\.txt has 6 symbols, so they do not"):
         folder.sequences("train")
+
+
+def test_a_pipe_in_place_of_corpus_json_is_not_an_absent_one(tmp_path):
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    check_file(tmp_path, tmp_path / "dict.txt")  # of a folder without digests
+    os.mkfifo(tmp_path / "corpus.json")
+    with pytest.raises(FileNotFoundError, match=r"corpus\.json: not a file"):
+        check_file(tmp_path, tmp_path / "dict.txt")
