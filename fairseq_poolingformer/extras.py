@@ -1,4 +1,4 @@
-"""What the package needs, with the oldest version of each, and who lacks a library is told which extra brings it.
+"""Requirements of the package, with the oldest version of each, and who lacks a library is told which extra brings it.
 
 setup.py reads this file, which therefore imports nothing of the package.
 """

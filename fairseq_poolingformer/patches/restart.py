@@ -1,4 +1,4 @@
-"""The same command continues: what ``--restore-file`` and ``--reset-…`` have done for a save directory is done."""
+"""Options of a start that act once in a save directory: ``--restore-file`` and ``--reset-…``."""
 
 import contextlib
 import logging

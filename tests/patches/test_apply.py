@@ -36,7 +36,7 @@ def test_the_list_has_every_patch_and_nothing_else():
         names = re.findall(r"^def (\w+)\(\s*original: Callable", path.read_text(encoding="utf-8"), re.MULTILINE)
         patches |= {(path.stem, name) for name in names if not name.startswith("_")}
     assert patches == {(patch.__module__.rpartition(".")[2], patch.__name__) for _, _, patch in table.AROUND}
-    assert len(table.AROUND) + len(table.INSTEAD) <= 47
+    assert len(table.AROUND) + len(table.INSTEAD) <= 52
 
 
 def test_a_training_of_fairseqs_own_is_the_same_bit_for_bit(corpus, tmp_path):
