@@ -55,8 +55,8 @@ def require_same_meaning(first: Path, before: Mapping[str, Any], path: Path, sta
     ours, theirs = (checkpoint.get("task_state") or {} for checkpoint in (before, state))
     others = [name for name in (DIGESTS, "labels", "problem_type") if ours.get(name) != theirs.get(name)]
     groups = (checkpoint.get("args") or (checkpoint.get("cfg") or {}).get("model") for checkpoint in (before, state))
-    options = map(resuming.options_of, groups)
-    changes = resuming.changes(*options, resuming.MEANING | resuming.VISIBILITY)
+    former, latter = map(resuming.options_of, groups)
+    changes = resuming.changes(former, latter, resuming.MEANING | resuming.VISIBILITY)
     flags = [f"--{name.replace('_', '-')} {now} ({was})" for name, (was, now) in changes.items()]
     if others or flags:
         raise ValueError(

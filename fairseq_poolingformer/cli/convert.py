@@ -29,7 +29,7 @@ SWITCHES = {  # of settings whose flags have other names, or that a flag turns o
     ("no_scale_embedding", False): "--scale-embedding",
 }
 LONG = 4096  # a Poolingformer reads at least this many tokens
-WINDOW = int(DEFAULTS["window_size"])
+WINDOW = int(str(DEFAULTS["window_size"]))
 
 _EPILOG = """\
 examples:

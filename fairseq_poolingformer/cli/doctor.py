@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -77,7 +78,7 @@ def calls(device: str, dtype: torch.dtype) -> dict[str, Call]:
 
     pools, marked = Pooling(5, 4), torch.zeros(1, LENGTH, dtype=torch.bool, device=device)
     tables = (zeros(HEADS, 16, HEAD_DIM), zeros(HEADS, 16, HEAD_DIM))
-    kinds = {
+    kinds: dict[str, dict[str, Any]] = {
         "level one": {},
         "level one, global tokens": {"global_mask": marked.clone().index_fill(1, marked.new_zeros(1).long(), True)},
         "level one, padding": {"key_padding_mask": marked},

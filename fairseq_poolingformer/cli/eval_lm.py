@@ -109,6 +109,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
+    model: Any
     (model,), task = load_models([args.path], args.device, args.precision, task="char_lm")
     from fairseq_poolingformer.char_lm.task import load_text
 

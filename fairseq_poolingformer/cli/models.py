@@ -97,7 +97,7 @@ def batches(sizes, max_tokens: int) -> list[list[int]]:
 
 
 def read_batches(
-    dataset: Any, batches: Sequence[Sequence[int]], device: str, num_workers: int, unit: str
+    dataset: Any, batches: list[list[int]], device: str, num_workers: int, unit: str
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Read the batches of a fairseq dataset with a progress bar."""
     from fairseq import utils

@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
     arguments = take_user_dir(sys.argv[1:] if arguments is None else arguments)
     task = next(filter(None, map(registry.of_folder, arguments)), None)
-    own = task and task.module("predictions")  # with options of its own
+    own = task.module("predictions") if task else None  # with options of its own
     return run_command(make_parser(own), partial(run, own=own), arguments)
 
 
@@ -126,6 +126,6 @@ def _on_cpu(output: Any) -> Any:
     """The tensors of a head's output, which may be a dataclass of tensors and dataclasses, on the CPU."""
     from fairseq import utils
 
-    if not is_dataclass(output):
+    if not is_dataclass(output) or isinstance(output, type):
         return utils.apply_to_sample(lambda x: x.cpu(), {"output": output})["output"]
     return replace(output, **{field.name: _on_cpu(getattr(output, field.name)) for field in fields(output)})

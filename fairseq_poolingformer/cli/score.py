@@ -10,6 +10,7 @@ from functools import partial
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from fairseq_poolingformer.command import (
     UsageError,
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if task is None and (known.references or any(map(_is_generated, others))):
                 task = SUMMARIES
             if task is None and {"-h", "--help"} & set(arguments):
-                return run_command(make_parser(prog), run, arguments)
+                return run_command(make_parser(prog), run, arguments)  # type: ignore[arg-type]  # which --help leaves
             if task is None:
                 raise UsageError("whose predictions are these? give --task NAME; --help lists the tasks")
             scores = _scores_of(task)
@@ -129,7 +130,7 @@ def run(args: argparse.Namespace, task: str, scores: ModuleType) -> None:
         write_lines(args.json, [json.dumps({"kind": task, **figures, **more}, indent=1)])
 
 
-def _scores_of(name: str) -> ModuleType:
+def _scores_of(name: str) -> Any:
     known = {task.name: task for task in registry.tasks().values() if task.figures}
     if name not in known:
         raise UsageError(f"--task {name}: no such task; choose one of {', '.join(known)}")

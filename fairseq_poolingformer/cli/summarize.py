@@ -24,7 +24,7 @@ OTHER_COMMANDS = {  # of tasks without predictions
     "char_lm": "poolingformer eval-lm DATA-FOLDER --model",
 }
 
-SEARCH = {  # option -> type, name of the value, default, help
+SEARCH: dict[str, tuple[Any, str, float, str]] = {  # option -> type, name of the value, default, help
     "beam": (positive, "N", 5, "beam size"),
     "lenpen": (finite, "F", 2.0, "length penalty; longer with more"),
     "max_length": (positive, "N", 256, "the most tokens of a summary, with <s> and without </s>, as --max-len-b"),
@@ -134,7 +134,7 @@ def load_summarizer(path: Path, given: Path | None, saved: Any = None):
     checkpoint = checkpoint_of(path)
     saved = saved or load(checkpoint, BEYOND_SETTINGS)
     settings = (saved.get("cfg") or {}).get("task") or saved.get("args")
-    trained = entry(settings, "_name") or entry(settings, "task")
+    trained = entry(settings, "_name") or entry(settings, "task") or ""
     if trained in FAIRSEQS_TASKS:
         remedy = f"poolingformer convert to-huggingface {checkpoint} FOLDER, and generate() there (docs/huggingface.md)"
         raise ValueError(f"{path}: a model of fairseq's own --task {trained}; {remedy}")

@@ -47,7 +47,7 @@ class EncoderSelfAttention(TwoLevelAttention):
         names: tuple[str, str, str, str] = PROJECTIONS,
         **arguments: Any,
     ) -> None:
-        scale = {} if relative is None else {"scale": relative.scale}
+        scale: dict[str, Any] = {} if relative is None else {"scale": relative.scale}
         super().__init__(embed_dim, num_heads, **scale, **arguments)
         self.global_tokens, self.relative_projections = global_tokens, relative
         self.names = tuple(name or own for name, own in zip(names, PROJECTIONS, strict=True))
@@ -103,7 +103,7 @@ class EncoderSelfAttention(TwoLevelAttention):
         **unused: Any,
     ) -> dict[str, Any]:
         """Return the arguments of :class:`TwoLevelAttention`'s methods."""
-        terms = ()
+        terms: tuple[Any, ...] = ()
         if self.relative_projections is not None:
             terms = (self.relative_projections(relative_positions, global_relative_positions),)
         return {"masks": self._masks(masks), "score_terms": terms}
@@ -134,7 +134,7 @@ class Layout:
         """The first token's position in a model of this configuration."""
         return config.pad_token_id + 1 if self.after_padding else 0
 
-    def install(self, encoder: nn.Module, parts: Callable[[int], dict[str, Any]] = lambda layer: {}) -> None:
+    def install(self, encoder: Any, parts: Callable[[int], dict[str, Any]] = lambda layer: {}) -> None:
         """Put two-level attention in the place of the self-attention; the parameters have the same names."""
         config, settings = encoder.config, TwoLevels.of(encoder.config)
         parent, _, name = self.attention.rpartition(".")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
-from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
 from fairseq_poolingformer.weights.card import CARD, PAPERS, head, table, task_of
@@ -38,7 +38,7 @@ def source_of(name: str, local_files_only: bool) -> dict[str, str]:
     return facts
 
 
-def write(folder: Path, model: PreTrainedModel) -> None:
+def write(folder: Path, model: Any) -> None:
     """Write a card beside a saved model, unless the folder has one that transformers has not made of its template."""
     path = folder / CARD
     if path.exists() and TEMPLATE not in path.read_text(encoding="utf-8", errors="replace"):

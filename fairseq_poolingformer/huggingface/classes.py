@@ -40,7 +40,7 @@ def make_family(family: Family) -> None:
         head, base = HEADS[end], getattr(transformers, family.name + end)
         if end == "Model":
             bases = (WithParts if family.has_decoder else family.encoder,)
-            attributes = {"parts": parts} if family.has_decoder else {"layout": family.layout}
+            attributes: dict[str, Any] = {"parts": parts} if family.has_decoder else {"layout": family.layout}
         else:
             bases = (before,)
             attributes = {"parts": (globals()[f"{start}Model"],)}

@@ -10,7 +10,6 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 from transformers.modeling_outputs import (
     BaseModelOutput,
-    BaseModelOutputWithPooling,
     MaskedLMOutput,
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
@@ -150,7 +149,7 @@ class WithParts(TwoLevelModel):
             self.gradient_checkpointing_enable()
 
 
-def _reset_parameters(module: nn.Module) -> None:
+def _reset_parameters(module: Any) -> None:
     """Draw a layer's initial values, as its constructor does, so that a seed gives what it gives transformers'."""
     if hasattr(module, "reset_parameters"):
         module.reset_parameters()
@@ -166,10 +165,10 @@ class Head(WithParts):
     ) -> dict[str, Tensor | None]:
         """Return the inputs, (B, T), by the names that transformers' class gives them."""
         names = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
-        inputs = (ids, mask, types, positions, embeds, global_mask)
+        inputs: tuple[Any, ...] = (ids, mask, types, positions, embeds, global_mask)
         if self.reads_first_token:
             checked_input(ids, embeds, mask, global_mask)
-            inputs = map(Rows.of(mask).moved, inputs)
+            inputs = tuple(map(Rows.of(mask).moved, inputs))
         return dict(zip((*names, "global_attention_mask"), inputs, strict=True))
 
 
@@ -272,7 +271,7 @@ class RelativeEncoder(TextEncoder):
         if isinstance(module, CoarsePositions):
             init.constant_(module.tokens_per_row, module.row_length)
 
-    def _encode(self, *args: Any, **kwargs: Any) -> BaseModelOutputWithPooling:
+    def _encode(self, *args: Any, **kwargs: Any) -> BaseModelOutput:
         """Give every layer's attention the tables of relative positions by the names that it takes."""
         embeddings = {name: getattr(self.encoder, name) for name in ("relative_positions", "global_relative_positions")}
         tables = {name: table.weight for name, table in embeddings.items() if table is not None}

@@ -121,7 +121,7 @@ class Family:
 
 _BERT = Layout("encoder.layer", "attention.self", BERT_NAMES, "attention_probs_dropout_prob")
 _ROBERTA = replace(_BERT, after_padding=True)
-_BART = {"layout": Seq2SeqEncoder.layout, "config": (DecoderSettings,), "encoder": Seq2SeqEncoder}
+_BART: dict[str, Any] = {"layout": Seq2SeqEncoder.layout, "config": (DecoderSettings,), "encoder": Seq2SeqEncoder}
 FAMILIES = {
     family.model_type: family
     for family in (

@@ -55,7 +55,7 @@ class RotaryPositions(ModernBertRotaryEmbedding):
         return super()._apply(moved_alone, recurse)
 
 
-def rotary_config(config: PreTrainedConfig) -> PreTrainedConfig:
+def rotary_config(config: PreTrainedConfig) -> Any:
     """Return the configuration of the rotary positions: with what ``rope_type`` makes of full attention."""
     kind, original = config.rope_type, config.original_max_position_embeddings
     if kind not in ROPE_TYPES:

@@ -129,11 +129,13 @@ class FromShort:
                 "and give from_short the result"
             )
         loaded = isinstance(model, PreTrainedModel)
-        kind = model.config.model_type if loaded else _model_type(model)
+        short: Any = model  # here a loaded model, or a name
+        kind = short.config.model_type if loaded else _model_type(model)
         short_class = cls._short_class(kind)
         if loaded:
-            _check_labels(model.config, labels)
-        short = model if loaded else short_class.from_pretrained(model, **labels)
+            _check_labels(short.config, labels)
+        else:
+            short = short_class.from_pretrained(short, **labels)
         merged = {**_shared_settings(cls, short.config), **settings}
         if merged.get("global_tokens", 0) is None:
             raise ValueError(
@@ -196,7 +198,7 @@ class FromShort:
 
 def longest_input(model: PreTrainedModel | PreTrainedConfig) -> int:
     """Return how many tokens a model or configuration with ``max_position_embeddings`` takes."""
-    config = getattr(model, "config", model)
+    config: Any = getattr(model, "config", model)
     return config.max_position_embeddings - family_of(config.model_type).layout.first_position(config)
 
 

@@ -184,7 +184,7 @@ def corpora() -> dict[str, Task]:
     return {corpus: task for task in tasks().values() for corpus in task.corpora}
 
 
-def of_folder(folder: Path) -> Task | None:
+def of_folder(folder: str | Path) -> Task | None:
     """The task of a finished data folder; None of anything else."""
     made_of = corpus_of(folder) or {}
     corpus = made_of.get("corpus")

@@ -128,6 +128,8 @@ class CoarsePositions(nn.Embedding):
         tokens_per_row: neighbouring distances that share a row.
     """
 
+    tokens_per_row: Tensor
+
     def __init__(self, num_rows: int, embed_dim: int, tokens_per_row: int) -> None:
         super().__init__(num_rows, embed_dim)
         self.row_length = tokens_per_row
