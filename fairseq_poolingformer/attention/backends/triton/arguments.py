@@ -12,6 +12,7 @@ from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Band
+from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 
 HIDDEN = 2**31 - 1  # the token of a key that is not seen; beyond every real token
 SMALL_BLOCK = 16  # the least that tensor cores multiply
@@ -53,28 +54,38 @@ class Tokens(NamedTuple):
 
     # (B, S) int32, 0 where windows see a key, 1 where only global queries see it, more where no query does
     key_hidden: Tensor | None
+    # (B, 3) int32: the token of the first key that is no padding, that behind the last, and 1 with hidden keys between
+    real: Tensor | None
     global_keys: Tensor | None  # (B, G) the token in each slot, HIDDEN in slots without a token that can be seen
     global_queries: Tensor | None  # (B, G) the same of the queries
 
     @classmethod
     def of(cls, plan: Plan) -> Tokens:
+        apart = any(isinstance(term, DisentangledPosition) for term in plan.terms)
+        keys = apart, plan.key_offset, plan.key_stride
         if plan.global_queries is None or plan.global_queries is plan.masks.global_keys:
-            return plan.masks.derived(_tokens_of_masks, plan.global_queries is not None)
-        return _tokens_of(plan.masks, plan.global_queries)  # queries that are not the keys' tokens
+            return plan.masks.derived(_tokens_of_masks, plan.global_queries is not None, *keys)
+        return _tokens_of(plan.masks, plan.global_queries, *keys)  # queries that are not the keys' tokens
 
 
-def _tokens_of_masks(masks: Masks, with_queries: bool) -> Tokens:
-    return _tokens_of(masks, masks.global_keys if with_queries else None)
+def _tokens_of_masks(masks: Masks, with_queries: bool, *keys: int) -> Tokens:
+    return _tokens_of(masks, masks.global_keys if with_queries else None, *keys)
 
 
-def _tokens_of(masks: Masks, queries: GlobalTokens | None) -> Tokens:
-    hidden, keys = masks.hidden, masks.global_keys
+def _tokens_of(masks: Masks, queries: GlobalTokens | None, apart: int, key_offset: int, key_stride: int) -> Tokens:
+    """``apart``: windows hide global tokens, whose scores are others than those of neighbours."""
+    padding, keys, real = masks.padding, masks.global_keys, None
+    hidden = masks.hidden if apart else padding
     if hidden is not None:
-        hidden = hidden.int()
-        if keys and masks.padding is not None:
-            hidden += masks.padding
+        exist = torch.ones_like(hidden) if padding is None else ~padding
+        place = torch.arange(exist.size(1), device=exist.device)
+        first, last = torch.where(exist, place, exist.size(1)).amin(1), torch.where(exist, place, -1).amax(1)
+        between = ((place > first[:, None]) & (place < last[:, None]) & hidden).any(1)
+        real = torch.stack([first * key_stride + key_offset, (last + 1) * key_stride + key_offset, between], 1).int()
+        hidden = hidden.int() if padding is None else hidden.int() + padding
     return Tokens(
         hidden,
+        real,
         keys.index.masked_fill(masks.hidden_globals, HIDDEN) if keys else None,
         queries.index.masked_fill(queries.unused, HIDDEN) if queries else None,
     )

@@ -149,7 +149,7 @@ def _inputs_of(plan: Plan, query: Tensor, key: Tensor, value: Tensor, tensors: S
         return x, None
     pool_key, pool_value = tensors
     x = x._replace(pools=launches.Pools(plan.pools, pool_key, pool_value))
-    nothing_hidden = Tokens(None, None, None)  # pools without a token count nothing
+    nothing_hidden = Tokens(None, None, None, None)  # pools without a token count nothing
     return x, launches.Inputs(plan.pools, nothing_hidden, query, pool_key, pool_value, draw=launches.DRAW_OF_POOLS)
 
 

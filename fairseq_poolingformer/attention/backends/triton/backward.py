@@ -6,7 +6,10 @@ import triton.language as tl
 from fairseq_poolingformer.attention.backends.triton.forward import VARYING
 from fairseq_poolingformer.attention.backends.triton.positions import add_position_gradients, add_position_products
 from fairseq_poolingformer.attention.backends.triton.tiles import (
+    ALL,
+    BEYOND,
     HIDDEN,
+    WITHIN,
     add_term_gradients,
     all_count,
     draw_kept,
@@ -19,8 +22,10 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     load_tokens,
     mask_scores,
     place_of_split,
+    places_in_class,
     pools_of_side,
     queries_seeing,
+    real_keys,
     rows_of,
     split_of,
     store_rows,
@@ -38,7 +43,7 @@ def _query_gradient(
     first_key_position, spacing,
     seed, dropped, rescale, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, INSIDE: tl.constexpr, DROPOUT: tl.constexpr,
+    MOST_HIDDEN: tl.constexpr, SEEN: tl.constexpr, INSIDE: tl.constexpr, DROPOUT: tl.constexpr,
     DIAGONAL: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
     """Add the share of a lane's keys to the gradient of a block of queries; ``forward.py`` has the same loop."""
@@ -49,7 +54,7 @@ def _query_gradient(
         start = place if INSIDE else tl.where(place < gap, place, place + gap_stop - gap)
         keys = start + tl.arange(0, BLOCK_N)
         rows, count = rows_of(key_token, keys, num_keys)
-        position = first_key_position + spacing * key_stride * rows
+        position = first_key_position + spacing * key_stride * rows if key_token is None else rows
         token = rows
         if INSIDE:
             k, v = load_block(k_places, HEAD_DIM, BLOCK_D), load_block(v_places, HEAD_DIM, BLOCK_D)
@@ -57,6 +62,8 @@ def _query_gradient(
             v_places += BLOCK_N * stride_kn
         else:
             token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
+            if SEEN == BEYOND:
+                token = places_in_class(token, first_key_position, spacing)
             rows = tl.where(token < HIDDEN, rows, count)
             k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
             v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
@@ -67,7 +74,7 @@ def _query_gradient(
         scores = mask_scores(
             product, token[None, :], first_token[:, None], last_token[:, None],
             query_position[:, None], position[None, :], scale, table, farthest,
-            before, num_tokens, near_left, near_right, key_stride, BANDED, INSIDE,
+            before, num_tokens, near_left, near_right, key_stride, SEEN, INSIDE,
         )  # fmt: skip
         weights = tl.exp2(scores - lse[:, None])
         grad_weights = tl.dot(grad_out, tl.trans(v), input_precision="ieee")
@@ -89,7 +96,7 @@ def _query_gradient(
 
 @triton.jit(do_not_specialize=VARYING)
 def backward_queries(
-    query, query_token, key, value, key_hidden, extra_key, extra_value, extra_token, pool_key, pool_value,
+    query, query_token, key, value, key_hidden, real, extra_key, extra_value, extra_token, pool_key, pool_value,
     out, lse, grad_out, grad_lse, delta, grad_query, grad_table, table, before, seed, positions, extra_positions,
     stride_qb, stride_qh, stride_qm, num_queries, stride_kb, stride_kh, stride_kn, stride_sb, stride_sn, num_keys,
     stride_ob, stride_oh, stride_om, stride_lb, stride_lh, stride_lm, stride_en, num_extra,
@@ -137,6 +144,8 @@ def backward_queries(
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     last_query = tl.minimum(first_query + BLOCK_M, num_queries) - 1
     first, stop = keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED)
+    first_real, stop_real, holes = real_keys(real, batch, first_key_position, spacing * key_stride)
+    first, stop = tl.maximum(first, first_real // 16 * 16), tl.minimum(stop, stop_real)
     first, stop = split_of(first, stop, split, num_splits, BLOCK_N)
     place = batch * stride_kb + head * stride_kh
     if key_hidden is not None:
@@ -144,8 +153,8 @@ def backward_queries(
     most_hidden: tl.constexpr = 1 if GATHERED else 0
     first_before = before if pool_key is None else None  # of the first lane, where its keys are the pools
     start, end = keys_inside(
-        first, stop, first_query, last_query, lowest, highest, key_stride, 1.0, key_hidden, stride_sn, first_before,
-        most_hidden, BANDED, BLOCK_N, BLOCK_D,
+        first, stop, first_real, first_query, last_query, lowest, highest, key_stride, 1.0, key_hidden, stride_sn,
+        holes, first_before, most_hidden, BANDED, BLOCK_N, BLOCK_D,
     )  # fmt: skip
     for INSIDE in tl.static_range(2 if first_before is None and BLOCK_D <= 64 else 1):  # wider vectors would spill
         acc = _query_gradient(
@@ -155,7 +164,8 @@ def backward_queries(
             scale, table, farthest, first_before, num_tokens, near_left, near_right, grad_table, positions, head,
             first_key_position, spacing,
             seed, dropped, rescale, draw, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, most_hidden, BANDED, INSIDE == 1, DROPOUT, DIAGONAL, GATHERED,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, most_hidden, WITHIN if BANDED else ALL, INSIDE == 1, DROPOUT, DIAGONAL,
+            GATHERED,
         )  # fmt: skip
     if pool_key is not None:
         place_of_pools = batch * stride_pb + head * stride_ph
@@ -174,17 +184,17 @@ def backward_queries(
                     start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop,
                     num_pools, pool_size, scale, None, 0, None if INSIDE else before, num_tokens, near_left, near_right,
                     None, positions, head, 0, 1, seed, dropped, rescale, draw + 4, batch_head,
-                    HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_POOLS, 0, True, INSIDE == 1, DROPOUT, False, False,
+                    HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_POOLS, 0, WITHIN, INSIDE == 1, DROPOUT, False, False,
                 )  # fmt: skip
     if extra_key is not None:
         stop = tl.where(split == 0, num_extra, 0)
         acc = _query_gradient(
-            acc, q, queries, query_position, queries, queries, do, row_lse, row_delta,
+            acc, q, queries, query_position, queries + lowest, queries + highest, do, row_lse, row_delta,
             extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
             0, 0, 0, stop, num_extra, 1,
-            scale, table, farthest, None, 0, 0, 0, grad_table, extra_positions, head, 0, 1,
-            seed, dropped, rescale, draw + 1, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, False, DROPOUT, False, True,
+            scale, table, farthest, None, 0, 0, 0, grad_table, extra_positions, head, first_key_position, spacing,
+            seed, dropped, rescale, draw + 1, batch_head, HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0,
+            BEYOND if extra_positions.num_rows is None else ALL, False, DROPOUT, False, True,
         )  # fmt: skip
     acc = acc * scale * LN2
     if PARTIAL:
@@ -202,7 +212,7 @@ def _key_gradient(
     positions, head, first_query_position, spacing,
     seed, dropped, rescale, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BANDED: tl.constexpr, INSIDE: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
+    SEEN: tl.constexpr, INSIDE: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
     """Add the share of the queries ``first`` … ``gap`` and ``gap_stop`` … ``stop`` to the gradients of a block of keys.
 
@@ -234,7 +244,7 @@ def _key_gradient(
         scores = mask_scores(
             product, token[:, None], (queries + lowest)[None, :], (queries + highest)[None, :],
             position[None, :], key_position[:, None], scale, table, farthest,
-            before, num_tokens, near_left, near_right, pool_size, BANDED, INSIDE,
+            before, num_tokens, near_left, near_right, pool_size, SEEN, INSIDE,
         )  # fmt: skip
         weights = tl.exp2(scores - row_lse[None, :])
         grad_weights = tl.dot(v, tl.trans(do), input_precision="ieee")
@@ -279,6 +289,9 @@ def backward_keys(
     if key_hidden is not None:
         key_hidden += batch * stride_sb
     token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 0)
+    SEEN: tl.constexpr = WITHIN if BANDED else BEYOND if key_token is not None and positions.num_rows is None else ALL
+    if SEEN == BEYOND:
+        token = places_in_class(token, first_key_position, spacing)
     global_token = token  # of what global queries see, who see global keys, too
     if extra_token is not None:
         global_token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 1)
@@ -311,6 +324,7 @@ def backward_keys(
         all_seen = all_count(first_key, first_key + BLOCK_N, key_stride, before, num_tokens)
     else:
         all_seen = tl.max(token, 0) < HIDDEN
+    NUM_LOOPS: tl.constexpr = 2 if BLOCK_D <= 64 and SEEN != BEYOND else 1  # wider vectors would spill
     for SIDE in range(NUM_SIDES):
         side_first, side_stop = first, stop
         start, end = 0, num_queries  # inside all queries see all keys of the block
@@ -325,10 +339,8 @@ def backward_keys(
             start = tl.where(SIDE == 0, start, tl.maximum(start, begin + BLOCK_N * key_stride + near_left))
             end = tl.where(SIDE == 0, tl.minimum(end, begin - near_right), end)
         start, end = inside(side_first, side_stop, start, end, BLOCK_M)
-        end = tl.where(all_seen, end, start)
-        if BLOCK_D > 64:  # wider vectors would spill
-            end = start
-        for INSIDE in tl.static_range(2 if BLOCK_D <= 64 else 1):
+        end = tl.where(all_seen & (NUM_LOOPS == 2), end, start)
+        for INSIDE in tl.static_range(NUM_LOOPS):
             grad_k, grad_v = _key_gradient(
                 grad_k, grad_v, k, v, first_key, token, key_position,
                 query, stride_qm, grad_out, stride_om, lse + place, delta + place, stride_lm, None,
@@ -336,7 +348,7 @@ def backward_keys(
                 num_queries, lowest, highest, scale, table, farthest, None if INSIDE else before, num_tokens, near_left,
                 near_right, key_stride, extra_score, positions, head, first_query_position, spacing,
                 seed, dropped, rescale, draw, batch_head,
-                HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, INSIDE == 1, DROPOUT, key_token is not None,
+                HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, SEEN, INSIDE == 1, DROPOUT, key_token is not None,
             )  # fmt: skip
     if extra_token is not None:
         place = batch_head.to(tl.int64) * num_extra
@@ -348,7 +360,7 @@ def backward_keys(
             lowest, highest, scale, table, farthest, None, 0, 0, 0, 1, 0.0,
             extra_positions, head, first_query_position, spacing,
             seed, dropped, rescale, extra_draw, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_EXTRA, BLOCK_N, False, False, DROPOUT, True,
+            HEAD_DIM, BLOCK_D, BLOCK_EXTRA, BLOCK_N, ALL, False, DROPOUT, True,
         )  # fmt: skip
     grad_k, grad_v = grad_k * scale * LN2, grad_v * rescale
     if PARTIAL:

@@ -24,7 +24,10 @@ import triton.language as tl
 
 from fairseq_poolingformer.attention.backends.triton.positions import add_position_products
 from fairseq_poolingformer.attention.backends.triton.tiles import (
+    ALL,
+    BEYOND,
     HIDDEN,
+    WITHIN,
     draw_kept,
     keys_inside,
     keys_seen,
@@ -33,7 +36,9 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     load_tokens,
     mask_scores,
     place_of_split,
+    places_in_class,
     pools_of_side,
+    real_keys,
     rows_of,
     split_of,
     store_rows,
@@ -58,7 +63,7 @@ def _attend(
     scale, table, farthest, before, num_tokens, near_left, near_right, positions, head, first_key_position, spacing,
     seed, dropped, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, INSIDE: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
+    MOST_HIDDEN: tl.constexpr, SEEN: tl.constexpr, INSIDE: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
     """Add a lane's keys ``first`` … ``gap`` and ``gap_stop`` … ``stop`` to the running softmax of a block of queries.
 
@@ -71,13 +76,15 @@ def _attend(
         start = place if INSIDE else tl.where(place < gap, place, place + gap_stop - gap)
         keys = start + tl.arange(0, BLOCK_N)
         rows, count = rows_of(key_token, keys, num_keys)
-        position = first_key_position + spacing * key_stride * rows
+        position = first_key_position + spacing * key_stride * rows if key_token is None else rows
         token = rows
         if INSIDE:
             k = load_block(k_places, HEAD_DIM, BLOCK_D)
             k_places += BLOCK_N * stride_kn
         else:
             token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
+            if SEEN == BEYOND:
+                token = places_in_class(token, first_key_position, spacing)
             rows = tl.where(token < HIDDEN, rows, count)  # padding may be NaN, and 0·NaN is NaN
             k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
         product = add_position_products(
@@ -91,7 +98,7 @@ def _attend(
             scores = mask_scores(
                 product, token[None, :], first_token[:, None], last_token[:, None],
                 query_position[:, None], position[None, :], scale, table, farthest,
-                before, num_tokens, near_left, near_right, key_stride, BANDED, INSIDE,
+                before, num_tokens, near_left, near_right, key_stride, SEEN, INSIDE,
             )  # fmt: skip
             higher = tl.maximum(top, tl.max(scores, 1))
             weights = tl.exp2(scores - higher[:, None])
@@ -111,7 +118,7 @@ def _attend(
 
 @triton.jit(do_not_specialize=VARYING)
 def forward(
-    query, query_token, key, value, key_hidden, extra_key, extra_value, extra_token, pool_key, pool_value,
+    query, query_token, key, value, key_hidden, real, extra_key, extra_value, extra_token, pool_key, pool_value,
     out, lse, table, before, seed, positions, extra_positions,
     stride_qb, stride_qh, stride_qm, num_queries, stride_kb, stride_kh, stride_kn, stride_sb, stride_sn, num_keys,
     stride_ob, stride_oh, stride_om, stride_lb, stride_lh, stride_lm, stride_en, num_extra,
@@ -146,6 +153,8 @@ def forward(
     total = tl.zeros([BLOCK_M], tl.float32)
     last_query = tl.minimum(first_query + BLOCK_M, num_queries) - 1
     first, stop = keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED)
+    first_real, stop_real, holes = real_keys(real, batch, first_key_position, spacing * key_stride)
+    first, stop = tl.maximum(first, first_real // 16 * 16), tl.minimum(stop, stop_real)
     first, stop = split_of(first, stop, split, num_splits, BLOCK_N)
     place = batch * stride_kb + head * stride_kh
     if key_hidden is not None:
@@ -153,8 +162,8 @@ def forward(
     most_hidden: tl.constexpr = 1 if GATHERED else 0
     first_before = before if pool_key is None else None  # of the first lane, where its keys are the pools
     start, end = keys_inside(
-        first, stop, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn, first_before,
-        most_hidden, BANDED, BLOCK_N, BLOCK_D,
+        first, stop, first_real, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn,
+        holes, first_before, most_hidden, BANDED, BLOCK_N, BLOCK_D,
     )  # fmt: skip
     for INSIDE in tl.static_range(2 if first_before is None and BLOCK_D <= 64 else 1):  # wider vectors would spill
         acc, top, total = _attend(
@@ -163,7 +172,7 @@ def forward(
             start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop, num_keys, key_stride,
             scale, table, farthest, first_before, num_tokens, near_left, near_right, positions, head,
             first_key_position, spacing, seed, dropped, draw, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, most_hidden, BANDED, INSIDE == 1, DROPOUT, GATHERED,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, most_hidden, WITHIN if BANDED else ALL, INSIDE == 1, DROPOUT, GATHERED,
         )  # fmt: skip
     if pool_key is not None:
         place_of_pools = batch * stride_pb + head * stride_ph
@@ -182,18 +191,18 @@ def forward(
                     start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop,
                     num_pools, pool_size, scale, None, 0, None if INSIDE else before, num_tokens, near_left, near_right,
                     positions, head, 0, 1, seed, dropped, draw + 4, batch_head,
-                    HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_POOLS, 0, True, INSIDE == 1, DROPOUT, False,
+                    HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_POOLS, 0, WITHIN, INSIDE == 1, DROPOUT, False,
                 )  # fmt: skip
                 top = top + whole if INSIDE else top
     if extra_key is not None:
         stop = tl.where(split == 0, num_extra, 0)
         acc, top, total = _attend(
-            acc, top, total, q, queries, query_position, queries, queries,
+            acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
             extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
             0, 0, 0, stop, num_extra, 1,
-            scale, table, farthest, None, 0, 0, 0, extra_positions, head, 0, 1,
-            seed, dropped, draw + 1, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, False, DROPOUT, True,
+            scale, table, farthest, None, 0, 0, 0, extra_positions, head, first_key_position, spacing,
+            seed, dropped, draw + 1, batch_head, HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0,
+            BEYOND if extra_positions.num_rows is None else ALL, False, DROPOUT, True,
         )  # fmt: skip
 
     total = tl.where(total == 0.0, 1.0, total)

@@ -80,9 +80,9 @@ class Inputs(NamedTuple):
 
     def of_queries(self, group: Group) -> tuple[Tensor | None, ...]:
         """query … pool_value of a kernel whose programs have a group's queries."""
-        key, value, hidden, (_, global_keys, token) = self.key, self.value, self.tokens.key_hidden, self.tokens
+        key, value, (hidden, real, global_keys, token) = self.key, self.value, self.tokens
         if group.gathered:
-            return self.query, token, key, value, hidden, *[None] * 5
+            return self.query, token, key, value, hidden, real, *[None] * 5
         extra: tuple[Tensor | None, ...] = (None, None, None)
         if global_keys is not None:
             extra = group.of_heads(key), group.of_heads(value), global_keys
@@ -90,7 +90,7 @@ class Inputs(NamedTuple):
             hidden = hidden[:, group.residues.keys]
         query, key, value = group.of_queries(self.query), group.of_keys(key), group.of_keys(value)
         pools = (None, None) if self.pools is None else self.pools[1:]
-        return query, None, key, value, hidden, *extra, *pools
+        return query, None, key, value, hidden, real, *extra, *pools
 
     def of_terms(self, group: Group, *, gathered: bool, extra: bool, by_key: bool = False) -> tuple[Any, ...]:
         """table, before, seed, and of calls with positions their tables; see :func:`position_line`."""
@@ -133,10 +133,16 @@ class Launches:
                 group = group._replace(num_queries=0, gathered=False)
                 self.keys.append(self._by_keys(group, g.num_global_queries, add=True))
         self.global_keys = []
-        for group in self.groups if g.num_global_keys else ():
-            residues = replace(group.residues, keys=slice(None), band=None)
-            group = group._replace(draw=group.draw + 1, residues=residues, num_keys=g.num_keys)
-            self.global_keys.append(self._by_keys(group, 0, of_globals=True, add=True))
+        for group in self.groups:
+            if self._has_global_lane(group):
+                residues = replace(group.residues, keys=slice(None), band=None)
+                every_key = group._replace(draw=group.draw + 1, residues=residues, num_keys=g.num_keys)
+                self.global_keys.append(self._by_keys(every_key, 0, window=group, add=True))
+
+    def _has_global_lane(self, group: Group) -> bool:
+        """Whether a group's queries see global keys beside those that its window shows."""
+        g = self.geometry
+        return g.num_global_keys > 0 and not group.gathered and (group.residues.band is not None or g.positions)
 
     def _strides(self, group: Group) -> tuple[tuple[int, ...], ...]:
         """query, key, key_hidden, out and lse's of a group; those of global queries are contiguous."""
@@ -160,7 +166,7 @@ class Launches:
         programs = g.batch * group.num_heads * -(-group.num_queries // shape.queries)
         met = keys_met(group.residues.band, group.num_queries, group.num_keys, shape.queries)
         splits = num_splits(programs, met // shape.keys)
-        partial, num_extra = splits > 1 or group.gathered, 0 if group.gathered else g.num_global_keys
+        partial, num_extra = splits > 1 or group.gathered, g.num_global_keys if self._has_global_lane(group) else 0
         query, key, hidden, out, lse = self._strides(group)
         pools: tuple[Any, ...] = (0,) * 7
         if g.pools is not None and not group.gathered:
@@ -180,9 +186,13 @@ class Launches:
         window = g.lse[:2] if forward and group.gathered else (0, 0)
         return Step(group, launch, rows, self._combine(rows, out, lse if forward else (0, 0, 0), window), num_extra > 0)
 
-    def _by_keys(self, group: Group, num_extra: int, *, of_globals: bool = False, add: bool = False) -> Step:
-        """A launch whose programs have a group's keys, of which global queries are the extra lane; or global keys."""
-        g, num_keys = self.geometry, self.geometry.num_global_keys if of_globals else group.num_keys
+    def _by_keys(self, group: Group, num_extra: int, *, window: Group | None = None, add: bool = False) -> Step:
+        """A launch whose programs have a group's keys, of which global queries are the extra lane.
+
+        With ``window`` they have the global keys, and add what queries see of them beyond that group's window.
+        """
+        g, of_globals = self.geometry, window is not None
+        num_keys = g.num_global_keys if of_globals else group.num_keys
         shape = g.tile_shape(group.num_queries or num_extra, num_keys)
         if g.unseen[0] and g.pools is None:  # Hopper multiplies tiles of 64 rows, here keys; with dropout they'd spill
             shape = shape._replace(queries=shape.keys, keys=shape.keys if g.dropout_p else shape.queries)
@@ -196,7 +206,8 @@ class Launches:
         launch = Launch(
             backward_kernels.backward_keys, (programs, splits), shape, *(() if g.positions else (NO_POSITIONS,) * 2),
             *query, group.num_queries, *key, *((0, 0) if of_globals else hidden), num_keys, *out, *lse,
-            num_extra, 2 * len(g.classes) if num_extra else 0, *grad, *g.scores(group, splits, g.pools is None),
+            num_extra, 2 * len(g.classes) if num_extra else 0, *grad,
+            *g.scores(group if window is None else window._replace(draw=group.draw), splits, g.pools is None),
             *g.constants(group, shape), block_for(num_extra, shape.queries), partial, add and not of_globals,
         )  # fmt: skip
         if not partial:

@@ -10,6 +10,8 @@ import triton.language as tl
 from fairseq_poolingformer.attention.backends.triton import arguments
 
 HIDDEN = tl.constexpr(arguments.HIDDEN)
+# which of a lane's keys a query sees: all, those of its window, or those beyond it
+ALL, WITHIN, BEYOND = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
 @triton.jit
@@ -84,6 +86,30 @@ def load_tokens(key_hidden, stride, keys, count, key_stride, MOST_HIDDEN: tl.con
 
 
 @triton.jit
+def places_in_class(token, first_key_position, spacing):
+    """The places of tokens among the keys of a residue class; those of others are beyond all windows."""
+    distance = token - first_key_position
+    place = tl.where(distance % spacing == 0, distance // spacing, HIDDEN - 1)
+    return tl.where(token < HIDDEN, place, HIDDEN)
+
+
+@triton.jit
+def real_keys(real, batch, first_key_position, step):
+    """The first key of a row that is no padding, the end of the last, and whether keys between them are hidden.
+
+    Neighbouring keys are ``step`` tokens apart. ``real`` is ``arguments.Tokens.real``; without it no key is hidden.
+    """
+    if real is None:
+        first, stop, holes = 0, HIDDEN, 0
+    else:
+        real += batch * 3
+        first = tl.maximum(tl.load(real) - first_key_position + step - 1, 0) // step
+        stop = tl.maximum(tl.load(real + 1) - first_key_position + step - 1, 0) // step
+        holes = tl.load(real + 2)
+    return first, stop, holes
+
+
+@triton.jit
 def load_lse(lse, queries, num_queries, stride):
     """The logarithms of the softmax's denominators; +inf outside, which makes weights zero."""
     return tl.load(lse + queries.to(tl.int64) * stride, mask=queries < num_queries, other=float("inf"))
@@ -141,32 +167,31 @@ def inside(first, stop, inner_first, inner_stop, BLOCK: tl.constexpr):
 
 @triton.jit
 def keys_inside(
-    first, stop, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn, before,
-    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr,
+    first, stop, first_real, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn, holes,
+    before, MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """The blocks of keys ``first`` … ``stop`` that all of ``first_query`` … ``last_query`` see: no score is masked.
 
-    None where pools' unseen tokens are counted with ``before``, or vectors are wider than 64 numbers.
+    None where pools' unseen tokens are counted with ``before``, or vectors are wider than 64 numbers. Only with
+    ``holes`` are keys from ``first_real`` to ``stop`` hidden.
     """
-    inner_first, inner_stop = first, stop
+    inner_first, inner_stop = first_real, stop
     if BANDED:
-        inner_first = (tl.maximum(last_query + lowest, 0) + key_stride - 1) // key_stride
+        inner_first = tl.maximum(inner_first, (tl.maximum(last_query + lowest, 0) + key_stride - 1) // key_stride)
         inner_stop = tl.maximum(first_query + highest + key_stride, 0) // key_stride
     start, end = inside(first, stop, inner_first, inner_stop, BLOCK)
     end = tl.where(scale < 0.0, start, end)  # inside the greatest product has the greatest score
     if before is not None or BLOCK_D > 64:
         end = start
-    if key_hidden is not None:
-        if BANDED:
+    if key_hidden is not None:  # noqa: SIM102 (decided by the compiler)
+        if holes > 0:
             hidden = tl.zeros([256], tl.int32)
-            for place in range(start, end, 256):
+            for place in range(start, end if BANDED else start, 256):
                 keys = place + tl.arange(0, 256)
                 hidden = tl.maximum(
                     hidden, tl.load(key_hidden + keys.to(tl.int64) * stride_sn, mask=keys < end, other=0)
                 )
-            end = tl.where(tl.max(hidden, 0) > MOST_HIDDEN, start, end)
-        else:
-            end = start
+            end = tl.where((tl.max(hidden, 0) > MOST_HIDDEN) | (not BANDED), start, end)
     return tl.where(start < end, start, first), tl.where(start < end, end, first)
 
 
@@ -231,14 +256,14 @@ def unseen_tokens(query_position, key_position, pool_size, before, num_tokens, n
 def mask_scores(
     product, key_token, first_token, last_token, query_position, key_position, scale, table, farthest,
     before, num_tokens, near_left, near_right, pool_size,
-    BANDED: tl.constexpr, INSIDE: tl.constexpr,
+    SEEN: tl.constexpr, INSIDE: tl.constexpr,
 ):  # fmt: skip
     """The tile's scores for ``exp2``: scaled, with score terms, -inf where a query does not see a key.
 
     INSIDE all queries see all keys, and pools have no unseen tokens to count.
 
-    A query sees the keys at ``first_token`` … ``last_token``, or without a band all keys. ``scale`` and ``table``, a
-    score for each clamped distance, include the factor log2(e). ``product`` includes the scores of positions already.
+    By SEEN a query sees all keys, those at ``first_token`` … ``last_token``, or those beyond. ``scale`` and ``table``,
+    a score for each clamped distance, include the factor log2(e). ``product`` includes the scores of positions already.
     """
     scores = product * scale
     if before is not None:
@@ -248,7 +273,12 @@ def mask_scores(
         distance = query_position - key_position
         scores += tl.load(table + tl.minimum(tl.maximum(distance, -farthest), farthest) + farthest)
     if not INSIDE:
-        seen = (key_token >= first_token) & (key_token <= last_token) if BANDED else key_token < HIDDEN
+        if SEEN == WITHIN:
+            seen = (key_token >= first_token) & (key_token <= last_token)
+        elif SEEN == BEYOND:
+            seen = ((key_token < first_token) | (key_token > last_token)) & (key_token < HIDDEN)
+        else:
+            seen = key_token < HIDDEN
         if before is not None:
             seen = seen & (count > 0)
         scores = tl.where(seen, scores, float("-inf"))

@@ -121,6 +121,53 @@ def test_blocks_inside_a_window(monkeypatch):
 
 
 @runs_kernels
+@pytest.mark.skipif(not INTERPRETED, reason="compiled kernels do not count their tiles")
+def test_global_tokens_and_padding_mask_few_tiles(monkeypatch):
+    """Of the tiles that need no mask in a window, or across sources, most stay so; backward as forward."""
+    unmasked = 0
+
+    def counted(load):
+        def load_block(*arguments):
+            nonlocal unmasked
+            unmasked += 1
+            return load(*arguments)
+
+        return load_block
+
+    def tiles(window, **masks):
+        nonlocal unmasked
+        unmasked = 0
+        inputs = tensors(1, 1, 16 if window is None else 256, 256, 4, torch.float32)
+        band_attention(*inputs, window=window or Window.unlimited(), backend="triton", **masks).sum().backward()
+        return unmasked
+
+    monkeypatch.setattr(arguments, "tile_shape", lambda *_: arguments.TileShape(16, 16, 4, 1))
+    for kernels in (BACKENDS["triton"].launches.forward_kernels, BACKENDS["triton"].launches.backward_kernels):
+        monkeypatch.setattr(kernels, "load_block", counted(kernels.load_block))
+    place = torch.arange(256)[None]
+    window, across = tiles(Window(64)), tiles(None)
+    assert window >= 6 * 90
+    assert tiles(Window(64), key_padding_mask=place > 252) >= 0.93 * window
+    assert tiles(Window(64), global_mask=place % 25 == 7) >= window
+    assert tiles(None, key_padding_mask=place > 252) >= 0.9 * across
+    assert 0 < tiles(Window(64), key_padding_mask=place == 175) < 0.7 * window, "hidden keys in between"
+
+
+@runs_kernels
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("window", [Window(9, 5), Window(3, 4, (1, 3)), Window.unlimited(), Window(0)])
+def test_global_tokens_inside_and_outside_of_windows_count_once(window):
+    """Whatever is padding: nothing, keys at both ends of a row, some between and global ones, or a whole row."""
+    place = torch.arange(60)
+    global_mask = (place % 20 == 7) | (place < 2)
+    padding = torch.stack([(place < 18) | (place > 51), place % 10 == 7, place >= 0])
+    inputs = tensors(3, 2, 60, 60, 4)
+    compare(inputs, window=window, global_mask=global_mask.expand(3, -1), key_padding_mask=padding)
+    compare([x[1:2] for x in inputs], window=window, key_padding_mask=padding[1:2])
+    compare([x[2:] for x in inputs], window=window, global_mask=global_mask[None])
+
+
+@runs_kernels
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("pooling", [None, Pooling(3, 2), Pooling(3, 2, "query")])
 def test_unlimited_windows(pooling):
