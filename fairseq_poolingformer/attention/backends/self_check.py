@@ -26,7 +26,9 @@ logger = logging.getLogger(__name__)
 Run = Callable[[Call], Any]
 LENGTH = 1100  # queries and keys: enough for kernels to split the keys of a global token among programs
 FEW = 16  # up to so many queries, keys or global tokens, kernels have smaller tiles
-REACH = 20  # keys that a window shows on a side: among many, one that is missed would not be noticed
+# Keys that a window shows on a side: few, for among many one that is missed would not be noticed; and so many that
+# some blocks of keys are seen by whole blocks of queries, which kernels compute by a loop without masks.
+REACHES = 20, 128
 DROPOUT = 0.3
 # error of a vector of the output or of a gradient, relative to that vector and the mean one
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 2e-5, torch.float16: 8e-3, torch.bfloat16: 6e-2}
@@ -82,6 +84,7 @@ def excess(error: float, dtype: torch.dtype) -> str | None:
 def variant_of(call: Call) -> tuple[Hashable, ...]:
     """The properties of a call that decide which compiled kernels run; those that are true name it in words."""
     query, window, tokens = call.query, call.window, call.masks.global_keys
+    products = query.dtype == torch.float32 and torch.get_float32_matmul_precision()
     num_globals = tokens.num_slots if tokens else 0
     return (
         *(query.dtype, query.device, query.size(3), call.pooling, query.size(1) == 1 and "one head"),
@@ -89,6 +92,7 @@ def variant_of(call: Call) -> tuple[Hashable, ...]:
         *(window.left == UNLIMITED and "unlimited window", window.right == 0 and "causal"),
         *(window.dilation != 1 and "dilation", call.key_padding_mask is not None and "padding"),
         *(num_globals > 0 and "global tokens", num_globals > FEW and "many of them"),
+        products != "highest" and products,
         *(call.dropout_p > 0.0 and "dropout", call.return_lse and "logarithms"),
         *map(_kind_of_term, call.score_terms),
     )
@@ -104,8 +108,11 @@ def failure(run: Run, call: Call) -> str | None:
     return once((run, *variant_of(call)), partial(difference, run, call))
 
 
-def small_call(call: Call, exact: bool = False) -> Call:
-    """A call of the same variant, of two short rows of random numbers; ``exact``: the same numbers in float64."""
+def small_call(call: Call, reach: int, exact: bool = False) -> Call:
+    """A call of the same variant, of two short rows of random numbers; ``exact``: the same numbers in float64.
+
+    ``reach`` is one of REACHES.
+    """
     generator, like, pooling = torch.Generator().manual_seed(0), call.query, call.pooling
     queries, keys = (5 if x.size(2) <= FEW else LENGTH for x in (call.query, call.key))
     keys = keys if pooling is None else max(5, pooling.num_pools(queries))
@@ -128,7 +135,7 @@ def small_call(call: Call, exact: bool = False) -> Call:
     tokens = call.masks.global_keys
     spread = (token - middle) % max(1, keys // (FEW + 4 if tokens and tokens.num_slots > FEW else 2)) == 0
     masks = Masks(torch.stack([spread, token == middle]) if tokens else None, padding)
-    reach = REACH * stride + size  # of several keys: where a query sees one, gradients are zero
+    reach = reach * stride + size
     left, right = (x if x in (0, UNLIMITED) else reach for x in (call.window.left, call.window.right))
     query, key, value = (random(2, heads, n, like.size(3)) for n in (queries, keys, keys))
     changes: dict[str, Any] = {"window": Window(left, right, 1 if call.window.dilation == 1 else (2, 1)[:heads])}
@@ -139,8 +146,12 @@ def small_call(call: Call, exact: bool = False) -> Call:
 
 
 def difference(run: Run, call: Call) -> str | None:
-    """The first result of a call's small problem in which a backend differs from the reference; None for none."""
-    problem, exact, dtype = small_call(call), small_call(call, exact=True), call.query.dtype
+    """The first result of a call's small problems in which a backend differs from the reference; None for none."""
+    return next((words for reach in REACHES if (words := _difference(run, call, reach))), None)
+
+
+def _difference(run: Run, call: Call, reach: int) -> str | None:
+    problem, exact, dtype = small_call(call, reach), small_call(call, reach, exact=True), call.query.dtype
     one_hot = torch.eye(exact.key.size(2), device=exact.key.device).double().expand(*exact.key.shape[:2], -1, -1)
     weights, *logs = _outputs(reference.run, replace(exact, value=one_hot, dropout_p=0.0))
     if problem.dropout_p:

@@ -126,10 +126,11 @@ def test_the_small_problem_is_of_the_calls_variant(monkeypatch):
     monkeypatch.setattr(self_check, "LENGTH", 300)  # of which pools 16 tokens apart are not few keys
     for kind in KINDS:
         call = call_of(kind)
-        small, exact = self_check.small_call(call), self_check.small_call(call, exact=True)
-        assert self_check.variant_of(small) == self_check.variant_of(call), kind
-        assert exact.key.dtype == torch.float64
-        assert torch.equal(small.key.double(), exact.key)
+        for reach in self_check.REACHES:
+            small, exact = (self_check.small_call(call, reach, exact=double) for double in (False, True))
+            assert self_check.variant_of(small) == self_check.variant_of(call), kind
+            assert exact.key.dtype == torch.float64
+            assert torch.equal(small.key.double(), exact.key)
 
 
 def with_another_gradient(name, factor):
@@ -241,9 +242,15 @@ def test_a_variant_is_checked_once(compiled):
     for queries in (90, 70, 50):
         inputs = tensors(2, 4, queries, 90, 8, torch.float32)
         band_attention(*inputs, window=Window(30 + queries))
-    assert counted.times == 1 + 3
+    assert counted.times == 2 + 3
     attend("global tokens")
-    assert counted.times == 1 + 3 + 2, "another variant is checked"
+    assert counted.times == 2 + 3 + 3, "another variant is checked"
+    try:
+        torch.set_float32_matmul_precision("high")
+        attend()
+        assert counted.times == 2 + 3 + 3 + 3, "rounded factors make another variant"
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_nothing_is_checked_while_a_graph_is_captured_and_what_failed_before_stays_out(monkeypatch):

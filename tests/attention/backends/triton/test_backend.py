@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import pytest
@@ -28,6 +29,7 @@ from fairseq_poolingformer.attention.backends.triton import arguments
 from fairseq_poolingformer.attention.call import Call, term_tensors
 from fairseq_poolingformer.attention.pooling import pool_pair
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
+from fairseq_poolingformer.cli import doctor
 from tests.attention.calls import outputs_and_gradients, random_arguments, right_padding, tensors
 from tests.attention.score_terms.test_disentangled import tables
 from tests.attention.score_terms.test_relative_bias import gradient_at_a_mask_of_0
@@ -122,35 +124,23 @@ def test_blocks_inside_a_window(monkeypatch):
 
 @runs_kernels
 @pytest.mark.skipif(not INTERPRETED, reason="compiled kernels do not count their tiles")
-def test_global_tokens_and_padding_mask_few_tiles(monkeypatch):
+def test_global_tokens_and_padding_mask_few_tiles(tiles, monkeypatch):
     """Of the tiles that need no mask in a window, or across sources, most stay so; backward as forward."""
-    unmasked = 0
 
-    def counted(load):
-        def load_block(*arguments):
-            nonlocal unmasked
-            unmasked += 1
-            return load(*arguments)
-
-        return load_block
-
-    def tiles(window, **masks):
-        nonlocal unmasked
-        unmasked = 0
+    def unmasked(window, **masks):
+        tiles.clear()
         inputs = tensors(1, 1, 16 if window is None else 256, 256, 4, torch.float32)
         band_attention(*inputs, window=window or Window.unlimited(), backend="triton", **masks).sum().backward()
-        return unmasked
+        return tiles["forward", "unmasked"] + tiles["backward", "unmasked"]
 
     monkeypatch.setattr(arguments, "tile_shape", lambda *_: arguments.TileShape(16, 16, 4, 1))
-    for kernels in (BACKENDS["triton"].launches.forward_kernels, BACKENDS["triton"].launches.backward_kernels):
-        monkeypatch.setattr(kernels, "load_block", counted(kernels.load_block))
     place = torch.arange(256)[None]
-    window, across = tiles(Window(64)), tiles(None)
+    window, across = unmasked(Window(64)), unmasked(None)
     assert window >= 6 * 90
-    assert tiles(Window(64), key_padding_mask=place > 252) >= 0.93 * window
-    assert tiles(Window(64), global_mask=place % 25 == 7) >= window
-    assert tiles(None, key_padding_mask=place > 252) >= 0.9 * across
-    assert 0 < tiles(Window(64), key_padding_mask=place == 175) < 0.7 * window, "hidden keys in between"
+    assert unmasked(Window(64), key_padding_mask=place > 252) >= 0.93 * window
+    assert unmasked(Window(64), global_mask=place % 25 == 7) >= window
+    assert unmasked(None, key_padding_mask=place > 252) >= 0.9 * across
+    assert 0 < unmasked(Window(64), key_padding_mask=place == 175) < 0.7 * window, "hidden keys in between"
 
 
 @runs_kernels
@@ -553,7 +543,7 @@ def test_masks_changed_before_the_backward_pass_change_no_gradient(changed):
 )
 def test_the_self_check_passes_and_finds_what_is_broken(settings, monkeypatch):
     monkeypatch.setattr(self_check, "LENGTH", 40)
-    monkeypatch.setattr(self_check, "REACH", 5)
+    monkeypatch.setattr(self_check, "REACHES", (5,))
     settings = {name: x.to(DEVICE) if isinstance(x, Tensor) else x for name, x in settings.items()}
     keys = settings["pooling"].num_pools(40) if "pooling" in settings else 40
     inputs = [on_device(x, torch.float32) for x in tensors(1, 2, 40, keys, 16)]
@@ -567,3 +557,45 @@ def test_the_self_check_passes_and_finds_what_is_broken(settings, monkeypatch):
     BACKENDS["triton"].launches.launches_of.cache_clear()
     monkeypatch.setattr(BACKENDS["triton"].launches, "backward_keys", lambda *x: [1.1 * y for y in backward(*x)])
     assert "the gradient of key differs" in self_check.difference(run, call)
+
+
+@pytest.fixture
+def tiles(monkeypatch):
+    """Counts of tiles by kernel, forward or backward, and whether they are masked."""
+    counts = Counter()
+
+    def counting(name, function):
+        def wrapper(*arguments):
+            counts[name] += 1
+            return function(*arguments)
+
+        return wrapper
+
+    for kernels in (BACKENDS["triton"].launches.forward_kernels, BACKENDS["triton"].launches.backward_kernels):
+        module = kernels.__name__.rpartition(".")[2]
+        for name, function in (("unmasked", "load_block"), ("masked", "load_rows")):
+            monkeypatch.setattr(kernels, function, counting((module, name), getattr(kernels, function)))
+    return counts
+
+
+@runs_kernels
+@pytest.mark.skipif(not INTERPRETED, reason="compiled kernels do not count their tiles")
+@pytest.mark.parametrize("kind", [*doctor.calls("cpu", torch.float16), "wide vectors"])
+def test_the_self_check_enters_the_loops_with_masks_and_without(kind, tiles, monkeypatch):
+    """In all of doctor's kinds; vectors of more than 64 numbers have no loop without masks."""
+    monkeypatch.setattr(self_check, "LENGTH", 520 if "two" in kind else 200)  # with 130 pools
+    monkeypatch.setattr(self_check, "REACHES", self_check.REACHES[1:])
+    if kind == "wide vectors":
+        call = Call.of(*tensors(1, 1, 64, 64, 80, torch.float16), window=Window(8))
+    else:
+        call = doctor.calls("cpu", torch.float16)[kind]
+    assert self_check.difference(BACKENDS["triton"].run, call) is None
+    for module in ("forward", "backward"):
+        assert tiles[module, "masked"]
+        assert (tiles[module, "unmasked"] == 0) == (kind == "wide vectors"), module
+
+
+@runs_kernels
+def test_production_tiles_inside_a_window():
+    """Whole blocks of 32 queries and keys, in 32 bits, of which every query sees every key."""
+    compare(tensors(1, 1, 200, 200, 8), window=Window(70, 66))
