@@ -312,6 +312,9 @@ def test_a_script_ends_with_what_was_published(family, names):
     rows = [line.split() for line in lines if line.split()[:1] and line.split()[0].strip(",") in names.split(",")]
     numbers = [cell for row in rows for cell in row if re.fullmatch(r"[\d.]+", cell)]
     assert tuple(numbers) == published
+    splits = {row[1] for row in rows if row[0].endswith(",") and re.search(r"\d", row[-1])}
+    assert splits <= ({"valid"} if "gaa_enwik8" in names and more else {"valid", "test"})
+    assert family != "summarization" or splits == {"test"}, "not beside the valid split, which is generated"
 
 
 def test_what_the_thesis_says_of_the_corpora_is_beside_preprocessing():

@@ -3,8 +3,10 @@ import math
 
 import pytest
 import torch
+from fairseq.logging import metrics
 
 from fairseq_poolingformer.tasks.classification.task import ClassificationHead, DocumentClassificationTask
+from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
 from fairseq_poolingformer.tasks.wikihop.task import WikihopHead, WikihopTask
 from tests.dropped import assert_dropped
 
@@ -78,6 +80,11 @@ def test_two_labels_have_the_f1_of_the_second():
     logits = torch.eye(2)[[1, 1, 1, 0, 0, 1]]
     _, sums = DocumentClassificationTask.loss(logits, {"label": torch.tensor([1, 1, 0, 1, 0, -1])})
     assert sums["_f1_correct"] / sums["_f1_total"] == 2 * 2 / (2 * 2 + 1 + 1)
+    loss, sums = DocumentClassificationTask.loss(logits[3:4], {"label": torch.tensor([0])})
+    with metrics.aggregate() as logged:
+        DocumentTaskCriterion.reduce_metrics([{"loss": loss, "sample_size": 1, **sums}])
+    figures = logged.get_smoothed_values()
+    assert (figures["accuracy"], figures["f1"]) == (1, 0), "neither predicted nor there"
 
 
 @pytest.mark.parametrize("layer", ["dense", "out_proj"])

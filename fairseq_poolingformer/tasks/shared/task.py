@@ -260,8 +260,9 @@ class DocumentTaskCriterion(FairseqCriterion):
                 metrics.log_scalar(name, totals[name] / count / math.log(2), count, round=3)
             elif name.endswith("_correct"):
                 share = name.removeprefix("_").removesuffix("_correct")
-                if of := float(totals[f"_{share}_total"]):
-                    metrics.log_scalar(share, float(totals[name]) / of, of, round=4)
+                of = float(totals[f"_{share}_total"])
+                if of or share == "f1":  # of nothing it is 0: the best checkpoint needs a number
+                    metrics.log_scalar(share, float(totals[name]) / (of or 1), of, round=4)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
