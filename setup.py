@@ -58,6 +58,7 @@ setup(
     package_dir={"fairseq_poolingformer.preprocess": "preprocess"},
     package_data={
         "fairseq_poolingformer": ["band_types.json", "demo_model/*", "demo_model/tokenizer/*", "show/page.*"],
+        "fairseq_poolingformer.preprocess": ["prose.txt"],
         "fairseq_poolingformer.preprocess.wikitext": ["switches.txt"],
     },
     install_requires=[NEEDS["TORCH"]],

@@ -4,11 +4,11 @@
 
 The network is a small ModernBERT: windows of 64 tokens on each side, each third layer with full attention, rotary
 positions. A document begins with "What is the pass key? It is" and a masked symbol, and says in one place "The pass
-key is" with that symbol, one of 100 that no other text has. The filler is prose out of the docstrings of Python's
-library; what is asked about comes from other modules than what is trained on. One start learns from random weights to
-find the key with full attention in documents of at most --start-length tokens. Each system continues from it with its
-own attention in place of the full one, for --updates updates, in documents of at most --length. Eight more words of
-each document are to be restored meanwhile. What is done in the folder is not done again.
+key is" with that symbol, one of 100 that no other text has. The filler is the prose of preprocess.facts; what is asked
+about comes from other modules than what is trained on. One start learns from random weights to find the key with full
+attention in documents of at most --start-length tokens. Each system continues from it with its own attention in place
+of the full one, for --updates updates, in documents of at most --length. Eight more words of each document are to be
+restored meanwhile. What is done in the folder is not done again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sysconfig
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq_poolingformer.preprocess.facts import find_modules, is_held_out, read_prose
+from fairseq_poolingformer.preprocess.facts import read_sentences
 from torch import Tensor
 from transformers import ModernBertConfig, ModernBertForMaskedLM, PreTrainedModel
 
@@ -70,9 +69,7 @@ class Documents:
 
     def __init__(self, held_out: bool) -> None:
         tokenizer = SentencePieceTokenizer(TOKENIZER)
-        modules = find_modules(Path(sysconfig.get_path("stdlib")))
-        prose = read_prose(module for module in modules if is_held_out(module[0]) == held_out)
-        self.filler = tokenizer.encode(" ".join(sentence for sentences in prose for sentence in sentences))
+        self.filler = tokenizer.encode(" ".join(read_sentences(held_out)))
         self.mask, self.first_key = len(tokenizer), len(tokenizer) + 1
         self.statement = tokenizer.encode("The pass key is")
         self.question = np.concatenate([[0], tokenizer.encode("What is the pass key? It is"), [self.mask]])

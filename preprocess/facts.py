@@ -1,21 +1,22 @@
 """Made documents as a summarization corpus: five facts scattered in real prose, no download.
 
 A document is a file of papers. Each opens by saying whether it is the register, which is right, or gossip, which is
-not; facts are scattered in its prose, the standard library's docstrings. Valid and test have other names and prose than
-train, so that a right summary of theirs was read and not remembered.
+not; facts are scattered in its prose, sentences of the standard library's docstrings that Python 3.10 to 3.13 share, so
+that all make the same documents. Valid and test have other names and prose than train, so that a right summary of
+theirs was read and not remembered.
 """
 
 import argparse
 import ast
 import hashlib
 import json
+import logging
 import re
-import sys
 import sysconfig
 import tokenize
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -28,9 +29,13 @@ from .pipeline.run import Corpus
 from .pipeline.splits import SplitRecords
 
 DEFAULT_VOCABULARY = 2000
-MAX_FILES_OF_PACKAGE = 250
 MIN_SENTENCE_WORDS, MAX_SENTENCE_WORDS = 6, 40
+PROSE = Path(__file__).with_name("prose.txt")
+DIGITS = 8  # of a sentence's digest in prose.txt
 
+logger = logging.getLogger("preprocess")
+
+_LIBRARY = Path(sysconfig.get_path("stdlib"))
 _UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 _SKIPPED_FOLDERS = {
     "__pycache__", "_vendor", "extern", "idle_test", "idlelib", "lib2to3", "pip", "pkg_resources", "setuptools",
@@ -212,7 +217,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         splits=splits,
         parse=unpack,
         settings={"counts": counts, "words": args.words, "seed": args.seed} | papers,
-        inputs={"python": sys.version.split()[0], "prose": digest(json.dumps(list(prose.values())))},
+        inputs={"prose": digest(json.dumps(list(prose.values())))},
     )
 
 
@@ -233,30 +238,43 @@ def make_records(maker: DocumentMaker, split: str, count: int, seed: int) -> Ite
 
 
 def read_sentences(from_held_out: bool) -> list[str]:
-    """The standard library's prose: of the modules held out, one in ten, or of the others."""
-    root = Path(sysconfig.get_path("stdlib"))
-    modules = [module for module in find_modules(root) if is_held_out(module[0]) == from_held_out]
-    sentences = [sentence for module in read_prose(modules) for sentence in module]
-    if not sentences:
-        raise InputError(f"{root} has too few sources with docstrings to take prose from")
-    return sentences
+    """The sentences of prose.txt in its order: those of docstrings that the libraries of Python 3.10 to 3.13 share.
+
+    Where this Python lacks some, the next that it has stands in, so that other documents stay as they are.
+    """
+    digests = PROSE.read_text(encoding="ascii").split("\n\n")[from_held_out].split()
+    library = _library()
+    missing = sum(name not in library for name in digests)
+    if 2 * missing > len(digests):
+        raise InputError(f"{_LIBRARY} has too few sources with docstrings to take prose from")
+    if missing:
+        lacking = "%s of the %s sentences of prose are not in %s, and other sentences stand in for them"
+        logger.warning(lacking, missing, len(digests), _LIBRARY)
+    sentences, following = [], next(library[name] for name in digests if name in library)  # also follows the last
+    for name in reversed(digests):
+        following = library.get(name, following)
+        sentences.append(following)
+    return sentences[::-1]
+
+
+@functools.cache
+def _library() -> dict[str, str]:
+    """The sentences of the standard library's docstrings by their digests in prose.txt."""
+    sentences = (sentence for _, path in find_modules(_LIBRARY) for sentence in read_prose(path))
+    return {digest(sentence)[:DIGITS]: sentence for sentence in sentences}
 
 
 def find_modules(root: Path) -> list[tuple[str, Path]]:
-    """Find names and files of the modules under a folder, sorted; a large package gives a fixed choice of them."""
-    packages: dict[str, list[tuple[str, Path]]] = {}
+    """Find names and files of the modules under a folder, sorted."""
+    modules = []
     for path in root.rglob("*.py"):
         folders = path.relative_to(root).parts[:-1]
         if _SKIPPED_FOLDERS.intersection(folders) or _SKIPPED_FILE.match(path.name):
             continue
         names = [*folders, *([] if path.stem == "__init__" else [path.stem])]
         if names and all(name.isidentifier() for name in names):
-            packages.setdefault(names[0], []).append((".".join(names), path))
-    chosen = []
-    for modules in packages.values():
-        modules.sort(key=lambda module: digest(module[0]))
-        chosen += modules[:MAX_FILES_OF_PACKAGE]
-    return sorted(chosen)
+            modules.append((".".join(names), path))
+    return sorted(modules)
 
 
 def digest(text: str) -> str:
@@ -269,18 +287,8 @@ def is_held_out(name: str) -> bool:
     return int(digest(name), 16) % 10 == 0
 
 
-def read_prose(modules: Iterable[tuple[str, Path]]) -> list[list[str]]:
-    """The sentences of every module that has any, in order; none is in the list twice."""
-    known: set[str] = set()
-    prose = []
-    for _, path in modules:
-        if sentences := list(dict.fromkeys(sentence for sentence in _sentences(path) if sentence not in known)):
-            known.update(sentences)
-            prose.append(sentences)
-    return prose
-
-
-def _sentences(path: Path) -> Iterator[str]:
+def read_prose(path: Path) -> Iterator[str]:
+    """The sentences of a module's docstrings."""
     for docstring in _docstrings(path):
         for paragraph in re.split(r"\n\s*\n", docstring):
             for sentence in _END_OF_SENTENCE.split(" ".join(paragraph.split())):

@@ -66,21 +66,28 @@ choose_python() {
     "python3-dev), or name one with python="
 }
 
-# step TEXT COMMAND…: runs it with its output in the log, and shows the end of that if it fails.
+# step TEXT COMMAND…: runs it with its output in the log, and shows the end of that if it fails. A terminal counts the
+# seconds.
 step() {
-  local text=$1 start=$SECONDS
+  local text=$1 began=$SECONDS
   shift
   printf '  %s … ' "$text"
   {
     echo "== $text"
     print_command "$@"
   } >>"$log"
-  if ! "$@" >>"$log" 2>&1 </dev/null; then
+  start "$@" >>"$log" 2>&1
+  while kill -0 "${started[0]}" 2>/dev/null; do
+    [[ ! -t 1 ]] || printf '\r  %s … %d s ' "$text" $((SECONDS - began))
+    sleep 0.2
+  done
+  if ! finish; then
     printf 'failed\n\n' && tail -n 25 "$log"
     printf '\nThe whole log: %s\nFix the cause and run the same command again; it continues from here.\n' "$log" >&2
     exit 1
   fi
-  echo "$((SECONDS - start)) s"
+  [[ ! -t 1 ]] || printf '\r  %s … ' "$text"
+  echo "$((SECONDS - began)) s"
 }
 
 pip_install() {

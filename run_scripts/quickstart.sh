@@ -25,7 +25,7 @@ options=(
   "words=300,2000" # of prose in a document, the fewest and the most
   "papers=2,4" # of a document, the fewest and the most; fewer put facts farther from what decides about them
   "systems=one_softmax,equal_keys" # of demo_model/systems.txt: also two_levels, dilated, equal_reach, full, paper …
-  "seeds=1" # of the order of documents, and of what a system adds to the demo model
+  "seeds=1" # of the documents, of their order, and of what a system adds to the demo model; each makes a corpus
   "baseline=equal_keys" # the system that the others are compared with
   "updates=100" # of each training; this and the next were chosen for five minutes of one core
   "max_tokens=8192" # of a batch of documents, padding included
@@ -79,7 +79,7 @@ logged() {
   [[ $dry_run == 0 ]] || { print_command "$@" && return; }
   if ! "$@" >"$log" 2>&1 </dev/null; then
     tail -n 25 "$log"
-    fail "that did not work; the whole output is in $log"
+    fail "that did not work; the whole output is in $log. The same command continues from here"
   fi
 }
 
@@ -97,29 +97,44 @@ fi
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 
 announce 2 "Corpus"
-made=0
-if [[ -n $data ]]; then
-  cmp -s "$data/dict.source.txt" "$demo/dict.source.txt" ||
-    fail "$data has another vocabulary than the demo model: make it with" \
-      "--sentencepiece-model $demo/tokenizer/sentencepiece.model"
-else
-  data=$out/corpus made=1
-  logged corpus.out "$python" -m fairseq_poolingformer.cli.main preprocess facts --output-folder "$data" --overwrite \
-    --sentencepiece-model "$demo/tokenizer/sentencepiece.model" \
+[[ -z $data ]] || cmp -s "$data/dict.source.txt" "$demo/dict.source.txt" ||
+  fail "$data has another vocabulary than the demo model: make it with" \
+    "--sentencepiece-model $demo/tokenizer/sentencepiece.model"
+# corpus_of SEED: prints the data folder.
+corpus_of() {
+  printf '%s\n' "${data:-$out/corpus_$1}"
+}
+for seed in "${all_seeds[@]}"; do
+  [[ -n $data ]] || logged "corpus_$seed.out" "$python" -m fairseq_poolingformer.cli.main preprocess facts --overwrite \
+    --output-folder "$(corpus_of "$seed")" --sentencepiece-model "$demo/tokenizer/sentencepiece.model" --seed "$seed" \
     --train "$documents" --valid 20 --test "$examples" --words "${words%,*}" "${words#*,}" \
     --papers "${papers%,*}" "${papers#*,}"
+  [[ ! -f $out/corpus_$seed.out ]] || sed -n 's/^WARNING: /  /p' "$out/corpus_$seed.out"
+  logged "few_$seed.out" "$python" "$root/run_scripts/few_examples.py" "$(corpus_of "$seed")" "$examples" valid test
+done
+if [[ -z $data ]]; then
   echo "  $documents documents of ${words/,/ to } words: sentences of Python's documentation, and among them five facts"
   echo "  about a library, a mill and so on. What the register says is right; what gossip says of the same is wrong."
 fi
-logged few.out "$python" "$root/run_scripts/few_examples.py" "$data" "$examples" valid test
 logged demo_model.out "$python" -m fairseq_poolingformer.models.demo_model "$out/demo_model.pt"
+
+# counted TEXT LAST: says how many lines of its input there have been, after each on a terminal, else after each tenth.
+counted() {
+  local count=0 every=10 end=$'\n'
+  [[ ! -t 1 ]] || every=1 end=$'\r'
+  while read -r; do
+    ((++count % every && count != $2)) || printf '  %s: %d of %d%s' "$1" "$count" "$2" "$end"
+  done
+  [[ ! -t 1 || $count == 0 ]] || echo
+}
 
 # fine_tune SYSTEM SEED: trains from the demo model, in a folder of that name.
 fine_tune() {
-  local folder=$out/$1_$2 settings progress
+  local folder=$out/$1_$2 corpus settings progress
   read_system "$1"
+  corpus=$(corpus_of "$2")
   local train=(
-    "$python" -m fairseq_cli.train "$data" --user-dir "$root/fairseq_poolingformer" --task long_summarization --cpu
+    "$python" -m fairseq_cli.train "$corpus" --user-dir "$root/fairseq_poolingformer" --task long_summarization --cpu
     --distributed-world-size 1 --finetune-from-model "$out/demo_model.pt" --arch poolingformer_demo
     --max-source-positions 4096 "${attention[@]}"
     --max-tokens "$max_tokens" --batch-size 8 --required-batch-size-multiple 1 --num-workers 1 --seed "$2"
@@ -133,7 +148,7 @@ fine_tune() {
   printf '  %s, seed %s: a token sees %s in an upper layer\n    %s\n' "$1" "$2" "$keys" "${attention[*]}"
   [[ $dry_run == 0 ]] || { print_command "${train[@]}" && return; }
   # A finished training is not done again, and one of other settings or another corpus is not resumed.
-  settings="${train[*]} $(cksum <"$data/train.source-target.source.bin") $(cksum <"$demo/model.safetensors")"
+  settings="${train[*]} $(cksum <"$corpus/train.source-target.source.bin") $(cksum <"$demo/model.safetensors")"
   if [[ ! -f $folder/settings || $(<"$folder/settings") != "$settings" ]]; then
     rm -rf "$folder"
     mkdir -p "$folder"
@@ -145,8 +160,8 @@ fine_tune() {
     echo "  done by an earlier run; delete $folder to start anew"
     return
   fi
-  # one line for every 50 updates, in words and without waiting for more (mawk would)
-  progress='s/.*train_inner.*"nll_loss": "([0-9.]+)".*"num_updates": "([0-9]*[05]0)".*/  update \2: loss \1 bits per token/p'
+  # a line of each ten updates, in words and without waiting for more (mawk would)
+  progress='s/.*train_inner.*"nll_loss": "([0-9.]+)".*"num_updates": "([0-9]+)".*/  update \2: loss \1 bits per token/p'
   "${train[@]}" 2>&1 </dev/null | tee "$folder/train.out" | sed --unbuffered --quiet --regexp-extended "$progress" || {
     tail -n 25 "$folder/train.out"
     fail "training stopped; its whole output is in $folder/train.out. The same command resumes from the last checkpoint"
@@ -154,15 +169,28 @@ fine_tune() {
   touch "$folder/trained"
 }
 
-# summarize NAME: summaries of the unseen documents, and their ROUGE; once for a model and a way to search.
+# summarize SYSTEM SEED: summaries of the unseen documents, and their ROUGE; once for a model and a way to search.
 summarize() {
-  local folder=$out/$1 search=(--beam "$beam" --max-len-b "$summary_length")
+  local name=$1_$2 corpus search=(--beam "$beam" --max-len-b "$summary_length")
+  local folder=$out/$name
+  corpus=$(corpus_of "$2")
   [[ ! -f $folder/summarized || $(<"$folder/summarized") != "$examples ${search[*]}" ]] || return 0
-  logged "$1/generate.out" "$python" -m fairseq_cli.generate "$data" --user-dir "$root/fairseq_poolingformer" \
-    --task long_summarization --path "$folder/checkpoints/checkpoint_last.pt" --gen-subset test-few --cpu \
+  local generate=(
+    "$python" -u -m fairseq_cli.generate "$corpus" --user-dir "$root/fairseq_poolingformer"
+    --task long_summarization --path "$folder/checkpoints/checkpoint_last.pt" --gen-subset test-few --cpu
     "${search[@]}" --max-tokens "$max_tokens" --batch-size 8 --num-workers 1
-  logged "$1/rouge.txt" "$python" -m fairseq_poolingformer.cli.main score "$folder/generate.out" \
-    --references "$references" --output "$folder/summaries.txt" --json "$folder/rouge.json" --no-perl
+  )
+  if [[ $dry_run == 1 ]]; then
+    print_command "${generate[@]}"
+  else
+    "${generate[@]}" 2>&1 </dev/null | tee "$folder/generate.out" | grep --line-buffered ^D- |
+      counted "$1, seed $2" "$examples" || {
+      tail -n 25 "$folder/generate.out"
+      fail "that did not work; the whole output is in $folder/generate.out. The same command continues from here"
+    }
+  fi
+  logged "$name/rouge.txt" "$python" -m fairseq_poolingformer.cli.main score "$folder/generate.out" --no-perl \
+    --references "$corpus/test-few.summary.txt" --output "$folder/summaries.txt" --json "$folder/rouge.json"
   [[ $dry_run == 1 ]] || printf '%s\n' "$examples ${search[*]}" >"$folder/summarized"
 }
 
@@ -173,44 +201,57 @@ for seed in "${all_seeds[@]}"; do
 done
 
 announce 4 "Summaries of $examples documents with names that no model has seen"
-references=$data/test-few.summary.txt
-rouge=() summaries=() logs=()
+rouge=() summaries=() logs=() references=() texts=() lead=()
+for seed in "${all_seeds[@]}"; do
+  corpus=$(corpus_of "$seed")
+  references+=("$corpus/test-few.summary.txt") texts+=("$corpus/test-few.document.txt")
+  logged "rouge-lead_$seed.txt" "$python" -m fairseq_poolingformer.cli.main score --documents "${texts[-1]}" \
+    --lead-words 60 --references "${references[-1]}" --json "$out/rouge-lead_$seed.json" --no-perl
+  lead+=("first 60 words of the document=$out/rouge-lead_$seed.json")
+done
 for system in "${all_systems[@]}"; do
-  read_system "$system"
   for seed in "${all_seeds[@]}"; do
-    summarize "${system}_$seed"
-    rouge+=("$system ($keys)=$out/${system}_$seed/rouge.json")
-    summaries+=("$system ($keys)=$out/${system}_$seed/summaries.txt")
+    summarize "$system" "$seed"
+    rouge+=("$system=$out/${system}_$seed/rouge.json")
+    summaries+=("$system=$out/${system}_$seed/summaries.txt")
   done
   logs+=("$out/${system}_${all_seeds[0]}/train.log")
-  [[ $system != "$baseline" ]] || baseline="$system ($keys)" compared=1
+  [[ $system != "$baseline" ]] || compared=1
 done
-logged rouge-lead.txt "$python" -m fairseq_poolingformer.cli.main score --documents "$data/test-few.document.txt" \
-  --lead-words 60 --references "$references" --json "$out/rouge-lead.json" --no-perl
 
 announce 5 "Results"
 [[ $dry_run == 0 ]] || exit 0
-"$python" "$root/run_scripts/show_summaries.py" "$out/${all_systems[0]}_${all_seeds[0]}/summaries.txt" "$references" \
-  --ids "$data/test-few.id.txt"
-"$python" "$root/run_scripts/compare.py" rouge "${rouge[@]}" "first 60 words of the document=$out/rouge-lead.json"
-if [[ $made == 1 ]]; then
+"$python" "$root/run_scripts/show_summaries.py" "$out/${all_systems[0]}_${all_seeds[0]}/summaries.txt" \
+  "${references[0]}" --ids "$(corpus_of "${all_seeds[0]}")/test-few.id.txt"
+"$python" "$root/run_scripts/compare.py" rouge "${rouge[@]}" "${lead[@]}"
+if [[ -z $data ]]; then
   echo
-  "$python" "$root/run_scripts/demo_model/count_facts.py" --references "$references" \
-    --documents "$data/test-few.document.txt" ${compared:+--baseline "$baseline"} "${summaries[@]}"
+  "$python" "$root/run_scripts/demo_model/count_facts.py" "${summaries[@]}" --references "${references[@]}" \
+    --documents "${texts[@]}" ${compared:+--baseline "$baseline"}
 fi
 
 announce 6 "Plot of the loss"
 "$python" "$root/run_scripts/plot_loss.py" "${logs[@]}" --output "$out/loss.png"
 
+read_system "${all_systems[0]}"
 cat <<TEXT
 
-Done. All is in $out. So small a model reads what it was made to read: docs/quickstart.md says how, and
-what it cannot do. The papers start from BART's weights: run_scripts/summarization/arxiv_4k.sh --help
+Done. All is in $out.
+So small a model reads what it was made to read; docs/quickstart.md says what it
+cannot do, docs/summarization.md how to start from BART's weights.
 
-With documents of your own, JSON lines with "document" and "summary" or a folder of A.txt beside A.summary.txt:
+With documents of your own, in papers.jsonl, a line each:
 
-  poolingformer preprocess arxiv_pubmed --data my-documents --valid-share 0.1 --test-share 0.1 \\
-    --sentencepiece-model $demo/tokenizer/sentencepiece.model --output-folder my-data
-  run_scripts/quickstart.sh data=my-data out=my-run
-  poolingformer summarize --model my-run/one_softmax_1/checkpoints/checkpoint_last.pt paper.txt
+  {"document": "The whole text.", "summary": "What it says, in short."}
+
+  . $venv/bin/activate
+  poolingformer preprocess arxiv_pubmed --data papers.jsonl --valid-share 0.1 \\
+      --sentencepiece-model $demo/tokenizer/sentencepiece.model \\
+      --output-folder my-data
+  fairseq-train my-data --user-dir "\$(poolingformer user-dir)" --task long_summarization \\
+      --finetune-from-model $out/demo_model.pt --arch poolingformer_demo \\
+      --max-source-positions 4096 ${attention[*]} \\
+      --criterion linear_cross_entropy --optimizer fused_adamw --lr $lr \\
+      --max-tokens $max_tokens --max-epoch 10 --save-dir my-run
+  poolingformer summarize --model my-run/checkpoint_best.pt paper.txt
 TEXT

@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 
-def show(hypotheses: list[str], references: list[str], names: list[str], count: int, width: int = 100) -> str:
+def show(hypotheses: list[str], references: list[str], names: list[str], count: int, width: int = 80) -> str:
     """Lay out ``count`` examples from all parts of the list."""
     chosen = [index * len(hypotheses) // count for index in range(min(count, len(hypotheses)))]
     lines = []

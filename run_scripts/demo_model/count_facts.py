@@ -1,16 +1,17 @@
 """How many facts summaries state right, exactly, of documents that ``preprocess.facts`` made.
 
-    python count_facts.py --references R.txt --documents D.txt [--baseline NAME] NAME=SUMMARIES.txt …
+    python count_facts.py NAME=SUMMARIES.txt … --references R.txt … --documents D.txt … [--baseline NAME]
 
-One text a line. A fact is right where the summary has the reference's sentence about it, letter by letter. Files of the
-same name are the seeds of one system: their row has the mean and the range. The row below has the interval that holds
-95 % of such means over documents drawn anew (bootstrap); with ``--baseline`` another has the difference from a system
-of that name on the same documents. Where that interval has 0, neither is better as far as these documents tell.
+One text a line. A fact is right where the summary has the reference's sentence about it, letter by letter. Several
+references are several corpora: the files of a name are of these, in this order, and its row counts the facts of all;
+the row "corpora" has the least and the greatest percentage of one. The row below a figure has the interval that holds
+95 % of such figures over documents drawn anew (bootstrap). The difference from the system named by ``--baseline`` is of
+the same documents: where its interval has 0, neither is better as far as these documents tell.
 
 With the documents it also counts by the words between a fact and what decides about it: the head of its paper in the
 register or, since that settles the same, the head of the paper in which gossip states the same field, whichever is
 nearer to its statement. A control sees so many words before a statement (``--seen``) and guesses where no head is among
-them. Wrong facts are counted by where their value is from.
+them. Wrong facts are counted by where their value is from. The tables have 80 columns.
 """
 
 import argparse
@@ -28,8 +29,8 @@ from fairseq_poolingformer.command import aligned
 _PATTERNS = {field: re.compile(re.escape(text).replace(r"\{\}", "([^.]+)")) for field, text in SUMMARIES.items()}
 _HEADS = re.compile("|".join(map(re.escape, REGISTER + GOSSIP)))
 _VALUE = r"([\w-]+(?: [A-Z]\w+)?)"
-DISTANCES = {"0-30 words": 30, "31-60": 60, "61-120": 120, "121-240": 240, "more": 10**9}
-KINDS = ("right", "gossip's value", "another of the document", "not in the document", "not stated")
+DISTANCES = {"0-30": 30, "31-60": 60, "61-120": 120, "121-240": 240, "more": 10**9}
+KINDS = ("right", "gossip's value", "of the document", "invented", "not stated")
 RESAMPLES = 2000
 
 Distances = dict[str, int]  # by field, words
@@ -121,7 +122,7 @@ class Facts:
                     found["gossip's value"] += 1
                 else:
                     is_there = re.search(rf"\b{re.escape(said[field])}\b", document)
-                    found["another of the document" if is_there else "not in the document"] += 1
+                    found["of the document" if is_there else "invented"] += 1
         return found
 
 
@@ -146,51 +147,62 @@ def resampled(right: np.ndarray, total: np.ndarray) -> np.ndarray:
     return shares(drawn @ right, drawn @ total)
 
 
-def describe(percentages: Sequence[float]) -> str:
-    """The mean, and of several the least and the greatest; a dash where there are no facts."""
-    if np.isnan(percentages[0]):
-        return "-"
-    mean = f"{sum(percentages) / len(percentages):.0f}"
-    return mean if len(percentages) == 1 else f"{mean} [{min(percentages):.0f}, {max(percentages):.0f}]"
+def describe(percentage: float, form: str = ".0f") -> str:
+    """A percentage; a dash where there are no facts."""
+    return "-" if np.isnan(percentage) else f"{percentage:{form}}"
 
 
-def interval(samples: np.ndarray, form: str = ".0f") -> str:
-    """The middle 95 %."""
-    known = samples[~np.isnan(samples)]
-    return "{:{form}} to {:{form}}".format(*np.percentile(known, [2.5, 97.5]), form=form) if len(known) else "-"
+def span(values: np.ndarray, *percentiles: float) -> str:
+    """Two percentiles of the values that there are."""
+    known = values[~np.isnan(values)]
+    return "{:.0f}, {:.0f}".format(*np.percentile(known, percentiles)) if len(known) else "-"
 
 
-def tables_of_shares(facts: Facts, systems: dict[str, list[list[str]]], seen: int, baseline: str | None) -> str:
-    """The percentages of facts right by distance, with intervals and differences from a baseline, and by field."""
-    size, first = facts.total.sum(0), len(FIELDS)
-    rows = [["facts right, %", *facts.groups], ["facts", *(f"{count:.0f}" for count in size)]]
-    by_field = [row[: first + 1] for row in rows]
-    rows = [[row[0], *row[first + 1 :]] for row in rows]
-    if facts.documents:
-        control = shares(facts.control(seen).sum(0), size)[first:]
-        rows.append([f"sees {seen} words, else guesses", *(describe([share]) for share in control)])
-    means, samples = {}, {}
-    for name, seeds in systems.items():
-        right = np.array([facts.right(hypotheses) for hypotheses in seeds])  # (seeds, D, G)
-        found = shares(right.sum(1), size)
-        cells = [describe(seeds) for seeds in found.T]
-        by_field.append([name, *cells[:first]])
-        means[name], samples[name] = found.mean(0)[first:], resampled(right.mean(0), facts.total)[:, first:]
-        rows += [[name, *cells[first:]], ["  95 %", *map(interval, samples[name].T)]]
-    for name in samples:
-        if baseline is not None and name != baseline:
-            spans = [interval(column, "+.1f") for column in (samples[name] - samples[baseline]).T]
-            cells = zip(means[name] - means[baseline], spans, strict=True)
-            rows.append([f"{name} - {baseline}", *("-" if np.isnan(m) else f"{m:+.1f} ({s})" for m, s in cells)])
-    return f"{aligned(rows)}\n\n{aligned(by_field)}"
+def tables_of_shares(
+    corpora: Sequence[Facts], systems: dict[str, list[list[str]]], seen: int, baseline: str | None
+) -> str:
+    """The percentages of facts right by distance, differences from a baseline first, and by field."""
+    first, groups = len(FIELDS), corpora[0].groups
+    total = np.concatenate([facts.total for facts in corpora])
+    size = total.sum(0)
+    means, samples, rows_of, by_field = {}, {}, {}, [["facts right, %", *groups[:first]]]
+    for name, files in systems.items():
+        right = [facts.right(hypotheses) for facts, hypotheses in zip(corpora, files, strict=True)]  # (D, G) each
+        means[name] = shares(sum(counts.sum(0) for counts in right), size)
+        samples[name] = resampled(np.concatenate(right), total)[:, first:]
+        by_field.append([name, *map(describe, means[name][:first])])
+        rows_of[name] = [[f"  {name}", *map(describe, means[name][first:])]]
+        rows_of[name].append(["    95 %", *(span(column, 2.5, 97.5) for column in samples[name].T)])
+        if len(corpora) > 1:
+            each = [shares(counts.sum(0), facts.total.sum(0)) for counts, facts in zip(right, corpora, strict=True)]
+            rows_of[name].append(["    corpora", *(span(column, 0, 100) for column in np.array(each).T[first:])])
+    rows = [["words between" if corpora[0].documents else "", *groups[first:]]]
+    for name in [name for name in samples if baseline in samples and name != baseline]:
+        differences = means[name][first:] - means[baseline][first:]
+        rows.append([f"  {name}", *(describe(difference, "+.1f") for difference in differences)])
+        spans = (span(column, 2.5, 97.5) for column in (samples[name] - samples[baseline]).T)
+        rows.append(["    95 %", *spans])
+    ahead = len(rows)
+    for row in rows_of.values():
+        rows += row
+    if corpora[0].documents:
+        control = shares(sum(facts.control(seen).sum(0) for facts in corpora), size)
+        rows.append([f"  sees {seen} words", *map(describe, control[first:])])
+    rows.append(["number of facts", *(f"{count:.0f}" for count in size[first:])])
+    head, *lines = aligned(rows).split("\n")
+    lines.insert(ahead - 1, "facts right, %")
+    if ahead > 1:
+        lines.insert(0, f"points ahead of {baseline}")
+    by_field.append(["number of facts", *(f"{count:.0f}" for count in size[:first])])
+    return "\n".join([head, *lines]) + "\n\n" + aligned(by_field)
 
 
-def table_of_kinds(facts: Facts, systems: dict[str, list[list[str]]]) -> str:
-    """How many facts of a system are right and of what kind its errors are, means of its seeds."""
+def table_of_kinds(corpora: Sequence[Facts], systems: dict[str, list[list[str]]]) -> str:
+    """How many facts of a system are right and of what kind its errors are."""
     rows = [["facts", *KINDS]]
-    for name, seeds in systems.items():
-        found = sum(map(facts.kinds, seeds), Counter())
-        rows.append([name, *(f"{found[kind] / len(seeds):.0f}" for kind in KINDS)])
+    for name, files in systems.items():
+        kinds = sum((facts.kinds(hypotheses) for facts, hypotheses in zip(corpora, files, strict=True)), Counter())
+        rows.append([name, *(str(kinds[kind]) for kind in KINDS)])
     return aligned(rows)
 
 
@@ -198,30 +210,36 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("summaries", nargs="+", metavar="NAME=FILE")
-    parser.add_argument("--references", type=Path, required=True)
-    parser.add_argument("--documents", type=Path)
+    parser.add_argument("--references", type=Path, nargs="+", required=True, metavar="FILE", help="of each corpus")
+    parser.add_argument("--documents", type=Path, nargs="+", metavar="FILE", help="of each corpus")
     parser.add_argument("--baseline", metavar="NAME", help="the system that the others are compared with")
     parser.add_argument("--seen", type=int, default=30, metavar="WORDS", help="the control's (default: %(default)s)")
     args = parser.parse_args()
-    references = args.references.read_text(encoding="utf-8").splitlines()
-    documents = args.documents.read_text(encoding="utf-8").splitlines() if args.documents else None
+    references = list(map(read_lines, args.references))
+    documents = list(map(read_lines, args.documents)) if args.documents else [None] * len(references)
     systems: dict[str, list[list[str]]] = {}
     for argument in args.summaries:
         name, _, path = argument.rpartition("=")
-        hypotheses = Path(path).read_text(encoding="utf-8").splitlines()
-        if len(hypotheses) != len(references):
-            parser.error(f"{path} has {len(hypotheses)} lines, {args.references} {len(references)}")
-        systems.setdefault(name, []).append(hypotheses)
+        systems.setdefault(name, []).append(read_lines(Path(path)))
+    for name, files in systems.items():
+        counts = [list(map(len, texts)) for texts in (files, references)]
+        if counts[0] != counts[1]:
+            parser.error(f"{name} has files of {counts[0]} lines, and the references {counts[1]}")
     if args.baseline is not None and args.baseline not in systems:
         parser.error(f"--baseline {args.baseline}: there are {', '.join(systems)}")
-    facts = Facts(references, documents)
-    print(tables_of_shares(facts, systems, args.seen, args.baseline))
-    if documents:
-        near = sum(distance <= args.seen for found in facts.distances for distance in found.values())
-        share = near / max(1, sum(map(len, facts.wanted)))
+    corpora = list(map(Facts, references, documents))
+    print(tables_of_shares(corpora, systems, args.seen, args.baseline))
+    if args.documents:
+        near = sum(distance <= args.seen for facts in corpora for of in facts.distances for distance in of.values())
+        share = near / max(1, sum(len(wanted) for facts in corpora for wanted in facts.wanted))
         print(f"\n{share:.0%} of the facts have a deciding head within {args.seen} words.\n")
-        print(table_of_kinds(facts, systems))
+        print(table_of_kinds(corpora, systems))
     return 0
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file."""
+    return path.read_text(encoding="utf-8").splitlines()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Text that the demo model is trained on beside made documents, and the tasks that are made of it.
 
-The text is the standard library of the Python that runs this, and Python's documentation where a folder of its sources
-is given (``*.rst`` or ``*.rst.txt``, as Debian's python3.11-doc has them in ``html/_sources``). One module and one file
-in ten is held out.
+The text is the prose of preprocess/facts.py, the functions of the standard library of the Python that runs this, and
+Python's documentation where a folder of its sources is given (``*.rst`` or ``*.rst.txt``, as Debian's python3.11-doc
+has them in ``html/_sources``). One module and one file in ten is held out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from fairseq_poolingformer.preprocess.facts import find_modules, read_prose
+from fairseq_poolingformer.preprocess.facts import find_modules, read_sentences
 
 from fairseq_poolingformer.preprocess import facts
 from fairseq_poolingformer.text.dictionary import UNK
@@ -82,7 +82,7 @@ class Texts:
         """The texts that are held out, or the others."""
         root = Path(sysconfig.get_path("stdlib"))
         modules = [module for module in find_modules(root) if facts.is_held_out(module[0]) == is_held_out]
-        prose, sections = read_prose(modules), []
+        prose, sections = [read_sentences(is_held_out)], []
         for name, text in _documents(documentation) if documentation else ():
             if facts.is_held_out(name) == is_held_out:
                 found = read_sections(text)

@@ -31,40 +31,47 @@ def script(monkeypatch):
     return importlib.import_module
 
 
-def count(script, monkeypatch, capsys, tmp_path, *runs, **texts):
+def count(script, monkeypatch, capsys, tmp_path, *runs, corpora=("references",), **texts):
     """The cells of what count_facts prints of some texts, one a file, by the lines' first cell; the last wins."""
     for name, lines in texts.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["count_facts.py", *runs, "--references", "references"])
+    monkeypatch.setattr(sys, "argv", ["count_facts.py", *runs, "--references", *corpora])
     assert script("count_facts").main() == 0
     tables = [table.splitlines() for table in capsys.readouterr().out.split("\n\n")]
     rows = [[[cell.strip() for cell in line.split("  ") if cell.strip()] for line in table] for table in tables]
     return [{first: cells for first, *cells in table} for table in rows]
 
 
-def test_seeds_of_a_system_are_one_row(script, tmp_path, monkeypatch, capsys):
-    texts = {"references": ["The A mill. It is in Bell. It opens in May."], "b": ["Nothing."]}
-    texts |= {"a1": ["It is in Bell."], "a2": ["It is in Bell. It opens in May."]}
-    whole, fields = count(script, monkeypatch, capsys, tmp_path, "a=a1", "a=a2", "b=b", **texts)
-    assert whole["facts right, %"] == ["all"]
-    assert (whole["a"], whole["b"]) == (["75 [50, 100]"], ["0"])
+def test_the_corpora_of_a_system_are_one_row(script, tmp_path, monkeypatch, capsys):
+    texts = {"r1": ["The A mill. It is in Bell. It opens in May."], "r2": ["The B mill. It is in Ford."]}
+    texts |= {"a1": ["It opens in May."], "a2": ["It is in Ford."], "b1": ["Nothing."], "b2": ["It is in Bell."]}
+    runs = ("a=a1", "b=b1", "a=a2", "b=b2")
+    whole, fields = count(script, monkeypatch, capsys, tmp_path, *runs, corpora=("r1", "r2"), **texts)
+    assert whole["all"] == [], "its only column"
+    assert (whole["a"], whole["b"], whole["number of facts"]) == (["67"], ["0"], ["3"])
     assert fields["facts right, %"] == ["place", "leader", "builder", "month", "rooms"]
-    assert fields["facts"] == ["1", "0", "0", "1", "0"]
-    assert fields["a"] == ["100 [100, 100]", "-", "-", "50 [0, 100]", "-"]
+    assert fields["number of facts"] == ["2", "0", "0", "1", "0"]
+    assert fields["a"] == ["50", "-", "-", "100", "-"]
+    whole, _ = count(script, monkeypatch, capsys, tmp_path, "a=a1", "a=a2", corpora=("r1", "r2"), **texts)
+    assert whole["corpora"] == ["50, 100"]
+    with pytest.raises(SystemExit):
+        count(script, monkeypatch, capsys, tmp_path, "a=a1", corpora=("r1", "r2"), **texts)
 
 
 def test_intervals_are_of_documents_drawn_anew_and_differences_of_the_same_ones(script, tmp_path, monkeypatch, capsys):
     """Of 16 documents with two facts, a has half right, all or nothing; b the same and one more fact in each other."""
     half, whole, nothing = "It is in Bell.", "It is in Bell. It opens in May.", "Nothing."
     texts = {"references": [f"The A mill. {whole}"] * 16, "a": [whole, nothing] * 8, "b": [whole, half] * 8}
-    found, _ = count(script, monkeypatch, capsys, tmp_path, "a=a", "b=b", "same=a", "--baseline", "a", **texts)
-    assert found["a"] == found["same"] == ["50"]
-    assert found["b"] == ["75"]
-    # a's is binomial, 2 √(16/4) = 4 documents of 16 at each side; b has half as many facts at stake
-    assert found["95 %"] == ["25 to 75"]
-    assert found["same - a"] == ["+0.0 (+0.0 to +0.0)"]
-    assert found["b - a"] == ["+25.0 (+12.5 to +37.5)"]
+    rows, _ = count(script, monkeypatch, capsys, tmp_path, "a=a", **texts)
+    # binomial, 2 √(16/4) = 4 documents of 16 at each side
+    assert (rows["a"], rows["95 %"]) == (["50"], ["25, 75"])
+    for name, difference, interval in (("b", "+25.0", "12, 38"), ("same", "+0.0", "0, 0")):
+        runs = [f"{name}={'b' if name == 'b' else 'a'}", "a=a", "--baseline", "a"]
+        monkeypatch.setattr(sys, "argv", ["count_facts.py", *runs, "--references", "references"])
+        assert script("count_facts").main() == 0
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert lines[1:4] == [["points", "ahead", "of", "a"], [name, difference], ["95", "%", *interval.split()]]
     with pytest.raises(SystemExit):
         count(script, monkeypatch, capsys, tmp_path, "a=a", "--baseline", "none", **texts)
 
@@ -89,7 +96,7 @@ def test_facts_are_counted_by_the_nearer_of_the_two_heads_that_decide_about_them
     alone, _ = count_facts.read_papers(PAPERS[: PAPERS.index("This is what gossip")], FACTS)
     assert alone == {"month": 4, "place": 39, "leader": 79}
     shares = count_facts.shares_right(["It is in Ford. It opens in May."], [FACTS], [PAPERS])
-    assert (shares["0-30 words"], shares["31-60"], shares["more"]) == ((1 / 2, 2), (0, 1), (0, 0))
+    assert (shares["0-30"], shares["31-60"], shares["more"]) == ((1 / 2, 2), (0, 1), (0, 0))
 
 
 def test_a_control_sees_the_words_before_a_fact_and_guesses_where_no_head_is_among_them(script):

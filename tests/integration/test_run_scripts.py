@@ -10,6 +10,7 @@ import shlex
 import signal
 import statistics
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import torch
 from fairseq_poolingformer.checkpoints import load
 from tests.forked_python import PYTHON
 from tests.integration.conftest import dry_run, module, options
-from tests.lab import ROOT, SCRIPTS, run_script
+from tests.lab import ROOT, SCRIPTS, call, run_script
 from tests.samples import write_summaries
 from tests.tasks.question_answering.folders import Example, write_folder
 
@@ -401,20 +402,57 @@ def test_quickstart(data_folder, tmp_path):
     assert [line for line in output.splitlines() if line.startswith("[6/6]")]
     assert output.count("  reference ") == 3
     runs = ["one_softmax_1", "equal_keys_1"]
-    assert re.search(r"^one_softmax \(192 keys\)( +\d+\.\d\d){4}$", output, re.MULTILINE)
-    assert re.search(r"^one_softmax \(192 keys\) - equal_keys \(192 keys\) +\S+ \(", output, re.MULTILINE)
-    assert re.search(r"^equal_keys \(192 keys\)( +\d+){5}$", output, re.MULTILINE)
+    results = output[output.index("[5/6]") : output.index("[6/6]")]
+    assert max(map(len, results.splitlines())) <= 80
+    assert re.search(r"^one_softmax( +\d+\.\d\d){4}$", results, re.MULTILINE)
+    assert re.search(r"^points ahead of equal_keys\n  one_softmax +[+-]\d+\.\d ", results, re.MULTILINE)
+    assert re.search(r"^equal_keys( +\d+){5}$", results, re.MULTILINE)
+    assert output.count("seed 1: 3 of 3\n") == 2, "the progress of the summaries"
     assert "--pool-type ldconv --pool-merge softmax" in output
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     logs = [(tmp_path / name / "train.out").read_text() for name in runs]
     assert [", pool_merge=softmax" in log for log in logs] == [True, False]
     kept = [tmp_path / name / file for name in runs for file in ("checkpoints/checkpoint_last.pt", "summaries.txt")]
     trained = [path.stat().st_mtime_ns for path in kept]
-    again = run_script("quickstart.sh", *arguments, *tiny, f"data={tmp_path / 'corpus'}")
+    again = run_script("quickstart.sh", *arguments, *tiny, f"data={tmp_path / 'corpus_1'}")
     assert again.count("done by an earlier run") == 2
     assert [path.stat().st_mtime_ns for path in kept] == trained
     refused = run_script("quickstart.sh", *arguments, f"data={data_folder}", status=1)
     assert "another vocabulary than the demo model" in refused
+
+
+def closing_commands(output: str, folder: Path) -> list[str]:
+    """Writes papers.jsonl of records as the quickstart shows one, and a paper; returns the commands that it names."""
+    lines = [line.strip() for line in output.split("a line each:")[1].splitlines()]
+    record = json.loads(next(line for line in lines if line.startswith("{")))
+    records = [record | {"document": f"{record['document']} {number}."} for number in range(40)]
+    (folder / "papers.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (folder / "paper.txt").write_text(record["document"])
+    assert any(line.endswith("bin/activate") for line in lines)
+    return lines[next(n for n, line in enumerate(lines) if line.startswith("poolingformer preprocess")) :]
+
+
+@pytest.mark.full
+def test_the_commands_that_the_quickstart_ends_with(tmp_path):
+    """Of a run that does no work but writing the demo model's checkpoint."""
+    script = (SCRIPTS / "quickstart.sh").read_text()
+    (tmp_path / "end.sh").write_text(
+        script[: script.index("announce 2")].replace('"$(dirname "${BASH_SOURCE[0]}")/lib.sh"', f"{SCRIPTS}/lib.sh")
+        + '"$python" -m fairseq_poolingformer.models.demo_model "$out/demo_model.pt"\n'
+        + script[script.index('read_system "${all_systems[0]}"') :]
+    )
+    output = call(["bash", tmp_path / "end.sh", f"python={PYTHON}", f"out={tmp_path}"])
+    commands = "\n".join(closing_commands(output, tmp_path)).replace("--max-epoch 10", "--max-epoch 2")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", commands],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1], "a summary"
 
 
 def test_install_leaves_a_complete_environment_alone_and_explains_what_it_lacks(tmp_path):
@@ -455,6 +493,15 @@ def test_install_builds_fairseqs_extensions_side_by_side(installed, tmp_path, mo
     build = distribution.get_command_obj("build_ext")
     build.ensure_finalized()
     assert 1 <= build.parallel <= len(os.sched_getaffinity(0))
+
+
+def test_install_ends_where_fairseq_cannot_be_built(tmp_path):
+    script = 'if [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; fi\n'
+    script += 'case "$*" in "-c import fairseq" | *fairseq-fixed*) echo "no compiler"; exit 3; esac\n'
+    output = run_script("install.sh", f"venv={tmp_path / 'venv'}", program(tmp_path / "python", script), status=1)
+    assert "no compiler" in output
+    assert "run the same command again; it continues from here" in output
+    assert "fairseq_poolingformer with extras" not in output
 
 
 def test_the_oldest_versions_are_installed_and_tested(installed):

@@ -9,6 +9,7 @@ from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import facts
 from preprocess.facts import FIELDS, GOSSIP, REGISTER, DocumentMaker, Shape, held_out, read_prose
+from preprocess.pipeline.records import InputError
 from tests.preprocess.conftest import convert, refused
 
 PROSE = [f"This is sentence {word} of the prose." for word in ("alpha", "beta", "gamma", "delta", "epsilon")]
@@ -74,18 +75,71 @@ def test_prose_is_sentences_of_docstrings(tmp_path):
     )
     broken = tmp_path / "broken.py"
     broken.write_text("def (:\n")
-    prose = read_prose([("some", path), ("broken", broken), ("again", path)])
-    assert prose == [["Do the things that must be done.", "Say what the caller wants to hear."]]
+    twice = "Do the things that must be done."
+    assert list(read_prose(path)) == [twice, twice, "Say what the caller wants to hear."]
+    assert list(read_prose(broken)) == []
+
+
+def listed(sentences, monkeypatch, tmp_path):
+    """Makes a list of sentences, three for training and one that is held out, the prose."""
+    digests = [facts.digest(sentence)[: facts.DIGITS] for sentence in sentences]
+    (tmp_path / "prose.txt").write_text("\n".join([*digests[:3], "", *digests[3:], ""]))
+    monkeypatch.setattr(facts, "PROSE", tmp_path / "prose.txt")
+
+
+def library(sentences, monkeypatch):
+    by_digest = {facts.digest(sentence)[: facts.DIGITS]: sentence for sentence in sentences}
+    monkeypatch.setattr(facts, "_library", lambda: by_digest)
+
+
+def test_prose_is_in_the_order_of_the_list_whatever_else_the_library_has(monkeypatch, tmp_path, caplog):
+    listed(PROSE[:4], monkeypatch, tmp_path)
+    library(reversed(PROSE), monkeypatch)
+    assert facts.read_sentences(from_held_out=False) == PROSE[:3]
+    assert facts.read_sentences(from_held_out=True) == PROSE[3:4]
+    assert caplog.messages == []
+
+
+def test_the_next_sentence_stands_in_for_one_that_a_library_lacks_and_other_documents_stay(
+    monkeypatch, tmp_path, caplog
+):
+    shape, documents = Shape(words=(5, 20)), []
+    for missing in (None, PROSE[1]):
+        listed(PROSE[:4], monkeypatch, tmp_path)
+        library([sentence for sentence in PROSE if sentence != missing], monkeypatch)
+        maker = DocumentMaker(facts.read_sentences(from_held_out=False), False, shape)
+        documents.append([maker.make(Random(number)) for number in range(30)])
+    assert maker.sentences == [PROSE[0], PROSE[2], PROSE[2]]
+    assert "1 of the 3 sentences of prose are not in" in caplog.text
+    same = [whole == lacking for whole, lacking in zip(*documents, strict=True)]
+    assert same == [PROSE[1] not in whole.text for whole in documents[0]]
+    assert 0 < sum(same) < 30
+    library([PROSE[0], PROSE[1]], monkeypatch)
+    assert facts.read_sentences(from_held_out=False) == [PROSE[0], PROSE[1], PROSE[0]], "the first follows the last"
+
+
+def test_a_library_without_sources_is_refused(monkeypatch, tmp_path):
+    listed(PROSE[:4], monkeypatch, tmp_path)
+    library(PROSE[:1], monkeypatch)
+    with pytest.raises(InputError, match="too few sources with docstrings"):
+        facts.read_sentences(from_held_out=False)
+
+
+def test_the_list_has_digests_alone_and_none_on_both_sides():
+    sides = [side.split() for side in facts.PROSE.read_text().split("\n\n")]
+    assert [len(side) for side in sides] == [5042, 396]
+    assert all(re.fullmatch("[0-9a-f]{8}", digest) for side in sides for digest in side)
+    assert len({digest for side in sides for digest in side}) == 5042 + 396
+    assert facts.PROSE.stat().st_size < 60_000
 
 
 @pytest.mark.full
-def test_the_standard_library_s_prose_is_split_by_module(monkeypatch):
-    find = facts.find_modules
-    monkeypatch.setattr(facts, "find_modules", lambda root: list(find(root))[::6])
+def test_this_python_has_the_list_s_sentences():
+    """Releases of 3.10 to 3.13 that are not yet made may lack a few."""
     train, rest = facts.read_sentences(from_held_out=False), facts.read_sentences(from_held_out=True)
-    assert len(train) > 500
-    assert 15 < len(rest) < len(train) / 4
-    assert len(set(train) & set(rest)) < len(rest) / 10
+    assert len(set(train)) > 0.99 * 5042
+    assert len(set(rest)) > 0.99 * 396
+    assert not set(train) & set(rest)
 
 
 def make_folder(folder, *flags):
