@@ -8,6 +8,7 @@ theirs was read and not remembered.
 
 import argparse
 import ast
+import functools
 import hashlib
 import json
 import logging

@@ -95,6 +95,8 @@ if [[ -z $python ]]; then
   [[ -x $python ]] || fail "$venv has no bin/python: leave out install=0"
 fi
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+# sums, and so figures, do not depend on the number of CPUs; these train and search side by side instead
+export OMP_NUM_THREADS=1
 
 announce 2 "Corpus"
 [[ -z $data ]] || cmp -s "$data/dict.source.txt" "$demo/dict.source.txt" ||
@@ -118,14 +120,25 @@ if [[ -z $data ]]; then
 fi
 logged demo_model.out "$python" -m fairseq_poolingformer.models.demo_model "$out/demo_model.pt"
 
-# counted TEXT LAST: says how many lines of its input there have been, after each on a terminal, else after each tenth.
+# counted TEXT LAST: says how many lines of its input there have been, after each tenth.
 counted() {
-  local count=0 every=10 end=$'\n'
-  [[ ! -t 1 ]] || every=1 end=$'\r'
+  local count=0
   while read -r; do
-    ((++count % every && count != $2)) || printf '  %s: %d of %d%s' "$1" "$count" "$2" "$end"
+    ((++count % 10 && count != $2)) || printf '  %s: %d of %d summaries\n' "$1" "$count" "$2"
   done
-  [[ ! -t 1 || $count == 0 ]] || echo
+}
+
+# side_by_side FUNCTION: calls it with each system and seed, as many at a time as there are CPUs.
+side_by_side() {
+  local system seed
+  for seed in "${all_seeds[@]}"; do
+    for system in "${all_systems[@]}"; do
+      [[ $dry_run == 0 ]] || { "$1" "$system" "$seed" && continue; }
+      start "$1" "$system" "$seed"
+      ((${#started[@]} < $(nproc))) || finish
+    done
+  done
+  finish
 }
 
 # fine_tune SYSTEM SEED: trains from the demo model, in a folder of that name.
@@ -161,7 +174,7 @@ fine_tune() {
     return
   fi
   # a line of each ten updates, in words and without waiting for more (mawk would)
-  progress='s/.*train_inner.*"nll_loss": "([0-9.]+)".*"num_updates": "([0-9]+)".*/  update \2: loss \1 bits per token/p'
+  progress='s/.*train_inner.*"nll_loss": "([0-9.]+)".*"num_updates": "([0-9]+)".*/  '"$1, seed $2"', update \2: loss \1 bits per token/p'
   "${train[@]}" 2>&1 </dev/null | tee "$folder/train.out" | sed --unbuffered --quiet --regexp-extended "$progress" || {
     tail -n 25 "$folder/train.out"
     fail "training stopped; its whole output is in $folder/train.out. The same command resumes from the last checkpoint"
@@ -196,9 +209,7 @@ summarize() {
 
 announce 3 "Trainings from the demo model, $updates updates each"
 echo "  one_softmax has the two levels of Poolingformer, equal_keys one window; see run_scripts/demo_model/systems.txt"
-for seed in "${all_seeds[@]}"; do
-  for system in "${all_systems[@]}"; do fine_tune "$system" "$seed"; done
-done
+side_by_side fine_tune
 
 announce 4 "Summaries of $examples documents with names that no model has seen"
 rouge=() summaries=() logs=() references=() texts=() lead=()
@@ -209,9 +220,9 @@ for seed in "${all_seeds[@]}"; do
     --lead-words 60 --references "${references[-1]}" --json "$out/rouge-lead_$seed.json" --no-perl
   lead+=("first 60 words of the document=$out/rouge-lead_$seed.json")
 done
+side_by_side summarize
 for system in "${all_systems[@]}"; do
   for seed in "${all_seeds[@]}"; do
-    summarize "$system" "$seed"
     rouge+=("$system=$out/${system}_$seed/rouge.json")
     summaries+=("$system=$out/${system}_$seed/summaries.txt")
   done

@@ -407,7 +407,7 @@ def test_quickstart(data_folder, tmp_path):
     assert re.search(r"^one_softmax( +\d+\.\d\d){4}$", results, re.MULTILINE)
     assert re.search(r"^points ahead of equal_keys\n  one_softmax +[+-]\d+\.\d ", results, re.MULTILINE)
     assert re.search(r"^equal_keys( +\d+){5}$", results, re.MULTILINE)
-    assert output.count("seed 1: 3 of 3\n") == 2, "the progress of the summaries"
+    assert output.count("seed 1: 3 of 3 summaries\n") == 2, "the progress of the summaries"
     assert "--pool-type ldconv --pool-merge softmax" in output
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     logs = [(tmp_path / name / "train.out").read_text() for name in runs]
