@@ -248,8 +248,8 @@ read_system "${all_systems[0]}"
 cat <<TEXT
 
 Done. All is in $out.
-So small a model reads what it was made to read; docs/quickstart.md says what it
-cannot do, docs/summarization.md how to start from BART's weights.
+So small a model reads what it was made to read: docs/quickstart.md says how.
+To start from BART's weights instead: docs/summarization.md
 
 With documents of your own, in papers.jsonl, a line each:
 
