@@ -182,6 +182,16 @@ def _nobody_reads_the_output() -> bool:
     return bool(poll.poll(0))
 
 
+def matching(pattern: str) -> list[str]:
+    """The files of a glob pattern, sorted; the folders that it begins with are names, whatever brackets they have."""
+    if os.path.exists(pattern):
+        return [pattern]
+    folder = next((str(parent) for parent in Path(pattern).parents if parent.exists()), ".")
+    if folder != ".":
+        pattern = glob.escape(folder) + pattern.removeprefix(folder)
+    return sorted(glob.glob(pattern, recursive=True))
+
+
 class Patterns(argparse.Action):
     """Takes the files of glob patterns; a pattern without files stays, for the error that names it."""
 
@@ -189,9 +199,7 @@ class Patterns(argparse.Action):
         self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
     ) -> None:
         """Set the argument."""
-        matches = (
-            ([name] if Path(name).exists() else sorted(glob.glob(name, recursive=True))) or [name] for name in values
-        )
+        matches = (matching(name) or [name] for name in values)
         setattr(namespace, self.dest, list(itertools.chain.from_iterable(matches)))
 
 

@@ -125,6 +125,11 @@ count_examples() {
   fi
 }
 
+# trains: whether the step train is one of those that run.
+trains() {
+  [[ ,$steps, == *,train,* ]]
+}
+
 # set_update_freq: sets how many batches of all devices make one update of "batch". Lowers device_batch to the largest
 # number with which a whole number of them does.
 set_update_freq() {
@@ -247,31 +252,35 @@ launch() {
   run "${torchrun[@]}" -m fairseq_cli.train "$@"
 }
 
+each=$'\1' # in the words of shards: the number of a shard; no path has this character
+
 # shards OUTPUT WORD…: runs a command once for each device of this node, all at the same time, with --num-shards and
-# --shard-id added. It replaces % by the shard's number in the words and in OUTPUT, the file of a shard's standard output;
-# errors go to OUTPUT.err.
+# --shard-id added. It replaces $each by the shard's number in the words and in OUTPUT, the file of a shard's standard
+# output; errors go to OUTPUT.err.
 shards() {
-  local output=$1 shard command
+  local output=$1 shard command quoted
   shift
   for ((shard = 0; shard < devices; shard++)); do
-    command=("${@//%/$shard}" --num-shards "$devices" --shard-id "$shard")
+    command=("${@//$each/$shard}" --num-shards "$devices" --shard-id "$shard")
     if ((gpus > 0)); then
       command=(env "CUDA_VISIBLE_DEVICES=$shard" "${command[@]}")
     elif ((devices > 1)); then
       # otherwise each process would use all cores
       command=(env "OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((($(nproc) + devices - 1) / devices))}" "${command[@]}")
     fi
-    printf '%s > %s%s\n' "$(print_command "${command[@]}")" "${output//%/$shard}" "$( ((devices == 1)) || echo ' &')"
-    [[ $dry_run == 1 ]] || start "${command[@]}" >"${output//%/$shard}" 2>"${output//%/$shard}.err"
+    quote "${output//$each/$shard}"
+    printf '%s > %s%s\n' "$(print_command "${command[@]}")" "$quoted" "$( ((devices == 1)) || echo ' &')"
+    [[ $dry_run == 1 ]] || start "${command[@]}" >"${output//$each/$shard}" 2>"${output//$each/$shard}.err"
   done
   ((devices == 1)) || echo wait
   finish || {
-    for shard in "${failed[@]}"; do tail -n 25 "${output//%/$shard}.err" >&2; done
-    fail "shard ${failed[*]} failed; see ${output//%/*}.err"
+    for shard in "${failed[@]}"; do tail -n 25 "${output//$each/$shard}.err" >&2; done
+    fail "shard ${failed[*]} failed; see ${output//$each/*}.err"
   }
 }
 
-# run_experiments PREPARE: runs the steps of each experiment, after PREPARE has set what depends on its row.
+# run_experiments PREPARE: runs the steps of each experiment, after PREPARE has set what depends on its row, and checked
+# it; all rows are checked before the first step runs.
 run_experiments() {
   local prepare=$1 column experiment step known
   [[ -n $experiments ]] || fail "which experiments=? $(awk '/^[a-z]/ && $1 != "name" {printf "%s ", $1}' "$table")"
@@ -292,6 +301,12 @@ run_experiments() {
   python=$(find_python "$python")
   export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
   set_devices
+  for experiment in ${experiments//,/ }; do
+    (
+      load_experiment "$experiment"
+      "$prepare" >/dev/null
+    )
+  done
   for experiment in ${experiments//,/ }; do
     load_experiment "$experiment"
     "$prepare"

@@ -110,11 +110,18 @@ find_python() {
   command -v python3 || fail "there is no Python: run run_scripts/install.sh, or give python="
 }
 
+# quote WORD: sets "quoted" to the word as it is pasted into a shell.
+quote() {
+  quoted=$1
+  [[ $quoted =~ ^[A-Za-z0-9_./=:,@%+-]+$ ]] || quoted=${quoted@Q}
+}
+
 # print_command WORD…: prints a command for pasting into a shell, each flag on a line of its own.
 print_command() {
-  local word line=""
+  local word line="" quoted
   for word; do
-    [[ $word =~ ^[A-Za-z0-9_./=:,@%+-]+$ ]] || word=${word@Q}
+    quote "$word"
+    word=$quoted
     if [[ -z $line ]]; then
       line=$word
     elif [[ $word == --* ]]; then

@@ -6,7 +6,6 @@ Files may be compressed by gzip, bzip2, xz or zstd, told by their first bytes, o
 import bz2
 import contextlib
 import functools
-import glob
 import gzip
 import importlib
 import io
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from fairseq_poolingformer.command import matching
 from fairseq_poolingformer.extras import how_to_install
 from fairseq_poolingformer.text.data_folder import digest_of
 from fairseq_poolingformer.text.json_file import HEAD_BYTES, other_than_text
@@ -211,8 +211,7 @@ def expand(patterns: Sequence[str]) -> list[Path]:
     """List the files of paths and glob patterns, in the order of the arguments, sorted within a pattern, each once."""
     files: dict[Path, Path] = {}
     for pattern in patterns:
-        names = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern, recursive=True))
-        names = [path for path in names if Path(path).is_file()]
+        names = [path for path in matching(pattern) if Path(path).is_file()]
         if not names:
             is_folder = Path(pattern).is_dir()
             raise InputError(f"{pattern}: {'is a folder; name its files' if is_folder else 'no such file'}")

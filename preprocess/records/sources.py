@@ -1,6 +1,5 @@
 """Data sources: files, globs and folders, and the splits that their names tell."""
 
-import glob
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from fairseq_poolingformer.command import matching
 from fairseq_poolingformer.text.data_folder import digest_of
 
 from ..pipeline.records import InputError, describe_file, open_compressed
@@ -58,7 +58,7 @@ def expand(patterns: Sequence[str]) -> list[Source]:
         if Path(pattern).is_dir():
             sources = _of_folder(Path(pattern))
         else:
-            paths = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
+            paths = matching(pattern)
             sources = [_of_file(Path(path)) for path in paths if Path(path).is_file()]
         if not sources and Path(pattern).is_dir():
             raise InputError(f"{pattern}: no files in it")

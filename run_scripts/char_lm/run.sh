@@ -63,6 +63,7 @@ prepare() {
   results+=("$name, $subset=$run_folder/$subset.json")
   [[ ${!published:--} == - ]] || results+=("$name, $subset=${!published}")
   [[ $span == - ]] || spans+=("$name=$run_folder/$subset.json" "$name=$span")
+  ! trains || set_batches
 }
 
 preprocess() {
@@ -123,7 +124,6 @@ train_stage() {
 train() {
   local stage first=0
   need "$data_folder/corpus.json" data
-  set_batches
   for ((stage = 0; stage < stages; stage++)); do
     printf '# stage %d of %d\n' $((stage + 1)) "$stages"
     train_stage "$stage" "$first"
@@ -138,7 +138,7 @@ evaluate() {
     --context "$context" --stride "$stride" --batch-size "$eval_batch" --precision "$precision")
   ((gpus > 0)) || command+=(--device cpu)
   for ((shard = 0; shard < devices; shard++)); do files+=("$run_folder/$subset.$shard.json"); done
-  shards "$run_folder/$subset.%.json" "${command[@]}"
+  shards "$run_folder/$subset.$each.json" "${command[@]}"
   run "$python" -m fairseq_poolingformer.cli.main eval-lm "$data_folder" --join "${files[@]}" \
     --output "$run_folder/$subset.json"
 }

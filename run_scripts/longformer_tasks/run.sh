@@ -74,6 +74,7 @@ prepare() {
     results+=(--row "$name, valid" "${metrics[number]}" "$([[ $subset == valid ]] && echo "$figure" || echo -)" "${files[@]}")
     [[ $subset == valid || $figure == - ]] || results+=(--row "$name, $subset" "${metrics[number]}" "$figure" -)
   done
+  ! trains || set_update_freq
 }
 
 add_scores() {
@@ -160,7 +161,6 @@ train_one() {
 fit() {
   local count flags
   [[ $pretrained == - ]] || need "$weights" pretrained
-  set_update_freq
   count=$(count_examples train "$examples")
   mapfile -t flags < <(attention_flags && training_flags && fine_tuning_flags "$count" && best_flags)
   if [[ $task_lr != - ]]; then

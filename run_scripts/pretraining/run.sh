@@ -56,6 +56,7 @@ prepare() {
   [[ $positions =~ ^(repeat|random)$ ]] || fail "positions= must be repeat or random, got $positions"
   results+=("$name, valid=$run_folder/train.log")
   [[ $published == - ]] || results+=("$name, $subset=$published")
+  ! trains || set_update_freq
 }
 
 preprocess() {
@@ -86,7 +87,6 @@ count_updates() {
 train() {
   need "$data_folder/corpus.json" data
   local total flags
-  set_update_freq
   total=$(count_updates)
   mapfile -t flags < <(attention_flags && training_flags)
   if [[ $updates != - ]]; then flags+=(--max-update "$total"); else flags+=(--max-epoch "$epochs"); fi

@@ -65,6 +65,8 @@ prepare() {
   results+=("$name, valid=$run_folder/scores.json")
   [[ $published_valid == - ]] || results+=("$name, valid=$published_valid")
   [[ $published_test == - ]] || results+=("$name, test=$published_test")
+  [[ $level_two =~ ^(-|mix|share)$ ]] || fail "level_two= must be -, mix or share, got $level_two"
+  ! trains || [[ $ensemble != - ]] || set_update_freq
 }
 
 # check_ensemble: stops if the row is an ensemble that would write into the folder of another experiment.
@@ -135,14 +137,12 @@ train() {
   need "$data_folder/corpus.json" data
   local count flags
   [[ $pretrained == - ]] || need "$weights" pretrained
-  set_update_freq
   count=$(count_segments)
   mapfile -t flags < <(segment_flags && attention_flags && training_flags && fine_tuning_flags "$count" && best_flags)
   case $level_two in
     -) ;;
     mix) flags+=(--pool-mix) ;;
     share) flags+=(--pool-share-weights) ;;
-    *) fail "level_two= must be -, mix or share, got $level_two" ;;
   esac
   launch "$data_folder" --user-dir "$root/fairseq_poolingformer" --task question_answering --arch "$arch" \
     --criterion question_answering "${flags[@]}" "${rest[@]}"
@@ -170,8 +170,8 @@ predict() {
   done
   [[ $dry_run == 1 ]] || { mkdir -p "$run_folder" && rm -f "$run_folder"/predictions.*; }
   mapfile -t flags < <(predict_flags)
-  shards "$run_folder/predict.%.out" "$python" -m fairseq_poolingformer.cli.main predict "${flags[@]}" --path "$paths" \
-    --output "$run_folder/predictions.%.json" --readable "$run_folder/predictions.%.tsv"
+  shards "$run_folder/predict.$each.out" "$python" -m fairseq_poolingformer.cli.main predict "${flags[@]}" --path "$paths" \
+    --output "$run_folder/predictions.$each.json" --readable "$run_folder/predictions.$each.tsv"
 }
 
 score() {

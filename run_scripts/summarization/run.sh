@@ -59,6 +59,8 @@ prepare() {
   fi
   results+=("$name, $subset=$run_folder/rouge.json")
   [[ $published == - ]] || results+=("$name, $published_on=$published")
+  [[ $best =~ ^(loss|rouge1|rouge2|rougeL)$ ]] || fail "best= must be loss, rouge1, rouge2 or rougeL, got $best"
+  ! trains || set_update_freq
 }
 
 preprocess() {
@@ -79,7 +81,6 @@ train() {
   need "$data_folder/corpus.json" data
   [[ $bart_folder == - ]] || need "$bart_folder/model.pt" bart
   local count updates_per_epoch flags
-  set_update_freq
   count=$(count_examples train "$examples")
   updates_per_epoch=$(((count + batch - 1) / batch))
   mapfile -t flags < <(attention_flags && training_flags && best_flags)
@@ -97,12 +98,8 @@ train() {
   # a run that is resumed ignores this; with --restore-file and its resets it would start anew
   [[ $bart_folder == - ]] || flags+=(--finetune-from-model "$bart_folder/model.pt")
   [[ $init == - || $init == random ]] || flags+=(--pooled-init "$init")
-  case $best in
-    loss) ;;
-    rouge1 | rouge2 | rougeL) flags+=(--eval-rouge --eval-rouge-args
-      "{\"beam\": $beam, \"lenpen\": $lenpen, \"max_len_b\": $target, \"no_repeat_ngram_size\": $ngram}") ;;
-    *) fail "best= must be loss, rouge1, rouge2 or rougeL, got $best" ;;
-  esac
+  [[ $best == loss ]] || flags+=(--eval-rouge --eval-rouge-args
+    "{\"beam\": $beam, \"lenpen\": $lenpen, \"max_len_b\": $target, \"no_repeat_ngram_size\": $ngram}")
   launch "${flags[@]}" "${rest[@]}"
 }
 
@@ -115,7 +112,7 @@ generate() {
   ((gpus > 0)) || command+=(--cpu)
   [[ $precision == fp32 ]] || command+=("--$precision")
   [[ $dry_run == 1 ]] || rm -f "$run_folder"/generate.*.out
-  shards "$run_folder/generate.%.out" "${command[@]}"
+  shards "$run_folder/generate.$each.out" "${command[@]}"
 }
 
 score() {

@@ -213,6 +213,30 @@ def program(path: Path, text: str) -> str:
     return f"python={path}"
 
 
+def test_all_rows_are_checked_before_the_first_is_trained(tmp_path):
+    rows = "experiments=gaa_enwik8,transformer_enwik8"
+    output = run_script("char_lm/run.sh", rows, "gpus=8", "dry_run=1", f"out={tmp_path}", status=1)
+    assert output.splitlines() == [
+        "run.sh: batch=22 cannot be divided among 8 processes: choose another batch=, or gpus= and nodes=, that can"
+    ]
+    assert "eval-lm" in run_script("char_lm/run.sh", rows, "steps=evaluate", "gpus=8", "dry_run=1", f"out={tmp_path}")
+
+
+def test_a_pasted_dry_run_writes_where_out_says(tmp_path):
+    """Also where the folder's name has what shells and patterns read as something else."""
+    out = tmp_path / "o[u]t 1%0 $(touch ran)"
+    (out / "arxiv_4k").mkdir(parents=True)
+    python = program(tmp_path / "python", 'printf "%s\\n" "$@"\n')
+    steps = ("steps=generate", "gpus=0", "cpus=2", "dry_run=1", f"out={out}", python)
+    output = run_script("summarization/arxiv_4k.sh", *steps)
+    subprocess.run(["bash", "-c", output.partition("# ROUGE of")[0]], cwd=tmp_path, check=True, timeout=60)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([out.name, "python"])
+    files = sorted((out / "arxiv_4k").iterdir())
+    assert [path.name for path in files] == ["generate.0.out", "generate.1.out"]
+    for path in files:
+        assert f"--path\n{out}/arxiv_4k/checkpoints/checkpoint_best.pt\n" in path.read_text()
+
+
 def test_a_step_that_fails_ends_the_script_with_its_status(corpus_to_preprocess, tmp_path):
     python = program(tmp_path / "python", "exit 7\n")
     output = run_script("summarization/arxiv_4k.sh", *corpus_to_preprocess, python, status=7)
