@@ -15,7 +15,7 @@ import torch
 
 from fairseq_poolingformer.checkpoints import CheckpointError, DamagedCheckpointError, damage, first_line
 from fairseq_poolingformer.text.atomic_write import atomic_write
-from fairseq_poolingformer.text.data_folder import tokenizer_path
+from fairseq_poolingformer.text.tokenizers import tokenizer_files
 
 logger = logging.getLogger(__name__)
 
@@ -171,10 +171,12 @@ def copy_data_files(source: Path, target: Path) -> None:
     """Copy the dictionaries and the tokenizer of a folder into another one, each file whole, unless it has them."""
     if (target / "corpus.json").exists():
         return
-    tokenizer = sorted(tokenizer_path(source).glob("*"), key=lambda path: path.name == "config.json")  # that one last
-    for path in (*(source / name for name in DICTIONARIES), *tokenizer):
+    for path in (*(source / name for name in DICTIONARIES), *tokenizer_files(source)):
         copied = target / path.relative_to(source)
         if path.is_file() and not (copied.is_file() and filecmp.cmp(path, copied, shallow=False)):
+            if not path.resolve().is_relative_to(source.resolve()):
+                logger.warning(f"{path} is a link to a file of another folder, and is not copied to {target}")
+                continue
             copied.parent.mkdir(exist_ok=True)
             with atomic_write(copied) as unfinished:
                 shutil.copyfile(path, unfinished)

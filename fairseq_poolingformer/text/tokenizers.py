@@ -163,9 +163,19 @@ _CLASSES: dict[str, type[Tokenizer]] = {GPT2: GPT2Tokenizer, SENTENCEPIECE: Sent
 def load_tokenizer(data_folder: Path) -> Tokenizer:
     """Load the tokenizer that made a data folder."""
     path = tokenizer_config(data_folder)
-    with placed(path):
-        config = TokenizerConfig.of(read_json_file(path))
+    config = _read(path)
     return _CLASSES[config.kind].from_files(path.parent, config)
+
+
+def tokenizer_files(data_folder: Path) -> list[Path]:
+    """The files that the tokenizer of a folder needs, ``config.json`` last; none where there is no tokenizer."""
+    path = tokenizer_path(data_folder) / "config.json"
+    return [*map(path.with_name, _CLASSES[_read(path).kind].files), path] if path.is_file() else []
+
+
+def _read(path: Path) -> TokenizerConfig:
+    with placed(path):
+        return TokenizerConfig.of(read_json_file(path))
 
 
 def is_saved(data_folder: Path) -> bool:

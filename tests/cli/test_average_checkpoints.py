@@ -8,6 +8,7 @@ import torch
 
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli.average_checkpoints import average_checkpoints, main
+from tests import lab
 from tests.patches.helpers import generate, train
 
 
@@ -84,13 +85,12 @@ def test_one_way_to_write_a_setting_is_as_good_as_another(tmp_path):
 
 
 def test_dictionary_and_tokenizer_lie_beside_the_mean(tmp_path):
-    (tmp_path / "run" / "tokenizer").mkdir(parents=True)
-    for name in ("dict.txt", "tokenizer/config.json"):
-        (tmp_path / "run" / name).write_text(name)
+    lab.copy(lab.texts() / "tokenizer", tmp_path / "run" / "tokenizer")
+    lab.copy(lab.texts() / "dict.txt", tmp_path / "run")
     path = write(tmp_path / "run" / "a.pt", w=torch.ones(1))
     assert main(["--inputs", str(path), "--output", str(tmp_path / "mean" / "mean.pt")]) == 0
     for name in ("dict.txt", "tokenizer/config.json"):
-        assert (tmp_path / "mean" / name).read_text() == name
+        assert (tmp_path / "mean" / name).read_bytes() == (lab.texts() / name).read_bytes()
 
 
 def test_tensors_that_all_checkpoints_share_stay_shared(tmp_path):

@@ -47,6 +47,8 @@ def folder(tmp_path_factory):
         )
     (folder / "unfinished" / "dict.target.txt").unlink()
     (lab.copy(folder / "unfinished", folder / "nested") / "dict.target.txt").mkdir()
+    damaged = lab.copy(lab.summaries(), folder / "damaged") / "tokenizer" / "encoder.json"
+    damaged.write_bytes(damaged.read_bytes()[:99])
     lab.copy(lab.bart().parent, folder / "bart")
     lab.copy(lab.roberta().parent, folder / "roberta")
     return folder
@@ -67,6 +69,7 @@ MISTAKES = {  # a part of the sentence -> the command
     "--encoder-layers-to-keep: these models keep": [*TRAIN_PAIRS, "--encoder-layers-to-keep", "0,1"],
     "--decoder-layers-to-keep: these models keep": [*TRAIN_PAIRS, "--decoder-layers-to-keep", "0"],
     "as encoder.embed_positions.weight, and this model (102, 32)": [*TRAIN_PAIRS, *LONGER],
+    "damaged/tokenizer cannot be opened (": ["train", "damaged", *TRAIN],
     "--distributed-world-size 2 would": [*TRAIN_PAIRS, "--distributed-world-size", 2],  # without a GPU
     "was trained with --encoder-attention-heads 4": [*TRAIN_PAIRS, *HEADS],
     "a checkpoint of --task long_masked_lm": [*GENERATE_PAIRS, "--path", ROBERTA_PT],

@@ -271,6 +271,22 @@ def test_files_are_copied_once_and_a_data_folder_is_left_alone(tmp_path):
         (target / "corpus.json").touch()
 
 
+def test_what_the_tokenizer_needs_is_copied_and_no_other_folders_file(tmp_path, caplog):
+    source, target = tmp_path / "data", tmp_path / "run"
+    mlm_folder.write_folder(source, {})
+    target.mkdir()
+    (tmp_path / "private").write_text("secret")
+    (source / "tokenizer" / "notes.txt").write_text("more")
+    (source / "dict.source.txt").symlink_to("dict.txt")
+    (source / "dict.target.txt").symlink_to(tmp_path / "private")
+    (source / "tokenizer" / "vocab.bpe").unlink()
+    (source / "tokenizer" / "vocab.bpe").symlink_to(tmp_path / "private")
+    saving.copy_data_files(source, target)
+    assert sorted(path.name for path in target.iterdir()) == ["dict.source.txt", "dict.txt", "tokenizer"]
+    assert sorted(path.name for path in (target / "tokenizer").iterdir()) == ["config.json", "dict.txt", "encoder.json"]
+    assert caplog.text.count("is a link to a file of another folder") == 2
+
+
 def copy_beside(tmp_path, saved, rank):
     mlm_folder.write_folder(tmp_path / "data", {})
     trainer = SimpleNamespace(task=SimpleNamespace(data_folder=tmp_path / "data"), data_parallel_rank=rank)

@@ -17,9 +17,11 @@ from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from omegaconf import II, MISSING
 
+from fairseq_poolingformer.checkpoints import DAMAGE, first_line
 from fairseq_poolingformer.command import UsageError, option
-from fairseq_poolingformer.text.data_folder import DataFolder, Layout
+from fairseq_poolingformer.text.data_folder import DataFolder, FolderError, Layout, tokenizer_path
 from fairseq_poolingformer.text.dictionary import DIGESTS, symbols_digest
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.epoch import EpochBatches
 
 logger = logging.getLogger(__name__)
@@ -64,7 +66,20 @@ class CheckedTask(FairseqTask):
         if criterion is None or (is_known and not self.is_fitting(criterion)):
             given = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
             raise ValueError(f"this task needs --criterion {self.criterion}, and it is {given}")
+        self._open_tokenizer()
         return criterion
+
+    def _open_tokenizer(self) -> None:
+        """Raise FolderError where the data folder's tokenizer is damaged, which predictions alone would notice."""
+        if not tokenizer_path(self.data_folder).is_dir():
+            return
+        try:
+            load_tokenizer(self.data_folder)
+        except DAMAGE as error:
+            raise FolderError(
+                f"{tokenizer_path(self.data_folder)} cannot be opened ({first_line(error)}), and predictions will need "
+                "it: restore it from a copy, or preprocess again"
+            ) from error
 
     def is_fitting(self, criterion: FairseqCriterion | None) -> bool:
         """Whether a criterion is one of those that fit the task's batches, or made of one."""
