@@ -26,6 +26,7 @@ from .pipeline.command import log_to_stderr
 from .pipeline.records import InputError, describe_file, expand, open_compressed
 from .pipeline.report import progress
 from .pipeline.splits import SPLITS
+from .pipeline.tokenized import SAMPLE, tokens_in
 from .wikitext.text8 import clean
 
 logger = logging.getLogger("preprocess")
@@ -126,6 +127,14 @@ def make_folder(
             return done
         with _joined(files, folder, text8, limit) as (text, total):
             sizes = split_sizes(total, sizes if held_out is None else (total - 2 * held_out, held_out, held_out))
+            kind = tokens_in(text.read(SAMPLE).decode("utf-8", "replace"))
+            text.seek(0)
+            if kind is not None:
+                logger.warning(
+                    "%s: its words are %s, of which each digit would be a symbol; give the raw text (prep_enwik8.py "
+                    "writes train.txt.raw)",
+                    *(", ".join(inputs), kind),
+                )
             made_folder.corpus_path.unlink(missing_ok=True)  # from here on, the folder holds no finished text
             of_each = dict(zip(SPLITS, sizes, strict=True))
             digests = {split: _write_split(made_folder.array_path(split), text, of_each[split]) for split in SPLITS}

@@ -35,6 +35,7 @@ from .report import (
     unseen_tokens,
 )
 from .splits import SplitRecords
+from .tokenized import tokenized_splits
 
 logger = logging.getLogger("preprocess")
 
@@ -142,7 +143,7 @@ class Work:
             "versions": {name: importlib.metadata.version(name) for name in ("numpy", "tiktoken", "sentencepiece")},
         }
         parts = {split: result.parts for split, result in results.items()}
-        warnings = shared_documents(parts)
+        warnings = [*tokenized_splits(corpus.splits, corpus.parse), *shared_documents(parts)]
         if labels := corpus.entries.get("labels"):
             warnings += [*labels_alike(labels), *contradictions(folder, labels, parts)]
         for line in warnings:
