@@ -27,6 +27,7 @@ TORCH = (
     "torch:_dynamo",
     "torch:_C._SetExcludeDispatchKeyGuard",
     "torch:Tensor._version",
+    "torch:_utils._flatten_dense_tensors",
     "torch:ops.aten._scaled_dot_product_flash_attention_for_cpu",
     "torch:ops.mkldnn._is_mkldnn_bf16_supported",
     "torch.nn:Module._apply",

@@ -1,6 +1,6 @@
-"""The operator in graphs of torch.compile: a ``torch.library`` operator around the backends' functions.
+"""Attention and its pools in graphs of torch.compile: ``torch.library`` operators around the backends' functions.
 
-It takes tensors and numbers alone, and the number of global tokens is the size of a tensor. Eager calls take an
+They take tensors and numbers alone, and the number of global tokens is the size of a tensor. Eager calls take an
 autograd.Function, which costs the host less.
 """
 
@@ -17,6 +17,7 @@ from fairseq_poolingformer.attention.backends import BACKENDS
 from fairseq_poolingformer.attention.backends.choice import pick
 from fairseq_poolingformer.attention.backends.operation import Operation
 from fairseq_poolingformer.attention.backends.plan import empty_like, softmax_dtype
+from fairseq_poolingformer.attention.backends.triton import backend as triton_backend
 from fairseq_poolingformer.attention.call import Call, ScoreTerm
 from fairseq_poolingformer.attention.dropout import draw_seed
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
@@ -167,3 +168,64 @@ def _gradients(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> tu
 
 
 _attention.register_autograd(_gradients, setup_context=_save)
+
+
+def pooled(numbers: tuple[Any, ...], key: Tensor, value: Any, weight: Any, bias: Any, real: tuple[Any, ...]) -> Tensor:
+    """:class:`Pools` of Triton kernels."""
+    return _pools(key, value, weight, bias, *real, *numbers)[0]
+
+
+REAL, NUMBERS = "Tensor? hidden, Tensor centre, Tensor count", "int kernel_size, int stride, bool of_mean, int sources"
+POOL_INPUTS = f"(Tensor key, Tensor? value, Tensor? weight, Tensor? bias, {REAL}, {NUMBERS}) -> (Tensor, Tensor)"
+OF_POOL_BACKWARD = (
+    f"(Tensor key, Tensor? value, Tensor? weight, {REAL}, Tensor delta, Tensor grad, {NUMBERS}) -> Tensor[]"
+)
+
+
+@torch.library.custom_op("fairseq_poolingformer::pools", mutates_args=(), schema=POOL_INPUTS)
+def _pools(key: Tensor, value: Any, weight: Any, bias: Any, *rest: Any) -> tuple[Tensor, Tensor]:
+    """``out`` and ``delta`` of :func:`pools`, without ``weight`` no number."""
+    out, delta = triton_backend.pooling.pools(rest[3:], key, value, weight, bias, rest[:3])
+    return out, out.new_empty(0) if delta is None else delta
+
+
+@_pools.register_fake
+def _(key: Tensor, value: Any, weight: Tensor | None, bias: Any, hidden: Any, centre: Tensor, *rest: Any):
+    (batch, heads, _, head_dim), num_pools, (_, kernel_size, *_, sources) = key.shape, centre.size(1), rest
+    out = key.new_empty(sources, batch, num_pools, heads, head_dim).transpose(2, 3)
+    if weight is None:
+        return out, key.new_empty(0)
+    return out, key.new_empty(
+        sources, batch, weight.size(1) // kernel_size, num_pools, kernel_size, dtype=torch.float32
+    )
+
+
+@torch.library.custom_op("fairseq_poolingformer::pools_backward", mutates_args=(), schema=OF_POOL_BACKWARD)
+def _pools_backward(key: Tensor, value: Any, weight: Any, *rest: Any) -> list[Tensor]:
+    """:func:`gradients`, those that there are."""
+    real, (delta, grad), numbers = rest[:3], rest[3:5], rest[5:]
+    grads = triton_backend.pooling.gradients(numbers, key, value, weight, real, delta, grad)
+    return [x.contiguous() if n > 1 else x for n, x in enumerate(grads) if x is not None]
+
+
+@_pools_backward.register_fake
+def _(key: Tensor, value: Tensor | None, weight: Tensor | None, *_: Any) -> list[Tensor]:
+    of_weight = [] if weight is None else [weight.new_empty(weight.shape), weight.new_empty(weight.shape[:2])]
+    return [empty_like(x) for x in (key, value) if x is not None] + of_weight
+
+
+def _save_pools(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    key, value, weight, bias, *real, kernel_size, stride, of_mean, sources = inputs
+    ctx.save_for_backward(key, value, weight, *real, output[1])
+    ctx.has_bias, ctx.numbers = bias is not None, (kernel_size, stride, of_mean, sources)
+
+
+def _pool_gradients(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
+    key, value, weight, *rest = ctx.saved_tensors
+    grad_key, *grads = _pools_backward(key, value, weight, *rest, grad, *ctx.numbers)
+    grad_value = None if value is None else grads.pop(0)
+    grad_weight, grad_bias = grads or (None, None)
+    return grad_key, grad_value, grad_weight, grad_bias if ctx.has_bias else None, *[None] * 7
+
+
+_pools.register_autograd(_pool_gradients, setup_context=_save_pools)

@@ -7,25 +7,22 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.compiler import is_exporting
 
-from fairseq_poolingformer.attention.backends.triton.backend import runs_on
 from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.joined import pool_both, pool_projected_both, projected
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.one_softmax import by_one_kernel, of_both, share_of_pools
 from fairseq_poolingformer.attention.patterns import Pooling, Window, band_of
-from fairseq_poolingformer.attention.plain_linear import are_alike, is_plain_linear
+from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 from fairseq_poolingformer.attention.pooling import (
     POOL_MERGES,
     POOL_TYPES,
-    has_kernels,
     pool,
     pool_masks,
-    pool_pair,
 )
 from fairseq_poolingformer.attention.probabilities import LevelWeights, band_weights
 from fairseq_poolingformer.attention.rotary import Rotary, turned
@@ -229,7 +226,9 @@ class TwoLevelAttention(nn.Module):
         self.check_score_terms(score_terms)
         # eq. 1: Q, K, V; Longformer §3.1: global tokens have projections of their own
         separate = self.global_q_proj is not None and masks.global_keys is not None
-        query, key, value, *of_globals = self._projected(x, separate)
+        more = [self.global_k_proj, self.global_v_proj] if separate else []
+        projections = projected(x, [self.q_proj, self.k_proj, self.v_proj], more)
+        query, key, value, *of_globals = map(self._split, projections)
         query = turned(query, rotary)
         # a window that shows every token leaves no token to the pools
         has_pools = self.one_softmax and (is_exporting() or key.size(2) > 1 + min(self.window.left, self.window.right))
@@ -254,14 +253,18 @@ class TwoLevelAttention(nn.Module):
             return y
 
         # eq. 5: Q̃, K̃, Ṽ of Y, or with Mix of X; eq. 6–7, 9–11: K̃ and Ṽ pooled
-        place = self.pooling, key.size(2), key.device
+        place, pools = (self.pooling, key.size(2), key.device), self._pools(masks)
         if self.mix and self.pooled_q_proj is None:  # both levels have the same queries, keys and values
-            pooled_keys, pooled_values = self._pool_both(key, value, masks)
+            pooled_keys, pooled_values = pool_both(key, value, *pools)
         else:
             source = x if self.mix else self._merge(y)
             q_proj, *kv_proj = self._pooled_projections()
             query = turned(self._split(q_proj(source)), rotary)
-            pooled_keys, pooled_values = self._pool_projected_both(source, kv_proj, masks)
+            joined = None
+            if self.ldconv_heads == 1:
+                joined = pool_projected_both(self._one_head(source), kv_proj, self.num_heads, *pools)
+            pairs = zip(kv_proj, pools[-1], strict=True)
+            pooled_keys, pooled_values = joined or (self._pool_projected(source, *pair, masks) for pair in pairs)
 
         # eq. 8: Z, from the pools within w2
         geometry = {"window": self.pooled_window, "pooling": self.pooling, "masks": masks.derived(pool_masks, *place)}
@@ -291,20 +294,6 @@ class TwoLevelAttention(nn.Module):
         rows = attend("global", query, turned(key, rotary), value, **geometry)
         return tokens.replaced(y, rows) if tokens.known else torch.where(tokens.mask[:, None, :, None], rows, y)
 
-    def _projected(self, x: Tensor, separate: bool) -> list[Tensor]:
-        """Q, K and V (B, H, T, D); on a GPU, which waits for its launches, by one product.
-
-        It then also has, with ``separate`` global tokens, the keys and values that these see.
-        """
-        modules: Any = [self.q_proj, self.k_proj, self.v_proj]
-        if is_exporting() or not runs_on(x) or not are_alike(modules):
-            return [self._split(p(x)) for p in modules]
-        more: Any = [self.global_k_proj, self.global_v_proj] if separate else []
-        modules += more if are_alike(modules + more) else []
-        bias = None if self.q_proj.bias is None else torch.cat([p.bias for p in modules])
-        projected = F.linear(x, torch.cat([p.weight for p in modules]), bias)
-        return [self._split(part) for part in projected.chunk(len(modules), -1)]
-
     def _operator(self, level: str, query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Any:
         """:func:`band_attention` by the layer's backend."""
         backend = self.backend
@@ -333,7 +322,7 @@ class TwoLevelAttention(nn.Module):
         shape = key.size(0), key.size(2)
         unseen = masks.derived(UnseenTokens.of, self.window, self.pooling, shape, key.device)
         of_pools = (cast(RelativePositionBias, term).of_pools(self.pooling.kernel_size) for term in score_terms)
-        pooled_keys, pooled_values = self._pool_both(key, value, masks)
+        pooled_keys, pooled_values = pool_both(key, value, *self._pools(masks))
         return {
             "key": turned(pooled_keys, rotary, key.size(2)),
             "value": pooled_values,
@@ -350,47 +339,9 @@ class TwoLevelAttention(nn.Module):
             return self.q_proj, self.k_proj, self.v_proj
         return self.pooled_q_proj, self.pooled_k_proj, self.pooled_v_proj
 
-    def _pool(self, x: Tensor, weight: Tensor | None, masks: Masks, bias: Tensor | None = None) -> Tensor:
-        """Pooled keys or values (B, H, P, D) of keys or values (B, H, T, D)."""
-        return pool(x, self.pooling, self.pool_type, masks, weight, bias)
-
-    def _pool_both(self, key: Tensor, value: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
-        """Pooled keys and values of keys and values, on a GPU by one launch."""
-        weights: Any = (self.pooled_k_pool_weight, self.pooled_v_pool_weight)
-        if not has_kernels(key, self.pooling, self.pool_type):
-            return self._pool(key, weights[0], masks), self._pool(value, weights[1], masks)
-        weight = None if weights[0] is None else torch.stack(weights)
-        pooled = pool_pair(key, value, self.pooling, self.pool_type, masks, (weight, None))
-        pooled_keys, pooled_values = pooled.unbind()
-        return pooled_keys, pooled_values
-
-    def _pool_projected_both(self, x: Tensor, projections: Sequence[nn.Module], masks: Masks) -> tuple[Tensor, Tensor]:
-        """Pooled keys and values of ``x``, from which ``projections`` make keys and values."""
-        weights: Any = (self.pooled_k_pool_weight, self.pooled_v_pool_weight)
-        one_head = self._one_head(x)
-        k_proj, v_proj = cast(Sequence[nn.Linear], projections)
-        alike = self.ldconv_heads == 1 and are_alike(projections)
-        if not alike or not has_kernels(one_head, self.pooling, self.pool_type):
-            return self._pool_projected(x, k_proj, weights[0], masks), self._pool_projected(
-                x, v_proj, weights[1], masks
-            )
-        # as _pool_projected, both stacked: a GPU waits for its launches
-        weight, pool_weight, pool_bias = torch.stack([k_proj.weight, v_proj.weight]), None, None
-        bias = None if k_proj.bias is None else torch.stack([k_proj.bias, v_proj.bias])
-        if weights[0] is not None:
-            stacked = torch.stack(weights)
-            pool_weight = stacked @ weight
-            pool_bias = None if bias is None else (stacked @ bias[..., None]).squeeze(-1)
-        value = None if pool_weight is None else one_head  # of means both are the same pools
-        pooled = pool_pair(one_head, value, self.pooling, self.pool_type, masks, (pool_weight, pool_bias))
-        shape, pooled = pooled.shape[1:4:2], pooled.flatten(1, 3).expand(2, -1, -1)
-        if bias is None:
-            projected = pooled.bmm(weight.transpose(1, 2))
-        else:
-            projected = torch.baddbmm(bias[:, None], pooled, weight.transpose(1, 2))
-        # view() and unbind() at a third of the host time of unflatten() and of unpacking
-        pooled_keys, pooled_values = projected.view(2, *shape, self.num_heads, -1).transpose(2, 3).unbind()
-        return pooled_keys, pooled_values
+    def _pools(self, masks: Masks) -> tuple[Any, ...]:
+        """pooling … weights of :func:`pool_both`."""
+        return self.pooling, self.pool_type, masks, (self.pooled_k_pool_weight, self.pooled_v_pool_weight)
 
     def _pool_projected(self, x: Tensor, projection: nn.Module, weight: Tensor | None, masks: Masks) -> Tensor:
         """Pooled keys or values (B, H, P, D) of ``x``, from which ``projection`` makes keys or values.
@@ -400,10 +351,10 @@ class TwoLevelAttention(nn.Module):
         projected, through the product of both matrices: W_p(Wx + b) = (W_p W)x + W_p b.
         """
         if self.pool_type == "max" or self.ldconv_heads > 1 or not is_plain_linear(projection):
-            return self._pool(self._split(projection(x)), weight, masks)
+            return pool(self._split(projection(x)), self.pooling, self.pool_type, masks, weight)
         bias = None if weight is None or projection.bias is None else weight @ projection.bias
         weight = None if weight is None else weight @ projection.weight
-        pooled = self._pool(self._one_head(x), weight, masks, bias)
+        pooled = pool(self._one_head(x), self.pooling, self.pool_type, masks, weight, bias)
         pooled = pooled.squeeze(1) if self.batch_first else pooled.squeeze(1).transpose(0, 1)
         return self._split(projection(pooled))
 

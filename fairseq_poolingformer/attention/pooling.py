@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.compiler import is_exporting
 
+from fairseq_poolingformer.attention import graph
 from fairseq_poolingformer.attention.backends import self_check
 from fairseq_poolingformer.attention.backends.triton import backend
 from fairseq_poolingformer.attention.first_order import first_order
@@ -104,7 +105,10 @@ def pool_pair(
     """
     real = masks.derived(_real_of_kernels, pooling, key.size(2), key.device)
     weight, bias = (None if x is None else x.to(key.dtype).contiguous() for x in weights)
-    return backend.pooled(key, value, weight, bias, real, pooling.kernel_size, pooling.stride, kind == "mean-ldconv")
+    sources, value = 1 if value is None else 2, None if value is key else value
+    numbers = pooling.kernel_size, pooling.stride, kind == "mean-ldconv", sources
+    run = graph.pooled if torch.compiler.is_compiling() else backend.pooling.Pools.apply
+    return run(numbers, key, value, weight, bias, real)
 
 
 def _real_of_kernels(

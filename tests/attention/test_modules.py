@@ -13,7 +13,6 @@ from fairseq_poolingformer.attention import (
     RelativePositionBias,
     TwoLevelAttention,
     Window,
-    modules,
 )
 from tests.attention.calls import with_gradients
 from tests.attention.naive import attend, pool, pool_centres, pool_starts, rotate, sees, sees_pool
@@ -156,20 +155,6 @@ def test_each_level_drops_its_weights_in_training(level):
     torch.testing.assert_close(module.eval()(x, global_mask=global_mask), whole)
     module.train()
     assert_dropped(lambda: module(x, global_mask=global_mask), whole, 0.25)
-
-
-@pytest.mark.parametrize("biased", ["", "q", "k", "v", "q v", "q k v", "q k v global_k", "q k v global_k global_v"])
-def test_projections_by_one_product_of_which_some_have_a_bias(biased, monkeypatch):
-    """Outputs and gradients where kernels run, whose branch needs none, and where they do not."""
-    layer = build(pooled_window=None, pooling=None, separate_global_projections="global" in biased, bias=False)
-    for name in biased.split():
-        setattr(layer, f"{name}_proj", torch.nn.Linear(C, C).double())
-    x, global_mask, padding = example()
-    results, inputs = [], [x.requires_grad_(), *layer.parameters()]
-    for one_product in (False, True):
-        monkeypatch.setattr(modules, "runs_on", lambda x, one_product=one_product: one_product)
-        results.append(with_gradients(layer(x, global_mask=global_mask, key_padding_mask=padding), inputs))
-    torch.testing.assert_close(*results, atol=1e-12, rtol=0)
 
 
 def test_one_softmax_has_pools_where_one_side_of_the_window_ends():

@@ -34,7 +34,7 @@ from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenToke
 try:
     import triton
 
-    from fairseq_poolingformer.attention.backends.triton import launches, pooling
+    from fairseq_poolingformer.attention.backends.triton import launches, pooling  # noqa: F401 (for callers)
 except ImportError:  # only torch's CUDA builds for Linux bring it
     triton = None
 
@@ -100,11 +100,6 @@ def runs_on(x: Tensor) -> bool:
 def pools(x: Tensor, kernel_size: int) -> bool:
     """Whether the kernels of ``pooling.py`` pool ``x`` (B, H, S, D) on the grid."""
     return kernel_size <= MAX_KERNEL_SIZE and runs_on(x)
-
-
-def pooled(*arguments: Any) -> Tensor:
-    """Pooled keys and values (2, B, H, P, D) by one launch; see :func:`pooling.pooled`."""
-    return pooling.pooled(*arguments)
 
 
 def why_not_both(tokens: Call, pools: Call) -> str | None:

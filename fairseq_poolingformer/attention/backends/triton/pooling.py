@@ -294,7 +294,7 @@ def _backward_of(g: Geometry, together: bool) -> tuple[Launch, Launch]:
     return weights, tokens
 
 
-def _dense(x: Tensor | None) -> Tensor | None:
+def _dense(x: Any) -> Any:
     return x if x is None or x.stride(-1) == 1 else x.contiguous()
 
 
@@ -306,7 +306,8 @@ def pools(
     bias: Tensor | None,
     real: tuple[Tensor | None, Tensor, Tensor],
 ) -> tuple[Tensor, Tensor | None]:
-    """``out`` (sources, B, H, P, D), and ``delta``, None without ``weight``; see :func:`pooled`."""
+    """``out`` (sources, B, H, P, D), and ``delta``, None without ``weight``; see :class:`Pools`."""
+    key, value = _dense(key), _dense(value)
     geometry, (batch, heads, _, head_dim) = Geometry.of(numbers, key, value, weight, real[1]), key.shape
     sources, num_pools, delta = geometry.sources, geometry.num_pools, None
     out = key.new_empty(sources, batch, num_pools, heads, head_dim).transpose(2, 3)
@@ -327,7 +328,7 @@ def gradients(
     grad: Tensor,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """The gradients of key, value, weight and bias; that of key is of both sources where ``value`` is None."""
-    grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+    key, value, grad = _dense(key), _dense(value), _dense(grad)
     geometry = Geometry.of(numbers, key, value, weight, real[1])._replace(grad=grad.stride()[:4])
     of_weights, of_tokens = _backward_of(geometry, value is None)
     grad_logits = grad_weight = grad_bias = grad_value = None
@@ -345,7 +346,11 @@ def gradients(
 
 
 class Pools(torch.autograd.Function):
-    """:func:`pooled` of eager calls."""
+    """Pools (sources, B, H, P, D) with gradients.
+
+    Without ``value`` there is one source, unless ``numbers`` say that both are ``key``. ``real`` are ``hidden``,
+    ``centre`` and ``count`` as the kernels read them.
+    """
 
     @staticmethod
     def forward(ctx, numbers: tuple[Any, ...], key, value, weight, bias, real) -> Tensor:
@@ -360,79 +365,3 @@ class Pools(torch.autograd.Function):
         key, value, weight, bias, delta = saved
         *grads, grad_bias = gradients(ctx.numbers, key, value, weight, ctx.real, delta, grad)
         return None, *grads, None if bias is None else grad_bias, None
-
-
-def pooled(
-    key: Tensor,
-    value: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    real: tuple[Tensor | None, Tensor, Tensor],
-    kernel_size: int,
-    stride: int,
-    of_mean: bool,
-) -> Tensor:
-    """(sources, B, H, P, D).
-
-    Without ``value`` there is one source; with ``value`` the tensor ``key`` itself both read the same one. ``real`` are
-    ``hidden``, ``centre`` and ``count`` as the kernels read them.
-    """
-    sources = 1 if value is None else 2
-    value = None if value is key else value
-    if torch.compiler.is_compiling():
-        return _in_graph(key, value, weight, bias, *real, kernel_size, stride, of_mean, sources)[0]
-    return Pools.apply((kernel_size, stride, of_mean, sources), _dense(key), _dense(value), weight, bias, real)
-
-
-REAL, NUMBERS = "Tensor? hidden, Tensor centre, Tensor count", "int kernel_size, int stride, bool of_mean, int sources"
-INPUTS = f"(Tensor key, Tensor? value, Tensor? weight, Tensor? bias, {REAL}, {NUMBERS}) -> (Tensor, Tensor)"
-OF_BACKWARD = f"(Tensor key, Tensor? value, Tensor? weight, {REAL}, Tensor delta, Tensor grad, {NUMBERS}) -> Tensor[]"
-
-
-@torch.library.custom_op("fairseq_poolingformer::pools", mutates_args=(), schema=INPUTS)
-def _in_graph(key: Tensor, value: Any, weight: Any, bias: Any, *rest: Any) -> tuple[Tensor, Tensor]:
-    """``out`` and ``delta`` of :func:`pools`, without ``weight`` no number."""
-    out, delta = pools(rest[3:], _dense(key), _dense(value), weight, bias, rest[:3])
-    return out, out.new_empty(0) if delta is None else delta
-
-
-@_in_graph.register_fake
-def _(key: Tensor, value: Any, weight: Tensor | None, bias: Any, hidden: Any, centre: Tensor, *rest: Any):
-    (batch, heads, _, head_dim), num_pools, (_, kernel_size, *_, sources) = key.shape, centre.size(1), rest
-    out = key.new_empty(sources, batch, num_pools, heads, head_dim).transpose(2, 3)
-    if weight is None:
-        return out, key.new_empty(0)
-    return out, key.new_empty(
-        sources, batch, weight.size(1) // kernel_size, num_pools, kernel_size, dtype=torch.float32
-    )
-
-
-@torch.library.custom_op("fairseq_poolingformer::pools_backward", mutates_args=(), schema=OF_BACKWARD)
-def _backward_in_graph(key: Tensor, value: Any, weight: Any, *rest: Any) -> list[Tensor]:
-    """:func:`gradients`, those that there are."""
-    real, (delta, grad), numbers = rest[:3], rest[3:5], rest[5:]
-    grads = gradients(numbers, _dense(key), _dense(value), weight, real, delta, grad)
-    return [x.contiguous() if n > 1 else x for n, x in enumerate(grads) if x is not None]
-
-
-@_backward_in_graph.register_fake
-def _(key: Tensor, value: Tensor | None, weight: Tensor | None, *_: Any) -> list[Tensor]:
-    of_weight = [] if weight is None else [weight.new_empty(weight.shape), weight.new_empty(weight.shape[:2])]
-    return [empty_like(x) for x in (key, value) if x is not None] + of_weight
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    key, value, weight, bias, *real, kernel_size, stride, of_mean, sources = inputs
-    ctx.save_for_backward(key, value, weight, *real, output[1])
-    ctx.has_bias, ctx.numbers = bias is not None, (kernel_size, stride, of_mean, sources)
-
-
-def _gradients(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
-    key, value, weight, *rest = ctx.saved_tensors
-    grad_key, *grads = _backward_in_graph(key, value, weight, *rest, grad, *ctx.numbers)
-    grad_value = None if value is None else grads.pop(0)
-    grad_weight, grad_bias = grads or (None, None)
-    return grad_key, grad_value, grad_weight, grad_bias if ctx.has_bias else None, *[None] * 7
-
-
-_in_graph.register_autograd(_gradients, setup_context=_save)
