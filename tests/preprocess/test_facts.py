@@ -93,9 +93,9 @@ def library(sentences, monkeypatch):
 
 
 def test_prose_is_in_the_order_of_the_list_whatever_else_the_library_has(monkeypatch, tmp_path, caplog):
-    listed(PROSE[:4], monkeypatch, tmp_path)
-    library(reversed(PROSE), monkeypatch)
-    assert facts.read_sentences(from_held_out=False) == PROSE[:3]
+    listed([*PROSE[2::-1], PROSE[3]], monkeypatch, tmp_path)
+    library(PROSE, monkeypatch)
+    assert facts.read_sentences(from_held_out=False) == PROSE[2::-1]
     assert facts.read_sentences(from_held_out=True) == PROSE[3:4]
     assert caplog.messages == []
 
