@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import traceback
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import fakegpu
@@ -35,6 +37,7 @@ KERNELS = {
 INDEX_PUT = ("index_put_", "index_put", "_index_put_impl_", "_unsafe_index_put")
 ACCUMULATING_INDEX_PUT = 8
 SYNCHRONIZING = {"nonzero", "_local_scalar_dense", "is_nonzero", "item", "equal"}
+TO_THE_HOST = ("tolist", "cpu", "numpy", "to")  # methods of tensors, the last one with "cpu"
 
 
 class Count(TorchDispatchMode):
@@ -47,10 +50,14 @@ class Count(TorchDispatchMode):
 
     def __enter__(self) -> Any:
         self.triton = -fakegpu.triton_launches()
+        for name in TO_THE_HOST:
+            setattr(Tensor, name, self._waiting(getattr(Tensor, name)))
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
+        for name in TO_THE_HOST:
+            setattr(Tensor, name, getattr(Tensor, name).__wrapped__)
         self.triton += fakegpu.triton_launches()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -63,6 +70,17 @@ class Count(TorchDispatchMode):
         if name in SYNCHRONIZING:
             self.synchronizations.append(f"{name}, {_line()}")
         return result
+
+    def _waiting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method that waits for a GPU, and calls no operator on a CPU."""
+
+        @functools.wraps(method)
+        def counted(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+            if method.__name__ != "to" or "cpu" in (*args, *kwargs.values()):
+                self.synchronizations.append(f"{method.__name__}, {_line()}")
+            return method(x, *args, **kwargs)
+
+        return counted
 
     @property
     def total(self) -> int:

@@ -29,5 +29,10 @@ Result cuOccupancyMaxActiveClusters(int *number, void *function, const void *con
 Result cuTensorMapEncodeTiled(void *map) { return 0; }
 Result cuCtxGetLimit(uint64_t *value, int limit) { *value = 0; return 0; }
 Result cuCtxSetLimit(int limit, uint64_t value) { return 0; }
+// of triton 3.7 and later
+Result cuDriverGetVersion(int *version) { *version = 13000; return 0; }
+Result cuCtxGetDevice(int *device) { *device = 0; return 0; }
+Result cuModuleUnload(void *module) { return 0; }
+Result cuStreamIsCapturing(void *stream, int *capturing) { *capturing = 0; return 0; }
 
 uint64_t count_launches(void) { return launches; }

@@ -20,7 +20,7 @@ FOLDER = Path(tempfile.gettempdir()) / "fakecuda"
 def _driver_library() -> ctypes.CDLL:
     """``fakecuda.c`` compiled and loaded in libcuda's place."""
     library = FOLDER / "libcuda.so.1"
-    if not library.exists():
+    if not library.exists() or library.stat().st_mtime < (HERE / "fakecuda.c").stat().st_mtime:
         FOLDER.mkdir(exist_ok=True)
         command = ["gcc", "-O2", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", library, HERE / "fakecuda.c"]
         subprocess.run(command, check=True)
@@ -71,7 +71,8 @@ def use_cuda_path() -> None:
 
     triton.runtime.driver.set_active(Driver())
     arguments.PROGRAMS = 1
-    backend._why_not_on = lambda device: None
+    why_not_on = backend._why_not_on
+    backend._why_not_on = lambda device: why_not_on(device) and None  # at its cost
     self_check._failures = Passed()
     backend.self_check = lambda call: self_check.failure(backend.run, call)  # looked up at each call, as on a GPU
     modules.can_be_dense = lambda *tensors, **arguments: False
