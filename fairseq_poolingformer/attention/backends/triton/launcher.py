@@ -2,7 +2,7 @@
 
 Triton looks up the compiled kernel of a launch by what it makes of each argument. Here numbers are bound once, and all
 launches of a geometry have tensors of the same dtypes, so that only alignment, and which are None, tell variants apart.
-Hooks of launches are called as by Triton; instrumentation that compiles kernels anew comes before a variant's first one.
+Hooks of launches are called as by Triton; instrumentation that compiles kernels anew comes before a variant's first.
 """
 
 from __future__ import annotations
