@@ -58,7 +58,10 @@ class DocumentClassificationTask(LabelledTask):
     kind = "document_classification"
     layout = ClassificationSplit.layout
     predictor = ClassificationPredictor
-    logged = ("accuracy",)
+
+    @property
+    def logged(self) -> tuple[str, ...]:
+        return ("accuracy", "f1") if len(self.labels) == 2 else ("accuracy",)
 
     def build_head(self, embed_dim: int, dropout: float) -> ClassificationHead:
         return ClassificationHead(embed_dim, len(self.labels), dropout)
