@@ -102,7 +102,7 @@ def write_all(folder: Path) -> None:
         path = raw / corpus / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(gzip.compress((FIXTURES / "qa" / f"{split}.jsonl").read_bytes()))
-    write_imdb(raw / "imdb" / "aclImdb", 12)
+    write_imdb(raw / "imdb" / "aclImdb", 40)
     part = "training-byarticle-20181122"
     write_hyperpartisan(raw / "hyperpartisan", 40, (f"articles-{part}", f"ground-truth-{part}"))
     for corpus in ("wikihop", "medhop"):
