@@ -29,7 +29,7 @@ def register() -> None:
             task.register()
 
 
-class _UserDir(list):
+class _RegisteringPath(list):
     """The package's ``__path__``, which registers the plugin when fairseq looks for its ``--user-dir`` there."""
 
     # fairseq imports a --user-dir that sys.modules lacks; else it only compares the folder with the module's __path__
@@ -41,7 +41,7 @@ class _UserDir(list):
         return found
 
 
-__path__ = _UserDir(__path__)
+__path__ = _RegisteringPath(__path__)
 
 if sys.modules.get("fairseq") is not None:
     register()

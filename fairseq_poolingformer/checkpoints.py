@@ -321,7 +321,7 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-def entry(holder: Any, name: str) -> str | None:
+def text_entry(holder: Any, name: str) -> str | None:
     """Return a text of a Namespace or dictionary; None where there is none."""
     value = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
     return value if isinstance(value, str) else None

@@ -36,7 +36,7 @@ MAX_WIDTH = 30  # --max-span-width of the task, where it is not set
 WIDE = f"mention of more than {MAX_WIDTH} words, which the default --max-span-width leaves out"
 TWO_SENTENCES = "mention in two sentences, which is never found"
 CROSSING = "mention that crosses another one, so that one of the two is found at most"
-SHARED = "mention of two entities, which training takes for one"
+TWO_ENTITIES = "mention of two entities, which training takes for one"
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def notes(document: ConllDocument) -> list[str]:
             WIDE: end - start > MAX_WIDTH,
             TWO_SENTENCES: sentence[start] != sentence[end - 1],
             CROSSING: any(start < a < end < b or a < start < b < end for a, b in others),
-            SHARED: (start, end) in mentions[:number],
+            TWO_ENTITIES: (start, end) in mentions[:number],
         }
         found += [kind for kind, is_so in kinds.items() if is_so]
     return found

@@ -15,7 +15,7 @@ from fairseq_poolingformer.attention import Window
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.char_lm.adaptive_span import ROUND_TO, AdaptiveSpans
 from fairseq_poolingformer.char_lm.layer import CausalAttention, CausalLayer, FeedForward, View, causal_windows
-from fairseq_poolingformer.char_lm.relative_positions import LearnedPositions, ProjectedPositions, SinusoidalPositions
+from fairseq_poolingformer.char_lm.relative_positions import LearnedDistances, ProjectedPositions, SinusoidalPositions
 from fairseq_poolingformer.training.recompute import SeededDropout
 
 Memory = list[Tensor]
@@ -49,7 +49,7 @@ class CausalDecoder(FairseqDecoder):
                 layers, heads, max_span=args.max_span, ramp=args.span_ramp, shared=args.shared_span
             )
         if args.relative_positions == "learned":
-            self.positions = LearnedPositions(args.max_span, channels // heads, self.nearest)
+            self.positions = LearnedDistances(args.max_span, channels // heads, self.nearest)
         else:
             self.positions = SinusoidalPositions(channels, args.position_dropout)
         self.embed_tokens = nn.Embedding(len(dictionary), channels, padding_idx=dictionary.pad())
@@ -180,7 +180,7 @@ class CausalDecoder(FairseqDecoder):
         lengths = [length if past is None else length + len(past) for past in pasts]
         keys = [view.num_keys(positions, length) for view, positions in zip(views, lengths, strict=True)]
         longest = max(view.num_distances(number) for view, number in zip(views, keys, strict=True))
-        if isinstance(self.positions, LearnedPositions):
+        if isinstance(self.positions, LearnedDistances):
             return self.positions(longest)
         if self.training or torch.is_grad_enabled():
             return self.positions(longest, like=self.embed_tokens.weight)

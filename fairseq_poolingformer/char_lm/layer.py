@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Window, band_attention
 from fairseq_poolingformer.attention.score_terms.relative_bias import content_to_distance, distance_bias, log_span_mask
-from fairseq_poolingformer.char_lm.relative_positions import LearnedPositions, ProjectedPositions
+from fairseq_poolingformer.char_lm.relative_positions import LearnedDistances, ProjectedPositions
 from fairseq_poolingformer.settings import per_layer
 from fairseq_poolingformer.training.recompute import SeededDropout
 
@@ -105,7 +105,7 @@ class CausalAttention(nn.Module):
         scale = query.size(-1) ** -0.5
         num_distances = view.num_distances(key.size(2))
         if own_positions is None:
-            scores = LearnedPositions.scores(query, positions[:num_distances])
+            scores = LearnedDistances.scores(query, positions[:num_distances])
         else:
             scores = own_positions(query, num_distances, scale, positions)
         window, bias = view.window_over(key.size(2)), view.bias(scores.alone, num_distances)

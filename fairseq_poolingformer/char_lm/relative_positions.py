@@ -20,7 +20,7 @@ class DistanceScores:
     alone: Tensor | None = None
 
 
-class LearnedPositions(nn.Module):
+class LearnedDistances(nn.Module):
     """``α(q_i·k_j + q_i·p_{i−j})``: a vector p for every distance (Shaw et al. 2018; Sukhbaatar et al. 2019 §2.1)."""
 
     def __init__(self, max_distance: int, head_dim: int, nearest: int = 0) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, entry, load
+from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, load, text_entry
 from fairseq_poolingformer.cli.models import DTYPES, add_device_options, checkpoint_of
 from fairseq_poolingformer.cli.summarize import (
     add_search_options,
@@ -80,7 +80,7 @@ def _load(checkpoint: Path | None, data_folder: Path | None) -> Any:
         return load_demo_model()
     saved = load(checkpoint := checkpoint_of(checkpoint), BEYOND_SETTINGS)
     settings = saved.get("args") or (saved.get("cfg") or {}).get("model")
-    arch = entry(settings, "arch") or entry(settings, "_name") or ""
+    arch = text_entry(settings, "arch") or text_entry(settings, "_name") or ""
     if not any(kind in arch for kind in ("roberta", "xlmr", "deberta")):
         return load_summarizer(checkpoint, data_folder, saved)
     from fairseq_poolingformer.models import PoolingformerRoberta

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, data_folder, entry, load
+from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, data_folder, load, text_entry
 from fairseq_poolingformer.cli.models import DTYPES, add_device_options, checkpoint_of
 from fairseq_poolingformer.command import UsageError, finite, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.patches.processes import under_torchrun
@@ -134,7 +134,7 @@ def load_summarizer(path: Path, given: Path | None, saved: Any = None):
     checkpoint = checkpoint_of(path)
     saved = saved or load(checkpoint, BEYOND_SETTINGS)
     settings = (saved.get("cfg") or {}).get("task") or saved.get("args")
-    trained = entry(settings, "_name") or entry(settings, "task") or ""
+    trained = text_entry(settings, "_name") or text_entry(settings, "task") or ""
     if trained in FAIRSEQS_TASKS:
         remedy = f"poolingformer convert to-huggingface {checkpoint} FOLDER, and generate() there (docs/huggingface.md)"
         raise ValueError(f"{path}: a model of fairseq's own --task {trained}; {remedy}")

@@ -120,7 +120,7 @@ class EncoderSelfAttention(TwoLevelAttention):
 
 
 @dataclass(frozen=True)
-class Layout:
+class AttentionLayout:
     """Where an encoder of transformers' has its self-attention, and what it calls the parts."""
 
     layers: str  # the path of the list of layers

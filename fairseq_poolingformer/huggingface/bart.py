@@ -17,7 +17,7 @@ from transformers.modeling_outputs import (
 from transformers.models.bart.modeling_bart import BartLearnedPositionalEmbedding
 from transformers.utils import can_return_tuple
 
-from fairseq_poolingformer.huggingface.attention import PROJECTIONS, Layout
+from fairseq_poolingformer.huggingface.attention import PROJECTIONS, AttentionLayout
 from fairseq_poolingformer.huggingface.encoders import Head, TwoLevelEncoder, TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.padding import Rows, encode
 from fairseq_poolingformer.levels import at_random_offsets
@@ -38,7 +38,7 @@ class OffsetPositions(BartLearnedPositionalEmbedding):
 class Seq2SeqEncoder(TwoLevelEncoder):
     """An encoder of transformers' with two-level attention."""
 
-    layout = Layout("layers", "self_attn", PROJECTIONS, "attention_dropout")
+    layout = AttentionLayout("layers", "self_attn", PROJECTIONS, "attention_dropout")
 
     def _install(self, config: PreTrainedConfig) -> None:
         if config.random_position_offsets:

@@ -9,7 +9,7 @@ import transformers
 
 from fairseq_poolingformer.huggingface.bart import Seq2SeqDecoder
 from fairseq_poolingformer.huggingface.encoders import WithParts
-from fairseq_poolingformer.huggingface.families import FAMILIES, HEADS, Family
+from fairseq_poolingformer.huggingface.families import FAMILIES, HEADS, LongFamily
 from fairseq_poolingformer.huggingface.short_models import ONE_SOFTMAX, FromShort
 from fairseq_poolingformer.settings import Layers, LevelSettings
 
@@ -22,7 +22,7 @@ def make(name: str, doc: str, *bases: type, **attributes: Any) -> type:
     return globals()[name]
 
 
-def make_family(family: Family) -> None:
+def make_family(family: LongFamily) -> None:
     """Make a family's configuration and classes, and register them."""
     start, theirs = f"Poolingformer{family.name}", sys.modules[getattr(transformers, f"{family.name}Model").__module__]
     config = make(
@@ -51,7 +51,7 @@ def make_family(family: Family) -> None:
         getattr(transformers, head.auto or f"AutoModel{end}").register(config, cls, exist_ok=True)
 
 
-def _parts(family: Family, start: str, theirs: Any, own: dict[str, Any]) -> tuple[type, ...]:
+def _parts(family: LongFamily, start: str, theirs: Any, own: dict[str, Any]) -> tuple[type, ...]:
     """Make the encoder and the decoder of a family that has both."""
     kinds = {"Encoder": family.encoder, "Decoder": Seq2SeqDecoder}
     named = {end: getattr(theirs, family.name + end) for end in kinds}

@@ -19,7 +19,7 @@ from transformers.modeling_outputs import (
 from transformers.utils import can_return_tuple
 
 from fairseq_poolingformer.attention.score_terms.disentangled import CoarsePositions
-from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention, Layout, initialize
+from fairseq_poolingformer.huggingface.attention import AttentionLayout, EncoderSelfAttention, initialize
 from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
 from fairseq_poolingformer.levels import at_random_offsets, check_positions, relative_projections, relative_tables
 from fairseq_poolingformer.settings import TwoLevels
@@ -50,7 +50,7 @@ class TwoLevelModel:
 class TwoLevelEncoder(TwoLevelModel):
     """Comes before transformers' own encoder among a class's bases."""
 
-    layout: ClassVar[Layout]  # where that one has its self-attention
+    layout: ClassVar[AttentionLayout]  # where that one has its self-attention
 
     def __init__(self, config: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
@@ -217,7 +217,7 @@ class ChoiceHead(TextHead):
         return {**flat, given: flat[given].view(shape)}  # transformers flattens it, and not all of the others
 
 
-class SpanHead(Head):
+class EncoderSpanHead(Head):
     """A head for question answering, whose labels are ``start_positions`` and ``end_positions``."""
 
     def forward(

@@ -12,7 +12,7 @@ from typing import Any
 import transformers
 from transformers import PreTrainedConfig
 
-from fairseq_poolingformer.huggingface.attention import BERT_NAMES, PROJECTIONS, Layout
+from fairseq_poolingformer.huggingface.attention import BERT_NAMES, PROJECTIONS, AttentionLayout
 from fairseq_poolingformer.huggingface.bart import Seq2SeqEncoder, Seq2SeqHead, Seq2SeqReader, Seq2SeqSpanHead
 from fairseq_poolingformer.huggingface.configuration import (
     AbsoluteSettings,
@@ -22,9 +22,9 @@ from fairseq_poolingformer.huggingface.configuration import (
 )
 from fairseq_poolingformer.huggingface.encoders import (
     ChoiceHead,
+    EncoderSpanHead,
     LabelHead,
     RelativeEncoder,
-    SpanHead,
     TextEncoder,
     TextHead,
 )
@@ -54,21 +54,23 @@ HEADS = {  # the end of a class's name ->
     "ForMaskedLM": End("that fills in masked tokens", LabelHead),
     "ForSequenceClassification": End("that gives a class to a text", TextHead, Seq2SeqReader),
     "ForTokenClassification": End("that gives a class to each token", LabelHead),
-    "ForQuestionAnswering": End("that finds spans", SpanHead, Seq2SeqSpanHead),
+    "ForQuestionAnswering": End("that finds spans", EncoderSpanHead, Seq2SeqSpanHead),
     "ForMultipleChoice": End("that chooses one of several texts", ChoiceHead),
 }
 
 
-POSITIONS = {"max_position_embeddings": 4096}  # of most families
+LONG_POSITIONS = {"max_position_embeddings": 4096}  # of most families
 
 
 @dataclass(frozen=True)
-class Family:
+class LongFamily:
     """A family of transformers' models."""
 
     name: str  # begins transformers' names of its classes, after which ours and the model_type are named
-    layout: Layout  # where its encoder has the self-attention
-    defaults: Mapping[str, Any] = field(default_factory=lambda: POSITIONS)  # other than transformers' or the levels'
+    layout: AttentionLayout  # where its encoder has the self-attention
+    defaults: Mapping[str, Any] = field(
+        default_factory=lambda: LONG_POSITIONS
+    )  # other than transformers' or the levels'
     config: tuple[type, ...] = ()  # what its configuration has beside the settings of the two levels
     also: Mapping[str, str] = field(default_factory=dict)  # model_type of other short models -> start of their names
     encoder: type = TextEncoder  # comes before transformers' own encoder
@@ -119,15 +121,15 @@ class Family:
         return OFFSET if self.has_decoder else self.layout.first_position(config)
 
 
-_BERT = Layout("encoder.layer", "attention.self", BERT_NAMES, "attention_probs_dropout_prob")
+_BERT = AttentionLayout("encoder.layer", "attention.self", BERT_NAMES, "attention_probs_dropout_prob")
 _ROBERTA = replace(_BERT, after_padding=True)
 _BART: dict[str, Any] = {"layout": Seq2SeqEncoder.layout, "config": (DecoderSettings,), "encoder": Seq2SeqEncoder}
 FAMILIES = {
     family.model_type: family
     for family in (
-        Family("Bart", **{**_BART, "config": (BothLabels, DecoderSettings)}, also={"led": "LED"}),
-        Family("MBart", **_BART),
-        Family(
+        LongFamily("Bart", **{**_BART, "config": (BothLabels, DecoderSettings)}, also={"led": "LED"}),
+        LongFamily("MBart", **_BART),
+        LongFamily(
             "Roberta",
             _ROBERTA,
             {
@@ -140,16 +142,20 @@ FAMILIES = {
             also={"xlm-roberta": "XLMRoberta", "camembert": "Camembert", "longformer": "Longformer"},
             encoder=RelativeEncoder,
         ),
-        Family("Bert", _BERT),
-        Family("Electra", _BERT),
-        Family(
+        LongFamily("Bert", _BERT),
+        LongFamily("Electra", _BERT),
+        LongFamily(
             "DistilBert",
-            Layout("transformer.layer", "attention", ("q_lin", "k_lin", "v_lin", "out_lin"), "attention_dropout"),
-            {**POSITIONS, "pooled_layers": "3-5"},
+            AttentionLayout(
+                "transformer.layer", "attention", ("q_lin", "k_lin", "v_lin", "out_lin"), "attention_dropout"
+            ),
+            {**LONG_POSITIONS, "pooled_layers": "3-5"},
         ),
-        Family(
+        LongFamily(
             "ModernBert",
-            Layout("layers", "attn", PROJECTIONS, "attention_dropout", attention_class=ModernBertSelfAttention),
+            AttentionLayout(
+                "layers", "attn", PROJECTIONS, "attention_dropout", attention_class=ModernBertSelfAttention
+            ),
             {},
             (RotarySettings,),
             encoder=ModernBertEncoder,
@@ -159,7 +165,7 @@ FAMILIES = {
 }
 
 
-def family_of(kind: str | None) -> Family | None:
+def family_of(kind: str | None) -> LongFamily | None:
     """Return the family that short models of a ``model_type`` become, or that has it."""
     return FAMILIES.get(kind) or next((family for family in FAMILIES.values() if kind in family.short), None)
 

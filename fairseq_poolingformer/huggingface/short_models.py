@@ -20,7 +20,7 @@ from fairseq_poolingformer.weights.loading import fit, one_sided, split_projecti
 
 logger = logging.getLogger(__name__)
 
-POSITIONS = "embed_positions.weight"
+BART_POSITIONS = "embed_positions.weight"
 SHORT_POSITIONS = 512  # tokens of BERT and RoBERTa; of windows that see each repeated position once, the widest has 255
 POOLER = "pooler."  # transformers alone has one; where the short model lacks it, it keeps its random values
 NOT_COPIED = (  # settings of the short model that say nothing about the long one
@@ -295,11 +295,11 @@ def _load(long: PreTrainedModel, short: PreTrainedModel) -> None:
     own: State = {ours: values[name] for name, ours in names.items()}
     state: State = {ours: given[name] for name, ours in _own_names(short).items()}
     if short.config.model_type == "led":
-        state |= {name: with_unused_rows(table) for name, table in state.items() if name.endswith(POSITIONS)}
+        state |= {name: with_unused_rows(table) for name, table in state.items() if name.endswith(BART_POSITIONS)}
     split_projections(state)
     config = long.config
     if getattr(config, "sinusoidal_pos_embds", False):
-        for name in [name for name in own if name.endswith(POSITIONS)]:
+        for name in [name for name in own if name.endswith(BART_POSITIONS)]:
             state[name] = torch.cat([state[name], own[name][len(state[name]) :]])[: len(own[name])]
     fit(
         own,

@@ -11,7 +11,7 @@ from fairseq_poolingformer.weights.loading import two_sided
 from fairseq_poolingformer.weights.names import GLOBAL, NO_ABSOLUTE, POOLED, RELATIVE
 
 EMBEDDING = "shared.weight"
-POSITIONS = ("max_source_positions", "max_target_positions")
+MAX_POSITIONS = ("max_source_positions", "max_target_positions")
 WIDTHS = ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")  # the same as encoder_embed_dim
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_accurate", "relu": "relu", "tanh": "tanh", "linear": "linear"}
 READ_ACTIVATIONS = {**ACTIVATIONS, "gelu_pytorch_tanh": "gelu_accurate"}
@@ -19,7 +19,7 @@ WRITTEN_ACTIVATIONS = {**{ours: theirs for theirs, ours in ACTIVATIONS.items()},
 BEFORE = dict.fromkeys(("encoder_normalize_before", "decoder_normalize_before"), False)  # True in mBART
 FORGOTTEN_BEFORE = dict.fromkeys(("normalize_before", "add_final_layer_norm"), False)
 SCALE = "no_scale_embedding"  # fairseq's; False multiplies embeddings by the square root of their width
-SHARED = SharedSettings(
+BART_SETTINGS = SharedSettings(
     theirs="Hugging Face's BART and LED have",
     ours="fairseq's BART",
     sizes={
@@ -36,7 +36,7 @@ SHARED = SharedSettings(
             for key in ("attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
         },
     },
-    lengths=dict.fromkeys(POSITIONS, ("max_position_embeddings", 0, 1024)),
+    lengths=dict.fromkeys(MAX_POSITIONS, ("max_position_embeddings", 0, 1024)),
     fixed={
         "encoder_learned_pos": True,
         "decoder_learned_pos": True,
@@ -114,7 +114,7 @@ def _write(settings: Settings) -> Settings:
 
 
 def _write_bart(settings: Settings) -> Settings:
-    source, target = (settings[key] for key in POSITIONS)
+    source, target = (settings[key] for key in MAX_POSITIONS)
     if source != target:
         raise ConversionError(
             f"max_source_positions is {source} and max_target_positions {target}, but "
@@ -146,17 +146,20 @@ BART = Family(
     model_type="bart",
     architecture="BartForConditionalGeneration",
     prefix="model.",
-    shared=SHARED,
+    shared=BART_SETTINGS,
     huggingface_tied=((EMBEDDING, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),),
     fairseq_tied=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"),
-    position_tables={"encoder.embed_positions.weight": POSITIONS[0], "decoder.embed_positions.weight": POSITIONS[1]},
+    position_tables={
+        "encoder.embed_positions.weight": MAX_POSITIONS[0],
+        "decoder.embed_positions.weight": MAX_POSITIONS[1],
+    },
     arch="bart",
     poolingformer_arch="poolingformer_bart",
     arch_sizes={
         "base": _arch_sizes(layers=6, embed_dim=768, ffn_embed_dim=3072, attention_heads=12),
         "large": _arch_sizes(layers=12, embed_dim=1024, ffn_embed_dim=4096, attention_heads=16),
     },
-    arch_defaults={"activation_fn": "gelu", SCALE: True, **BEFORE, **dict(SHARED.rates.values())},
+    arch_defaults={"activation_fn": "gelu", SCALE: True, **BEFORE, **dict(BART_SETTINGS.rates.values())},
     pooled_layers={size: PAPER_LAYERS[f"bart_{size}"] for size in ("base", "large")},
     task="long_summarization",
     dictionaries=("dict.txt", "dict.source.txt", "dict.target.txt"),
@@ -167,7 +170,7 @@ BART = Family(
     heads=("classification_head.", "qa_outputs."),
 )
 MBART = replace(
-    BART, model_type="mbart", architecture="MBartForConditionalGeneration", shared=_normalized_before(SHARED)
+    BART, model_type="mbart", architecture="MBartForConditionalGeneration", shared=_normalized_before(BART_SETTINGS)
 )
 LED = replace(
     BART,
@@ -175,10 +178,10 @@ LED = replace(
     architecture="LEDForConditionalGeneration",
     prefix="led.",
     shared=replace(
-        SHARED,
+        BART_SETTINGS,
         lengths={
-            POSITIONS[0]: ("max_encoder_position_embeddings", 0, 16384),
-            POSITIONS[1]: ("max_decoder_position_embeddings", 0, 1024),
+            MAX_POSITIONS[0]: ("max_encoder_position_embeddings", 0, 16384),
+            MAX_POSITIONS[1]: ("max_decoder_position_embeddings", 0, 1024),
         },
     ),
     read_more=_read_led,
@@ -193,10 +196,10 @@ POOLINGFORMER_BART = replace(
     model_type="poolingformer-bart",
     architecture="PoolingformerBartForConditionalGeneration",
     shared=replace(
-        SHARED,
+        BART_SETTINGS,
         lengths={
-            POSITIONS[0]: ("max_position_embeddings", 0, None),
-            POSITIONS[1]: ("max_decoder_position_embeddings", 0, None),
+            MAX_POSITIONS[0]: ("max_position_embeddings", 0, None),
+            MAX_POSITIONS[1]: ("max_decoder_position_embeddings", 0, None),
         },
     ),
     write_more=_write,

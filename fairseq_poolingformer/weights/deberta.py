@@ -10,15 +10,15 @@ from torch import Tensor
 from fairseq_poolingformer.settings import per_layer
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed, roberta
 from fairseq_poolingformer.weights.names import NO_ABSOLUTE, RELATIVE
-from fairseq_poolingformer.weights.roberta import EMBEDDING, EPSILON, LENGTH, POSITION_IDS, POSITIONS, TOKEN_TYPES
+from fairseq_poolingformer.weights.roberta import EMBEDDING, EPSILON, LENGTH, POSITION_IDS, POSITION_TABLE, TOKEN_TYPES
 
 HEAD, PUBLISHED_HEAD = "cls.predictions.", "lm_predictions.lm_head."  # in transformers, in the published weights
 TIED_HEAD = (f"{HEAD}decoder.weight", f"{HEAD}decoder.bias")
 # Hugging Face's special tokens in the order of their rows -> fairseq's names; fairseq has the first two rows swapped
 SPECIAL_TOKENS = {"[PAD]": "<pad>", "[CLS]": "<s>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
 SWAPPED = (0, 1)  # rows of <pad> and <s>
-SHARED = replace(
-    roberta.without(roberta.SHARED, NO_ABSOLUTE),
+DEBERTA_SETTINGS = replace(
+    roberta.without(roberta.ROBERTA_SETTINGS, NO_ABSOLUTE),
     ours="this package's DeBERTa",
     lengths={LENGTH: ("max_position_embeddings", 0, None)},
     their_fixed={"hidden_act": "gelu", "pad_token_id": 0, "relative_attention": True, "talking_head": False},
@@ -37,8 +37,8 @@ def absorb(settings: Settings, state: State) -> list[str]:
     """Make the state RoBERTa's: split projections, rename the head, add token types to positions, reorder rows."""
     notes = _absorb_head(state)
     state.pop(POSITION_IDS, None)
-    if settings[NO_ABSOLUTE] and POSITIONS in state:
-        del state[POSITIONS]
+    if settings[NO_ABSOLUTE] and POSITION_TABLE in state:
+        del state[POSITION_TABLE]
         notes.append("left out the absolute positions, since only the head of DeBERTa's own pretraining uses them")
     types = state.pop(TOKEN_TYPES, None)
     if types is not None and len(types):
@@ -69,7 +69,7 @@ def _absorb_token_types(types: Tensor, settings: Settings, state: State) -> list
     notes = []
     if settings[NO_ABSOLUTE] and bool(types[0].any()):
         settings[NO_ABSOLUTE] = False
-        state[POSITIONS] = types.new_zeros(settings[LENGTH], types.size(1))
+        state[POSITION_TABLE] = types.new_zeros(settings[LENGTH], types.size(1))
         notes.append(
             "the model has token types but no absolute positions: it gets a table of positions (--absolute-positions) "
             "whose rows are all the embedding of type 0, so that it computes the same"
@@ -195,7 +195,7 @@ DEBERTA = replace(
     model_type="deberta",
     architecture="DebertaForMaskedLM",
     prefix="deberta.",
-    shared=SHARED,
+    shared=DEBERTA_SETTINGS,
     read_more=_read,
     write_more=_write,
     huggingface_tied=((EMBEDDING, TIED_HEAD[0]), (f"{HEAD}bias", TIED_HEAD[1])),

@@ -31,7 +31,7 @@ COPIED = {  # parameters that start as copies: Longformer §4; coarse positions 
     "encoder.lm_head.weight": "encoder.sentence_encoder.embed_tokens.weight",
 }
 POOLED = {f"self_attn.pooled_{letter}_proj": f"self_attn.{letter}_proj" for letter in "qkv"}
-POSITIONS = "encoder.embed_positions.weight"  # absolute ones of the encoder: BART's, sentence_encoder's
+ENCODER_POSITIONS = "encoder.embed_positions.weight"  # absolute ones of the encoder: BART's, sentence_encoder's
 TASK_HEAD = re.compile(r"[^.]+_head\.")  # begins the names of a task's head, which is dropped where the model has none
 RELATIVE = ("relative_positions.", ".relative_projections.")
 COARSE = (".global_relative_positions.", ".relative_projections.global_")  # those of pairs with a global token
@@ -156,7 +156,7 @@ def fit(
     lacking = [name for name in state if name not in target]
     if any(name.endswith(".relative_positions.weight") for name in target):
         reason = "the model has relative positions (--absolute-positions keeps both)"
-        _leave_out(state, [name for name in lacking if name.endswith(POSITIONS)], reason)
+        _leave_out(state, [name for name in lacking if name.endswith(ENCODER_POSITIONS)], reason)
     _leave_out(state, filter(TASK_HEAD.match, lacking), "this task has no such head")
     reason = "the model has no separate global projections"
     _leave_out(state, (n for n in lacking if ".self_attn.global_" in n), reason, logging.WARNING)
@@ -209,7 +209,7 @@ def _check_products(target: State, state: State) -> None:
     if set(have) <= set(want):
         return
     flags = f"--relative-attention {','.join(have)}"
-    if not any(name.endswith(POSITIONS) for name in state):
+    if not any(name.endswith(ENCODER_POSITIONS) for name in state):
         flags += " --no-absolute-positions"
     raise ValueError(
         f"the checkpoint was trained with {flags}, the model is built with --relative-attention "

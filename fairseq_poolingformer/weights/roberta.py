@@ -17,11 +17,11 @@ from fairseq_poolingformer.weights.loading import OFFSET, split_projections
 from fairseq_poolingformer.weights.names import ENCODER, GLOBAL, NAMES, NO_ABSOLUTE, POOLED, RELATIVE
 
 EMBEDDING = "embeddings.word_embeddings.weight"
-POSITIONS = "embeddings.position_embeddings.weight"
+POSITION_TABLE = "embeddings.position_embeddings.weight"
 TOKEN_TYPES = "embeddings.token_type_embeddings.weight"
 POSITION_IDS = "embeddings.position_ids"  # 0, 1, 2, …: a buffer that older versions saved
 LENGTH, EPSILON = "max_positions", "layer_norm_eps"
-SHARED = SharedSettings(
+ROBERTA_SETTINGS = SharedSettings(
     theirs="Hugging Face's RoBERTa has",
     ours="fairseq's RoBERTa",
     sizes={
@@ -99,8 +99,8 @@ def fill_in_head(model_type: str, state: State) -> list[str]:
 def absorb_token_types(types: Tensor, state: State, offset: int) -> list[str]:
     """Add the embedding of type 0, (types, C)[0], which every token has, to every position from row ``offset`` on."""
     notes = []
-    if bool(types[0].any()) and POSITIONS in state:
-        state[POSITIONS] = torch.cat([state[POSITIONS][:offset], state[POSITIONS][offset:] + types[0]])
+    if bool(types[0].any()) and POSITION_TABLE in state:
+        state[POSITION_TABLE] = torch.cat([state[POSITION_TABLE][:offset], state[POSITION_TABLE][offset:] + types[0]])
         notes.append("added the embedding of token type 0 to the positions, since fairseq has no token types")
     if bool(types[1:].any()):
         notes.append(
@@ -133,7 +133,7 @@ def without(shared: SharedSettings, *names: str) -> SharedSettings:
 
 
 def _read_two_levels(config: Settings, settings: Settings) -> Settings:
-    epsilon = config.get(EPSILON, SHARED.absent[EPSILON])
+    epsilon = config.get(EPSILON, ROBERTA_SETTINGS.absent[EPSILON])
     return {EPSILON: epsilon, NO_ABSOLUTE: not config.get("absolute_positions", True)}
 
 
@@ -154,14 +154,14 @@ ROBERTA = Family(
     model_type="roberta",
     architecture="RobertaForMaskedLM",
     prefix="roberta.",
-    shared=SHARED,
+    shared=ROBERTA_SETTINGS,
     huggingface_tied=((EMBEDDING, "lm_head.decoder.weight"), ("lm_head.bias", "lm_head.decoder.bias")),
     fairseq_tied=(f"{ENCODER}.embed_tokens.weight", "encoder.lm_head.weight"),
     position_tables={f"{ENCODER}.embed_positions.weight": LENGTH},
     arch="roberta",
     poolingformer_arch="poolingformer_roberta",
     arch_sizes={"base": _arch_sizes(12, 768), "large": _arch_sizes(24, 1024)},
-    arch_defaults=dict(SHARED.rates.values()),
+    arch_defaults=dict(ROBERTA_SETTINGS.rates.values()),
     pooled_layers={size: PAPER_LAYERS[f"roberta_{size}"] for size in ("base", "large")},
     task="masked_lm",
     dictionaries=("dict.txt",),
@@ -180,7 +180,7 @@ LONGFORMER = replace(
     model_type="longformer",
     architecture="LongformerForMaskedLM",
     prefix="longformer.",
-    shared=replace(SHARED, written={**SHARED.written, "sep_token_id": 2}),
+    shared=replace(ROBERTA_SETTINGS, written={**ROBERTA_SETTINGS.written, "sep_token_id": 2}),
     arch="longformer_roberta",
     poolingformer_arch="",
     kinds=(GLOBAL,),
@@ -189,7 +189,7 @@ POOLINGFORMER_ROBERTA = replace(
     ROBERTA,
     model_type="poolingformer-roberta",
     architecture="PoolingformerRobertaForMaskedLM",
-    shared=without(SHARED, EPSILON, NO_ABSOLUTE),
+    shared=without(ROBERTA_SETTINGS, EPSILON, NO_ABSOLUTE),
     read_more=_read_two_levels,
     write_more=_write_two_levels,
     arch="poolingformer_roberta",

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.char_lm.relative_positions import (
-    LearnedPositions,
+    LearnedDistances,
     ProjectedPositions,
     SinusoidalPositions,
     sinusoids,
@@ -26,7 +26,7 @@ def test_sinusoids_are_those_of_the_paper(farthest):
 
 @pytest.mark.parametrize("nearest", [0, 1])
 def test_learned_vectors_begin_at_the_nearest_distance_that_is_seen(nearest):
-    module = LearnedPositions(5, 3, nearest)
+    module = LearnedDistances(5, 3, nearest)
     for number in (1, 4, 6):
         vectors = module(number)
         assert vectors.shape == (number, 3)

@@ -16,7 +16,7 @@ from fairseq_poolingformer.cli.from_short import made_class
 from fairseq_poolingformer.huggingface import classes, short_models
 from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
 from fairseq_poolingformer.huggingface.encoders import WithParts
-from fairseq_poolingformer.huggingface.families import FAMILIES, Family, family_of
+from fairseq_poolingformer.huggingface.families import FAMILIES, LongFamily, family_of
 from tests.attention.test_probabilities import dense, expected_weights
 from tests.huggingface import tiny_models
 from tests.huggingface.tiny_models import (
@@ -358,7 +358,7 @@ def test_a_model_without_the_part_is_refused():
 
 def test_a_row_is_a_family(monkeypatch):
     """Of ERNIE, which has none here, it makes a class with every head that equals transformers'."""
-    family = Family("Ernie", FAMILIES["poolingformer-bert"].layout)
+    family = LongFamily("Ernie", FAMILIES["poolingformer-bert"].layout)
     monkeypatch.setitem(FAMILIES, family.model_type, family)
     classes.make_family(family)
     monkeypatch.setitem(CONFIGS, "ernie", (ENCODER, HEADS))

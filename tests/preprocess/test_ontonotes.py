@@ -97,7 +97,7 @@ def test_mentions_that_cannot_be_learned_are_counted(tmp_path, capsys):
     path.write_text("\n".join(["#begin document (nw/a); part 000", *lines, "#end document\n"]))
     assert convert(ontonotes, tmp_path / "data", "--train", path) == 0
     printed = capsys.readouterr().out
-    notes = {ontonotes.WIDE: 1, ontonotes.TWO_SENTENCES: 2, ontonotes.CROSSING: 2, ontonotes.SHARED: 1}
+    notes = {ontonotes.WIDE: 1, ontonotes.TWO_SENTENCES: 2, ontonotes.CROSSING: 2, ontonotes.TWO_ENTITIES: 1}
     assert all(f"{count} × {note}" in printed for note, count in notes.items())
     assert len(CoreferenceSplit.open(tmp_path / "data", "train").mentions(0)) == 9  # the folder has all of them
 
