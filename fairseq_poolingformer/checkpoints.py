@@ -56,7 +56,7 @@ class ConfigurationError(ValueError):
 
 
 class _Saved:
-    """Takes the place of an object: the arguments and the state that the file has of it, until all is read."""
+    """A placeholder for an object of a file: its arguments and its state, until all is read."""
 
     def __new__(cls, *arguments: Any) -> "_Saved":
         self = super().__new__(cls)
@@ -146,7 +146,7 @@ SAFE: tuple[tuple[Any, str], ...] = (
 
 
 class _Plain:
-    """Gives the values that were read with plain data in place of objects, each once, however often a file has it."""
+    """Converts placeholders to plain data, keeping shared objects shared."""
 
     def __init__(self) -> None:
         self._done: dict[int, tuple[Any, Any]] = {}  # id -> a value, kept so that no other gets its id, and its data

@@ -26,7 +26,7 @@ BERT_NAMES = ("query", "key", "value", "")
 
 def packed_masks(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:
     """Pack masks, (B, T) bool, into (B, 1 or 2, 1, T): global tokens, and padding where there is any."""
-    # transformers expands (B, T) masks to n × n, not those of four dimensions; ``masks`` of it is what layers share
+    # 4-D masks pass through transformers unexpanded; ``packed.masks`` carries the Masks that layers share
     masks = [global_mask] if padding_mask is None else [global_mask, padding_mask]
     packed = torch.stack(masks, dim=1).unsqueeze(2)
     if not torch.compiler.is_compiling():

@@ -18,7 +18,7 @@ if is_too_old(transformers.__version__, TRANSFORMERS):
 
 @dataclass(repr=False)
 class DecoderSettings:
-    """Of encoders with decoders: ``max_position_embeddings`` is the encoder's."""
+    """Settings of encoder-decoder models; ``max_position_embeddings`` is the encoder's."""
 
     max_decoder_position_embeddings: int = 1024
 
@@ -33,14 +33,14 @@ class BothLabels:
 
 @dataclass(repr=False)
 class AbsoluteSettings:
-    """Of RoBERTa, which may have DeBERTa's relative positions beside the absolute ones, or in their place."""
+    """Settings of RoBERTa, where DeBERTa's relative positions join or replace the absolute ones."""
 
     absolute_positions: bool = True
 
 
 @dataclass(repr=False)
 class RotarySettings:
-    """Of ModernBERT: by default its layers of full attention have two levels.
+    """Settings of ModernBERT: by default its layers of full attention have two levels.
 
     One ``window_size`` is that of these layers; the others keep ``local_attention // 2`` tokens on each side.
 

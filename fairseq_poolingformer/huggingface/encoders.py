@@ -123,7 +123,7 @@ class TextEncoder(TwoLevelEncoder):
 
 
 class WithParts(TwoLevelModel):
-    """Mixin; list it before the transformers class, whose children of the last bases of ``parts`` become ``parts``."""
+    """Mixin before a transformers class: replaces each child whose class is a part's last base by that part."""
 
     parts: ClassVar[tuple[type, ...]] = ()
 
@@ -240,7 +240,7 @@ class EncoderSpanHead(Head):
 
 
 class NoPositions(nn.Module):
-    """In place of the table of absolute positions in models that have relative ones alone."""
+    """Stands for the table of absolute positions in models with relative ones alone."""
 
     def forward(self, position_ids: Tensor) -> float:
         """Return 0, which transformers adds to the embeddings."""

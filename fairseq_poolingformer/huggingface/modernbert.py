@@ -45,7 +45,7 @@ class ModernBertSelfAttention(EncoderSelfAttention):
 
 
 class RotaryPositions(ModernBertRotaryEmbedding):
-    """Those of transformers, whose frequencies stay in float32 where the model is cast: positions count thousands."""
+    """transformers' rotary embedding; keeps its frequencies in float32, since positions reach thousands."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RotaryPositions:
         def moved_alone(x: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class ModernBertEncoder(TextEncoder):
 
 
 class ModernBertChoiceHead(ChoiceHead):
-    """Gives transformers the mask that it needs for a mean."""
+    """Adds an all-ones mask: transformers' mean pooling fails on None."""
 
     def _prepared(self, *inputs: Tensor | None) -> dict[str, Tensor | None]:
         prepared = super()._prepared(*inputs)

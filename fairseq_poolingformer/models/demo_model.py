@@ -26,7 +26,7 @@ from fairseq_poolingformer.weights.files import save_safetensors, write_checkpoi
 
 FOLDER = Path(__file__).resolve().parent.parent / "demo_model"
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
-TIED = {  # left out of the weights, the same as another
+TIED = {  # tied parameters: not stored -> the parameter that they share
     "decoder.embed_tokens.weight": "encoder.embed_tokens.weight",
     "decoder.output_projection.weight": "encoder.embed_tokens.weight",
 }

@@ -72,5 +72,5 @@ def keep_zero_where_there_is_no_gpu(original: Callable, *arguments: Any, **named
 
 class _OnCPU(Tensor):
     def cuda(self, *unused: Any, **also_unused: Any) -> Tensor:
-        """These values as an ordinary tensor."""
+        """Return the values as an ordinary tensor."""
         return self.as_subclass(Tensor)

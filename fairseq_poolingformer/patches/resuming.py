@@ -77,6 +77,7 @@ def load_what_fairseq_forgets(
     extra = original(self, filename, reset_optimizer, reset_lr_scheduler, *args, **named)
     saved = extra if extra is not None and not reset_optimizer else {}
     vars(checkpoint_utils.save_checkpoint).pop("best", None)  # a process may train several times
+    # losses of another metric do not compare: what was chosen by them begins anew
     former = (extra or {}).get(METRIC, _metric(self))
     is_other = former != _metric(self)
     if is_other:
@@ -91,6 +92,7 @@ def load_what_fairseq_forgets(
             if is_other:
                 plateau.best = plateau.mode_worse
     patience = saved.get(PATIENCE)
+    # fairseq keeps it as attributes of ``should_stop_early``, which a process may have more than once
     for function in _functions():
         vars(function).pop("best", None)
         if patience:

@@ -16,7 +16,7 @@ from torch.optim.adamw import adamw
 
 from fairseq_poolingformer.command import UsageError, option
 
-# what parameters that can have a learning rate of their own have as ``param_group``, fairseq's name for such a mark
+# values of ``param_group`` (fairseq's attribute) for parameters with their own learning rate
 HEAD, POOLED = "head", "pooled"
 OWN_RATES = {  # mark -> the flag, whose parameters they are, and where there are some
     HEAD: ("--head-lr", "a task's head", "The task must be one of docs/tasks.md"),

@@ -99,7 +99,7 @@ class Family:
     pooled_layers: Mapping[str, str]  # base, large -> the layers with level two in `poolingformer_arch`
     task: str  # that checkpoints name
     dictionaries: tuple[str, ...]  # names under which fairseq's tasks look for the dictionary
-    kinds: Collection[str] = ()  # what its attention may have beside one level, as names.parameters takes it
+    kinds: Collection[str] = ()  # optional parameter groups: pooled, global, relative; see names.parameters
     offset_rows: bool = True  # its tables of positions have the rows before position 0, as fairseq's do
     # config.json, shared settings -> more; refuses what fairseq cannot express
     read_more: Callable[[Settings, Settings], Settings] = lambda config, settings: {}

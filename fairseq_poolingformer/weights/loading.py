@@ -49,13 +49,14 @@ def extend_positions(table: Tensor, num_rows: int, offset: int, init: str = "rep
         curves = positions.t().double()[None]  # in float32 the last row would not be the given one
         longer = F.interpolate(curves, wanted, mode="linear", align_corners=True)[0].t().to(table.dtype)
     else:
-        longer = positions.repeat(-(-wanted // len(positions)), 1)
+        longer = positions.repeat(-(-wanted // len(positions)), 1)  # copies one after another (Longformer §5)
     return torch.cat([table[:offset], longer])[:num_rows].clone()
 
 
 def resize_relative_positions(table: Tensor, tokens_per_row: int, num_rows: int, new_tokens_per_row: int = 1) -> Tensor:
     """Resize a table of relative positions around the middle; farther rows copy the outermost, as DeBERTa clamps."""
     k = table.size(0) // 2
+    # the distance in the middle of each new row, and the old row that has it
     middle = (torch.arange(num_rows) - num_rows // 2) * new_tokens_per_row + (new_tokens_per_row - 1) // 2
     return table[(middle // tokens_per_row).clamp(-k, k - 1) + k].clone()
 
@@ -161,7 +162,7 @@ def fit(
     reason = "the model has no separate global projections"
     _leave_out(state, (n for n in lacking if ".self_attn.global_" in n), reason, logging.WARNING)
     copies = copied(target, state, COPIED if pooled_init == "random" else COPIED | POOLED)
-    silent = []
+    silent = []  # values of zero make Z = 0, so that the first outputs are level one's
     if pooled_init == "copy-zero-values":
         silent = [name for name in copies if "self_attn.pooled_v_proj" in name]
         state.update({name: torch.zeros_like(target[name]) for name in silent})
@@ -195,7 +196,7 @@ def _fit_relative_positions(target: State, state: State) -> None:
             continue
         coarse = name.replace(".relative_positions.weight", ".global_relative_positions.weight")
         bucket = coarse.replace(".weight", ".tokens_per_row")
-        if coarse in target:
+        if coarse in target:  # from the fine rows, not yet resized, where the checkpoint has no coarse ones
             source = coarse if coarse in state else name
             old, new = int(state.get(bucket, 1)), int(target[bucket])
             _resize(state, coarse, state[source], old, target[coarse].size(0), new)

@@ -48,7 +48,7 @@ class SplitRecords:
         return cls(functools.partial(iter, records), sum(record.progress for record in records))
 
     def chosen(self, is_in: Callable[[Record], bool]) -> "SplitRecords":
-        """Those of the records for which a function returns True; each carries the progress of those before it."""
+        """Records for which a function returns True; each also carries the progress of the skipped ones before it."""
         files = tuple(one.chosen(is_in) for one in self.files)
         return replace(self, records=functools.partial(_chosen, self.records, is_in), files=files)
 

@@ -22,7 +22,7 @@ READ = {
 
 
 def fingerprint(name: str) -> str:
-    """Of all that the results of a script depend on: those of other kernels or versions do not count."""
+    """A hash of all that a script's results depend on, so that those of other kernels or versions do not count."""
     parts = [f"{package} {version(package)}" for package in ("ttsem", "triton", "torch")]
     parts += [path.read_text(encoding="utf-8") for path in (*sorted(KERNELS.glob("*.py")), *READ[name])]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
@@ -40,7 +40,7 @@ class Results:
 
     @classmethod
     def of(cls, folder: Path, name: str) -> Results:
-        """Those of a script in its folder."""
+        """The results of a script in its folder."""
         return cls(folder / f"{name}.jsonl", fingerprint(name.partition("_")[0]))
 
     def __contains__(self, key: str) -> bool:

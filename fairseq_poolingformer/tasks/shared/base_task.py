@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 class CheckedConfig(FairseqDataclass):
     skip_nonfinite: int = option(
         0,
-        "drop up to so many updates of a run whose gradient is NaN or infinite, each named in the log; the "
-        "next one ends the training (default: 0)",
+        "number of updates with a NaN or infinite gradient that a run may drop, each named in the log; one more "
+        "ends the training (default: 0)",
     )
     update_freq: Any = II("optimization.update_freq")  # noqa: RUF009 - it is a text
 

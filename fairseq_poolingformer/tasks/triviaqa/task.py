@@ -43,8 +43,8 @@ class TriviaqaPredictor:
 class TriviaqaConfig(DocumentTaskConfig):
     max_document_positions: int = option(
         4096,
-        "cut documents to what a single segment of so many tokens would hold, also where --max-positions "
-        "cuts them into smaller segments; 0: cut nothing off",
+        "tokens of one segment, question included: documents are cut to what it holds, even where --max-positions "
+        "makes smaller segments; 0: cut nothing off",
     )
     max_question_length: int = option(64, "tokens that longer questions are cut to")
 
