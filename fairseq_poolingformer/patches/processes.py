@@ -1,4 +1,4 @@
-"""Several processes: ``torchrun``, and training on CPUs."""
+"""Several processes: ``torchrun``, training on CPUs, and those that read batches."""
 
 import contextlib
 import logging
@@ -107,3 +107,17 @@ def wrap_model_on_any_device(original: Callable, module: torch.nn.Module, **kwar
     if all(param.device.type == "cpu" for param in module.parameters()):
         kwargs.update(device_ids=None, output_device=None)
     return original(module, **kwargs)
+
+
+def end_workers_with_their_epoch(original: Callable, self: Any, *args: Any, **kwargs: Any) -> None:
+    """End the processes that read data with their epoch: fairseq makes others for the next, and leaves these behind."""
+    original(self, *args, **kwargs)
+    self.persistent_workers = False
+
+
+def release_after_the_last_item(original: Callable, self: Any) -> Any:
+    """Release the source of an iterator, and so its processes, when its last item has come."""
+    item = original(self)
+    if not self.has_next():
+        self._itr = iter(())
+    return item

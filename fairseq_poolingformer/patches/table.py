@@ -23,11 +23,13 @@ from hydra._internal import utils as hydra_utils
 
 from fairseq_poolingformer.patches import (
     best_checkpoint,
-    fixes,
+    command_lines,
+    computation,
     forgotten_task,
     generation_shards,
     half_precision,
     interruption,
+    libraries,
     nonfinite,
     processes,
     restart,
@@ -44,12 +46,12 @@ fairseq_train, fairseq_generate, fairseq_validate = (
 
 # done once, at once
 DONE_AT_ONCE = (
-    fixes.require_safe_torch,
-    fixes.restore_names_of_numpy,
-    fixes.use_apex_only_with_its_kernels,
-    fixes.keep_freed_memory_without_a_gpu,
-    fixes.hide_warnings_about_fairseq,
-    fixes.let_masked_lm_find_its_bpe,
+    libraries.require_safe_torch,
+    libraries.restore_names_of_numpy,
+    libraries.use_apex_only_with_its_kernels,
+    libraries.keep_freed_memory_without_a_gpu,
+    libraries.hide_warnings_about_fairseq,
+    libraries.let_masked_lm_find_its_bpe,
     untrusted_files.evaluate_literals_only,
 )
 
@@ -70,12 +72,12 @@ AROUND = (
     (Dictionary, "add_from_file", untrusted_files.check_dictionary),
     (indexed_dataset, "make_dataset", untrusted_files.check_stored_dataset),
     # processes that read data end, and a loss of nothing is none
-    (EpochBatchIterator, "__init__", fixes.end_workers_with_their_epoch),
-    (iterators.CountingIterator, "__next__", fixes.release_after_the_last_item),
-    (Trainer, "get_valid_iterator", fixes.refuse_split_that_counts_nothing),
+    (EpochBatchIterator, "__init__", processes.end_workers_with_their_epoch),
+    (iterators.CountingIterator, "__next__", processes.release_after_the_last_item),
+    (Trainer, "get_valid_iterator", command_lines.refuse_split_that_counts_nothing),
     # options of commands
-    (options, "parse_args_and_arch", fixes.keep_bf16_from_meaning_tpu),
-    (options, "parse_args_and_arch", fixes.show_help_of_arch_and_task),
+    (options, "parse_args_and_arch", command_lines.keep_bf16_from_meaning_tpu),
+    (options, "parse_args_and_arch", command_lines.show_help_of_arch_and_task),
     (options, "parse_args_and_arch", forgotten_task.explain_unknown_flags),
     # torchrun is one training; several processes on a CPU
     (distributed, "call_main", processes.make_torchrun_one_training),
@@ -88,9 +90,9 @@ AROUND = (
     (Trainer, "_check_grad_norms", nonfinite.skip_nonfinite_update),
     (stand_in(trainer, "torch"), "tensor", nonfinite.keep_zero_where_there_is_no_gpu),
     # what fairseq computes wrongly, or only on a GPU, or not beside one
-    (utils, "clip_grad_norm_", fixes.clip_where_the_gradients_are),
-    (FP16Optimizer, "build_optimizer", fixes.leave_fp16_unflattened_on_cpu),
-    (EMA, "__init__", fixes.copy_integer_buffers),
+    (utils, "clip_grad_norm_", computation.clip_where_the_gradients_are),
+    (FP16Optimizer, "build_optimizer", computation.leave_fp16_unflattened_on_cpu),
+    (EMA, "__init__", computation.copy_integer_buffers),
     # a forgotten --task is refused
     (tasks, "setup_task", forgotten_task.refuse_task_of_another_folder),
     (TranslationTask, "build_model", forgotten_task.refuse_padding_on_the_left),
@@ -118,15 +120,15 @@ AROUND = (
     (Trainer, "lr_step", interruption.end_below_least_rate),
     (fairseq_train, "validate_and_save", interruption.save_and_stop_when_asked),
     # the last line is the reason; hydra and processes of torch's spawn end without Python's hook
-    (sys, "excepthook", fixes.print_reason_last),
-    (stand_in(hydra_utils, "sys"), "exit", fixes.print_reason_before_exit),
-    (stand_in(import_module("torch.multiprocessing.spawn"), "pickle"), "dump", fixes.send_reason_last),
+    (sys, "excepthook", command_lines.print_reason_last),
+    (stand_in(hydra_utils, "sys"), "exit", command_lines.print_reason_before_exit),
+    (stand_in(import_module("torch.multiprocessing.spawn"), "pickle"), "dump", command_lines.send_reason_last),
 )
 
 # whose function, its name, what takes its place, as TorchScript reads it
 INSTEAD = (
-    (sequence_generator.EnsembleModel, "set_decoder_beam_size", fixes.set_decoder_beam_size),
-    (NGramRepeatBlock, "_no_repeat_ngram", fixes._no_repeat_ngram),
+    (sequence_generator.EnsembleModel, "set_decoder_beam_size", computation.set_decoder_beam_size),
+    (NGramRepeatBlock, "_no_repeat_ngram", computation._no_repeat_ngram),
 )
 
 

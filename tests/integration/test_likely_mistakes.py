@@ -16,7 +16,7 @@ from torch.multiprocessing import ProcessRaisedException, start_processes
 import fairseq_poolingformer
 from fairseq_poolingformer.checkpoints import CheckpointError
 from fairseq_poolingformer.command import UsageError
-from fairseq_poolingformer.patches import fixes
+from fairseq_poolingformer.patches import command_lines
 from tests import lab
 from tests.models import tiny_bart
 
@@ -86,7 +86,7 @@ def test_a_mistake_is_named(folder, sentence, tmp_path, monkeypatch):
     command, *arguments = MISTAKES[sentence]
     monkeypatch.chdir(folder)
     more = ["--save-dir", tmp_path] if command == "train" and "--save-dir" not in arguments else []
-    with pytest.raises(fixes.FOR_PEOPLE, match=re.escape(sentence)):
+    with pytest.raises(command_lines.FOR_PEOPLE, match=re.escape(sentence)):
         lab.here(f"fairseq_cli.{command}", *arguments, *more)
 
 
@@ -113,7 +113,7 @@ def test_errors_of_data_folders_and_options_are_their_sentence(folder, name, tmp
     with pytest.raises((ValueError, OSError, AssertionError, HydraException)) as caught:
         lab.here("fairseq_cli.train", *arguments, "--save-dir", tmp_path)
     capsys.readouterr()
-    fixes.print_reason_last(None, caught.type, caught.value, caught.tb)
+    command_lines.print_reason_last(None, caught.type, caught.value, caught.tb)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert word in line
@@ -152,8 +152,8 @@ def test_the_sentence_is_all_that_is_printed(folder):
 @pytest.mark.parametrize("kind", [FileNotFoundError, IsADirectoryError, PermissionError])
 def test_files_that_cannot_be_read_are_named(capsys, kind):
     with pytest.raises(kind) as caught:  # within the plugin
-        exec(compile("raise kind(1, 'Not so', 'file')", str(fixes.PACKAGE / "file.py"), "exec"), {"kind": kind})
-    fixes.print_reason_last(None, caught.type, caught.value, caught.tb)
+        exec(compile("raise kind(1, 'Not so', 'file')", str(command_lines.PACKAGE / "file.py"), "exec"), {"kind": kind})
+    command_lines.print_reason_last(None, caught.type, caught.value, caught.tb)
     assert capsys.readouterr().err == "error: file: Not so\n"
 
 
@@ -183,7 +183,7 @@ REASONS = {
 @pytest.mark.parametrize(("sentence", "error"), [(text, error) for text, errors in REASONS.items() for error in errors])
 def test_the_last_line_is_the_reason(capsys, sentence, error):
     """Below the traceback, by Python's hook; below hydra's."""
-    fixes.print_reason_last(sys.excepthook.__wrapped__, type(error), error, error.__traceback__)
+    command_lines.print_reason_last(sys.excepthook.__wrapped__, type(error), error, error.__traceback__)
     *above, last = capsys.readouterr().err.splitlines()
     assert any(type(error).__name__ in line for line in above)
     assert last == f"error: {sentence}"
@@ -206,7 +206,7 @@ def test_the_last_line_is_the_reason_in_a_process_that_is_started(capsys):
     """fairseq-train starts one a GPU by torch's spawn, whose traceback the first process prints, or hydra."""
     with pytest.raises(ProcessRaisedException) as caught:
         start_processes(fail_wrapped, (UsageError(SENTENCE),), start_method="fork")
-    fixes.print_reason_last(sys.excepthook.__wrapped__, caught.type, caught.value, None)
+    command_lines.print_reason_last(sys.excepthook.__wrapped__, caught.type, caught.value, None)
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1] == f"error: {SENTENCE}"
     assert lines.count(lines[-1]) == 1
@@ -220,8 +220,8 @@ def test_the_last_line_is_the_reason_in_a_process_that_is_started(capsys):
 def test_other_errors_keep_their_traceback(capsys):
     passed = []
     with pytest.raises(ValueError, match="invalid literal") as caught:  # Python's own error, within the plugin
-        exec(compile("int('x')", str(fixes.PACKAGE / "file.py"), "exec"))
-    fixes.print_reason_last(lambda *arguments: passed.append(arguments), caught.type, caught.value, caught.tb)
+        exec(compile("int('x')", str(command_lines.PACKAGE / "file.py"), "exec"))
+    command_lines.print_reason_last(lambda *arguments: passed.append(arguments), caught.type, caught.value, caught.tb)
     assert passed.pop()[0] is ValueError
     interrupted = KeyboardInterrupt()
     interrupted.__context__ = UsageError("text")
@@ -232,6 +232,6 @@ def test_other_errors_keep_their_traceback(capsys):
         error.__context__ = UsageError("text")
         others = (*others, error)
     for error in others:
-        fixes.print_reason_last(lambda *arguments: passed.append(arguments), type(error), error, None)
+        command_lines.print_reason_last(lambda *arguments: passed.append(arguments), type(error), error, None)
         assert passed.pop() == (type(error), error, None)
     assert capsys.readouterr().err == ""

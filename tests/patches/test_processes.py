@@ -1,11 +1,18 @@
-"""Several processes: torchrun, and training on CPUs."""
+"""Several processes: torchrun, training on CPUs, and those that read batches."""
 
+import gc
+import multiprocessing
+import time
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
 from fairseq import options
+from fairseq.data import LanguagePairDataset
+from fairseq.data.iterators import CountingIterator
 from fairseq.distributed import utils as distributed_utils
+from fairseq.trainer import Trainer
 
 from fairseq_poolingformer.checkpoints import load
 from tests.patches.helpers import PACKAGE, TORCHRUN, TRAINING, assert_same_parameters, num_updates, parse, run, train
@@ -116,3 +123,57 @@ def test_data_parallel_wrapper_on_a_cpu(tmp_path: Path):
         assert isinstance(wrapped, torch.nn.parallel.DistributedDataParallel)
     finally:
         torch.distributed.destroy_process_group()
+
+
+EPOCHS = 4
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    numbers = []
+
+    def counting(original):
+        def begin_epoch(self, epoch):
+            numbers.append(len(multiprocessing.active_children()))
+            return original(self, epoch)
+
+        return begin_epoch
+
+    monkeypatch.setattr(Trainer, "begin_epoch", counting(Trainer.begin_epoch))
+    return numbers
+
+
+def wait_for(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.mark.parametrize(("reused", "buffer"), [(True, 10), (False, 10), (False, 0)])
+def test_workers_end_with_their_epoch(reused, buffer, counts, corpus, tmp_path, monkeypatch):
+    """Epochs of one update, each with a validation; of datasets whose batches change and of others."""
+    monkeypatch.setattr(LanguagePairDataset, "can_reuse_epoch_itr_across_epochs", reused)
+    monkeypatch.setattr(gc, "collect", lambda *generation: 0)
+    gc.disable()
+    try:
+        flags = ["--max-epoch", EPOCHS, "--batch-size", 24, "--data-buffer-size", buffer, "--no-epoch-checkpoints"]
+        before = len(multiprocessing.active_children())
+        train(corpus, tmp_path, *flags, "--num-workers", 1)
+        assert len(counts) == EPOCHS
+        # a thread ends the last epoch's and validation's
+        assert max(counts) - before <= 2
+        assert wait_for(lambda: len(multiprocessing.active_children()) == before)
+    finally:
+        gc.enable()
+
+
+def test_the_last_item_lets_go_of_the_others():
+    source = (number for number in (1, 2, 3, 4))
+    iterator, alive = CountingIterator(source, start=0, total=3), weakref.ref(source)
+    del source
+    assert [next(iterator), next(iterator)] == [1, 2]
+    assert alive() is not None
+    assert next(iterator) == 3
+    assert alive() is None
+    assert (iterator.n, iterator.has_next(), list(iterator)) == (3, False, [])
