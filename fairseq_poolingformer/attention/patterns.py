@@ -1,4 +1,4 @@
-"""Who sees whom: the sliding window, the pools, and the band that both reduce to."""
+"""Which keys a query sees: the sliding window, the pools, and the band that both reduce to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 ALIGNMENTS = ("grid", "query")
-BACKEND_NAMES = ("triton", "block", "reference", "sdpa")  # in order; attention/backends has them
 UNLIMITED = 2**40  # taps on one side; more than any sequence has
 
 
@@ -158,7 +157,7 @@ class Band:
         return start, max(start, (last + self.highest) // self.key_stride + 1)
 
     def covers(self, positions: Sequence[int], keys: Sequence[int]) -> bool:
-        """Whether all queries see all keys, of each of which the first and the last count."""
+        """True if every query sees every key; of both, only the first and the last one are read."""
         nearest = self.key_stride * keys[0] - positions[-1]
         farthest = self.key_stride * keys[-1] - positions[0]
         return self.step == 1 and self.lowest <= nearest and farthest <= self.highest

@@ -9,7 +9,7 @@ from typing import Any
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
 from torch import Tensor
 
-from fairseq_poolingformer.attention.patterns import BACKEND_NAMES
+from fairseq_poolingformer.attention.backends import BACKENDS
 from fairseq_poolingformer.char_lm.decoder import CausalDecoder
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.models.pretrained import as_namespace
@@ -123,7 +123,7 @@ FLAGS: dict[str, tuple[Any, str | tuple[str, ...] | None, str]] = {
     ),
     "attention_backend": (
         None,
-        BACKEND_NAMES,
+        tuple(BACKENDS),
         "implementation of the attention; default: the fastest that can run the call",
     ),
     # its embeddings

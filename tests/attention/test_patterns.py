@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.attention import Pooling, Window, visible_pairs
-from fairseq_poolingformer.attention.backends import BACKENDS
-from fairseq_poolingformer.attention.patterns import BACKEND_NAMES, Band, band_of
+from fairseq_poolingformer.attention.patterns import Band, band_of
 from tests.attention.naive import sees, sees_pool
 
 
@@ -81,7 +80,3 @@ def test_query_alignment_loses_no_token_of_the_window(kernel_size, stride, reach
 def test_bad_arguments_are_named(make, word):
     with pytest.raises(ValueError, match=word):
         make()
-
-
-def test_the_names_of_backends_are_those_that_there_are():
-    assert tuple(BACKENDS) == BACKEND_NAMES
