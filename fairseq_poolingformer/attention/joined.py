@@ -91,7 +91,7 @@ def pool_projected_both(
         stacked = torch.stack(weights)  # type: ignore
         pool_weight = stacked @ weight
         pool_bias = None if bias is None else (stacked @ bias[..., None]).squeeze(-1)
-    value = None if pool_weight is None else x  # of means both are the same pools
+    value = None if pool_weight is None else x  # with mean pooling, keys and values share one pooled input
     pooled = pool_pair(x, value, pooling, kind, masks, (pool_weight, pool_bias))
     shape, pooled = pooled.shape[1:4:2], pooled.flatten(1, 3).expand(2, -1, -1)
     if bias is None:

@@ -86,7 +86,7 @@ class Masks:
 
     @lazy_property
     def without_global_queries(self) -> Masks:
-        """These masks for layers that compute global tokens' rows by another call: in this one they see windows."""
+        """Masks whose global tokens act as keys only; their own rows are computed by a second call."""
         masks = Masks(self.global_tokens, self.padding)
         masks.global_queries = False
         return masks

@@ -50,8 +50,8 @@ class TwoLevelAttention(nn.Module):
         mix: level two projects the layer's input X instead of Y.
         share_weights: level two uses level one's projections W_q, W_k, W_v.
         pool_merge: ``"sum"``, the papers' Y + Z; or ``"softmax"``: one softmax over tokens and pools (mean or LDConv)
-            of level one's own keys and values, without other projections. A pool counts as often as it has real tokens
-            that level one does not show the query; where a pool's tokens are equal, the result is that of full
+            of level one's own keys and values, without other projections. Each pool is weighted by its number of real
+            tokens that level one does not show the query; where a pool's tokens are equal, the result is that of full
             attention within w2.
         separate_global_projections: global tokens attend with projections of their own (Longformer §3.1).
         scale: level one's α; 1/sqrt(D) by default, which level two always has.

@@ -65,7 +65,7 @@ class NaiveAttention(nn.Module):
         return torch.einsum("hj,jhd->hd", scores.softmax(-1), v).flatten()  # Softmax(α qᵀK) Vᵀ
 
     def attend_once(self, i: int, q: Tensor, k: Tensor, v: Tensor, seen: list[int]) -> Tensor:
-        """One softmax over tokens and pools: a pool has the weight of its unseen tokens, and none without any."""
+        """One softmax over tokens and pools, each pool weighted by its number of tokens outside w1 (0: masked)."""
         unseen = {s: len(set(range(s, min(s + self.kappa, len(k)))) - set(seen)) for s in self.pools_seen(i, len(k))}
         pools = {start: count for start, count in unseen.items() if count}
         keys = torch.stack([*k[seen], *(self.pool(k, start, "pooled_k_pool_weight") for start in pools)])

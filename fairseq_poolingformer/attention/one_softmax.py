@@ -64,10 +64,10 @@ def _passes_self_check(tokens: Call, pools: Call) -> bool:
 
 
 def _difference(dtype: torch.dtype, device: torch.device, head_dim: int, pooling: Pooling, *flags: Any) -> str | None:
-    return self_check.excess(largest_error(dtype, device, head_dim, pooling, *map(bool, flags)), dtype)
+    return self_check.excess(kernel_error(dtype, device, head_dim, pooling, *map(bool, flags)), dtype)
 
 
-def largest_error(
+def kernel_error(
     dtype: torch.dtype,
     device: torch.device,
     head_dim: int,

@@ -135,14 +135,16 @@ def pool(
     if masks.padding is not None:  # their weights are zero, but 0·NaN is NaN
         x = x.masked_fill(masks.padding[:, None, :, None], 0.0)
     if kind == "ldconv":
-        context = _take(x, masks.derived(_centre_index, *place))
+        context = _take(x, masks.derived(_centre_index, *place))  # v_c
     else:
+        # eq. 11: the mean of the pool's real tokens in place of v_c
         uniform = real.to(x.dtype) / real.sum(-1, keepdim=True).clamp(min=1)
         context = _weighted_sum(x, uniform[:, None], pooling)
         if kind == "mean":
             return context
     assert weight is not None  # as _check has it
     bias = None if bias is None else bias.to(x.dtype)
+    # eq. 10: δ = softmax(W_p v_c)
     logits = F.linear(context.transpose(1, 2).flatten(2), weight.to(x.dtype), bias)  # (B, P, sets·κ)
     logits = logits.unflatten(2, (-1, pooling.kernel_size)).transpose(1, 2)  # (B, sets, P, κ)
     # the smallest finite number, not -inf: a pool without real tokens must not give NaN
@@ -150,7 +152,7 @@ def pool(
     dynamic = logits.softmax(-1).to(x.dtype)
     if masks.padding is not None:
         dynamic = dynamic * real[:, None]
-    return _weighted_sum(x, dynamic, pooling)
+    return _weighted_sum(x, dynamic, pooling)  # eq. 9: Σ δ_i v_i
 
 
 def _check(
@@ -211,6 +213,7 @@ def _centre_index(masks: Masks, pooling: Pooling, num_tokens: int, device: torch
         return (starts[None] + centre).clamp(0, num_tokens - 1)
     taps = torch.arange(pooling.kernel_size, device=device)
     real = masks.derived(_real_taps, pooling, num_tokens, device)
+    # the centre, else the nearest real token before it, else the nearest after it
     preference = torch.where(taps <= centre, pooling.kernel_size + taps, pooling.kernel_size - taps)
     chosen = torch.where(real, preference, -1).argmax(-1)
     return (starts + chosen).clamp(0, num_tokens - 1)

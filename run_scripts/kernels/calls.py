@@ -170,7 +170,7 @@ class OneSoftmax(Problem):
 
 
 @dataclass(frozen=True)
-class Pools(Problem):
+class PoolsProblem(Problem):
     """Pools of keys and values of one layer, with padding; exactly by PyTorch."""
 
     pooling: Pooling
@@ -210,9 +210,9 @@ CALLS: dict[str, Problem] = {
     "split": KernelCall(Window(40), small=True, split=True, heads=2),
     "dropout": KernelCall(Window(20), queries=70, keys=64, dropout_p=0.1, global_tokens=(3,)),
     "one softmax": OneSoftmax(Window(9), Window(60), Pooling(4, 4)),
-    "pools": Pools(Pooling(5, 4), "ldconv"),
-    "pools of means": Pools(Pooling(4, 4), "mean"),
-    "pools by means": Pools(Pooling(5, 4), "mean-ldconv"),
+    "pools": PoolsProblem(Pooling(5, 4), "ldconv"),
+    "pools of means": PoolsProblem(Pooling(4, 4), "mean"),
+    "pools by means": PoolsProblem(Pooling(5, 4), "mean-ldconv"),
     "bias": KernelCall(Window(20), distances=8, global_tokens=(3,)),
     "positions": KernelCall(Window(9), rows=(12, 3), global_tokens=(3,), queries=45, keys=45),
     "dilated": KernelCall(Window(9, 9, (1, 2)), heads=2, global_tokens=(3,)),

@@ -30,7 +30,7 @@ def sees_pool(i: int, j: int, *, left, right, kernel_size, stride, alignment) ->
 
 
 def visibility(*, window, pooling=None, global_mask=None, key_padding_mask=None, query_offset=0):
-    """Who sees whom in a call of the operator, as :func:`attend` asks it."""
+    """Which keys each query sees in a call of the operator, as :func:`attend` asks it."""
     sides = {"left": window.left, "right": window.right}
 
     def visible(b, h, t, s):

@@ -52,7 +52,7 @@ class Operation(NamedTuple):
 def attend(operation: Operation, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *pools: Tensor) -> Any:
     """The output, with ``plan.return_lse`` also (B, H, T) the natural logarithms.
 
-    ``pools`` are the keys and values of ``plan.pools``, and the backend's tensors in place of score terms'.
+    ``pools`` are the keys and values of ``plan.pool_plan``, and the backend's tensors in place of score terms'.
     """
     return _Attention.apply(operation, plan, query, key, value, *pools, *tensors_of(plan.terms))
 

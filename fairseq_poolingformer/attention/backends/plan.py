@@ -96,7 +96,8 @@ class Plan:
     # the term that counts the tokens of pools that level one does not show; None without one
     unseen: UnseenTokens | None = None
     return_lse: bool = False
-    pools: Plan | None = None  # of the pools beside the tokens in one softmax, which have neither masks nor other terms
+    # of the pools beside the tokens in one softmax, which have neither masks nor other terms
+    pool_plan: Plan | None = None
 
     @classmethod
     def of(cls, call: Call) -> Plan:

@@ -19,7 +19,7 @@ def why_not(call: Call) -> str | None:
 
 
 def visibility(call: Call) -> Tensor:
-    """Who sees whom: (B, H, T, S) bool, expanded."""
+    """Which keys each query sees: (B, H, T, S) bool, expanded."""
     batch, heads, queries, _ = call.query.shape
     keys, device = call.key.size(2), call.query.device
     seen = visible_pairs(call.window, call.pooling, heads, call.query_offset, queries, keys).to(device)

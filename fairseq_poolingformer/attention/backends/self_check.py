@@ -32,7 +32,7 @@ REACHES = 20, 128
 DROPOUT = 0.3
 # error of a vector of the output or of a gradient, relative to that vector and the mean one
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 2e-5, torch.float16: 8e-3, torch.bfloat16: 6e-2}
-LEAST_SHARE = 0.04  # of a vector's squared size, beside random numbers; a table of distances has sums over all queries
+LEAST_SHARE = 0.04  # least squared norm that an error is divided by, as a share of a random vector's
 
 _failures: dict[tuple[Any, ...], str | None] = {}  # by the variants that this process has checked
 _lock = threading.Lock()

@@ -26,7 +26,7 @@ class _KeyProducts:
     lane: Lane  # the keys' lane, of which these are ``first`` … ``stop − 1``
     first: int
     stop: int
-    ahead: int  # places from the first query to the first key of the block pair whose ``diagonals`` these are
+    ahead: int  # offset of the first key from the first query in the block pair that ``diagonals`` are of
     diagonals: Diagonals  # of its matrix (keys × queries)
     keys: Tensor  # (B, H, stop − first, D), scaled
     scale: float  # what the keys are scaled by

@@ -52,7 +52,7 @@ class _Chunk:
         return _filled(x[:, self.rows], 0, self.count * self.size, 0.0).unflatten(1, (self.count, self.size))
 
     def filled(self, x: Tensor, fill: float = 0.0) -> Tensor:
-        """Those of the ``num_keys`` that exist (H, s, D) and ``fill`` for the others: (H, num_keys, D)."""
+        """The keys that exist, ``x`` (H, s, D), and ``fill`` for the others: (H, num_keys, D)."""
         return _filled(x, min(max(0, -self.begin), self.num_keys), self.num_keys, fill)
 
     def blocks(self, x: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def forward(plan: Plan, group: QueryGroup) -> None:
 
 
 def _sizes(lane: Lane) -> tuple[int, int, int, int]:
-    """Of blocks of queries: their size, keys from one's first to the next one's, query 0's first key, their width."""
+    """Queries of a block, keys from one block's first to the next one's, query 0's first key, keys of a block."""
     band = lane.band
     # whole strides of queries, so that the next block's keys begin a whole number of keys further
     size = QUERIES // band.key_stride * band.key_stride

@@ -20,7 +20,7 @@ from fairseq_poolingformer.attention.patterns import Band
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 SCORES_PER_BLOCK = 2**16  # of one head
-WASTE = 0.5  # keys that a query is multiplied with but does not see, at most, as a share of those that it sees
+WASTE = 0.5  # upper bound on masked keys per visible key in a block
 MIN_BLOCK, MAX_BLOCK = 64, 512  # queries
 KEYS_PER_BLOCK = 512
 MIN_ROWS = 8  # smaller products round differently on some CPUs; results must not depend on how the last block falls
@@ -142,7 +142,7 @@ class Lane:
             mask = torch.zeros(seen.shape, dtype=dtype, device=device)
             if self.unseen is not None:
                 counts = self.unseen.whole_counts(*self._places(queries, pools))
-                mask = counts.to(dtype).log_().mul_(unit)
+                mask = counts.to(dtype).log_().mul_(unit)  # exp(score + log c) is c tokens' weight
             self._masks[shape] = mask.masked_fill_(~seen, -torch.inf)
         return self._masks[shape]
 
@@ -156,6 +156,7 @@ class Lane:
         self, queries: range, pools: Tensor, dtype: torch.dtype, unit: float = 1.0, rows: slice = slice(None)
     ) -> Tensor:
         """(B, t, s') what such pools' scores have beside the mask's, 0 where that is -inf."""
+        # log c − log c_whole, which turns the shared mask's count into the row's own
         places = self._places(torch.arange(queries.start, queries.stop, device=pools.device), pools)
         whole = self.unseen.whole_counts(*places).to(dtype)
         return (self.unseen.counts(*places, rows) / whole).log_().mul_(unit).masked_fill_(whole == 0, 0.0)

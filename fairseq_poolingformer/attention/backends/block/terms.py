@@ -37,7 +37,7 @@ class Diagonals:
         return replace(self, lowest=lowest, highest=max(lowest, min(self.highest, num_columns - 1)))
 
     def renumbered(self, by: int) -> Diagonals:
-        """These diagonals with numbers greater by ``by``, as in a matrix without its first rows."""
+        """The diagonals, numbered ``by`` higher, as in a matrix without its first rows."""
         distance = self.distance - self.slope * by
         return replace(self, lowest=self.lowest + by, highest=self.highest + by, distance=distance)
 

@@ -116,7 +116,7 @@ def run_both(tokens: Call, pools: Call) -> Tensor:
     plan, *tensors = inputs(tokens)
     of_pools, _, *pool_tensors = inputs(replace(pools, dropout_p=0.0))
     of_pools = replace(of_pools, dropout=plan.dropout)
-    return attend(OPERATION, replace(plan, pools=of_pools, return_lse=False), *tensors, *pool_tensors)
+    return attend(OPERATION, replace(plan, pool_plan=of_pools, return_lse=False), *tensors, *pool_tensors)
 
 
 def self_check(call: Call) -> str | None:
@@ -140,12 +140,12 @@ def inputs(call: Call) -> tuple[Plan, Tensor, Tensor, Tensor]:
 def _inputs_of(plan: Plan, query: Tensor, key: Tensor, value: Tensor, tensors: Sequence[Tensor], **tables: Any) -> Any:
     """The inputs of launches over tokens, with their pools in one softmax; and of launches over these alone."""
     x = launches.Inputs(plan, Tokens.of(plan), query, key, value, **tables)
-    if plan.pools is None:
+    if plan.pool_plan is None:
         return x, None
     pool_key, pool_value = tensors
-    x = x._replace(pools=launches.Pools(plan.pools, pool_key, pool_value))
+    x = x._replace(pools=launches.PoolInputs(plan.pool_plan, pool_key, pool_value))
     nothing_hidden = Tokens(None, None, None, None)  # pools without a token count nothing
-    return x, launches.Inputs(plan.pools, nothing_hidden, query, pool_key, pool_value, draw=launches.DRAW_OF_POOLS)
+    return x, launches.Inputs(plan.pool_plan, nothing_hidden, query, pool_key, pool_value, draw=launches.DRAW_OF_POOLS)
 
 
 def forward(plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor) -> Saved:

@@ -76,17 +76,17 @@ def _query_gradient(
             query_position[:, None], position[None, :], scale, table, farthest,
             before, num_tokens, near_left, near_right, key_stride, SEEN, INSIDE,
         )  # fmt: skip
-        weights = tl.exp2(scores - lse[:, None])
+        weights = tl.exp2(scores - lse[:, None])  # P from the forward pass's log-denominator
         grad_weights = tl.dot(grad_out, tl.trans(v), input_precision="ieee")
         if DROPOUT:
             kept = draw_kept(seed, dropped, draw, batch_head, queries, start, BLOCK_N)
             grad_weights = tl.where(kept, grad_weights * rescale, 0.0)
-        grad_scores = weights * (grad_weights - delta[:, None])
+        grad_scores = weights * (grad_weights - delta[:, None])  # dS = P ∘ (dP − δ), the softmax's derivative
         if grad_table is not None:
             add_term_gradients(
                 grad_scores, query_position, position, spacing, grad_table, farthest, DIAGONAL, BLOCK_M, BLOCK_N
             )
-        acc = tl.dot(grad_scores.to(k.dtype), k, acc, input_precision="ieee")
+        acc = tl.dot(grad_scores.to(k.dtype), k, acc, input_precision="ieee")  # dQ += dS K
         acc = add_position_gradients(
             acc, grad_scores, q, query_position, position, tl.minimum(BLOCK_N, num_keys - start), spacing, scale * LN2,
             positions, head, HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False,
@@ -129,7 +129,7 @@ def backward_queries(
     grad_query_rows = grad_query + place
     place = batch * stride_lb + head * stride_lh
     row_lse = load_lse(lse + place, queries, num_queries, stride_lm)
-    row_delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
+    row_delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)  # δ = Σ O ∘ dO, which is Σ P ∘ dP
     if grad_lse is not None:
         row_delta -= tl.load(grad_lse + place + queries.to(tl.int64) * stride_lm, mask=queries < num_queries, other=0.0)
     tl.store(delta + place + queries.to(tl.int64) * stride_lm, row_delta, mask=queries < num_queries)
@@ -151,7 +151,7 @@ def backward_queries(
     if key_hidden is not None:
         key_hidden += batch * stride_sb
     most_hidden: tl.constexpr = 1 if GATHERED else 0
-    first_before = before if pool_key is None else None  # of the first lane, where its keys are the pools
+    first_before = before if pool_key is None else None  # unseen-token counts, if the first lane's keys are pools
     start, end = keys_inside(
         first, stop, first_real, first_query, last_query, lowest, highest, key_stride, 1.0, key_hidden, stride_sn,
         holes, first_before, most_hidden, BANDED, BLOCK_N, BLOCK_D,
@@ -196,7 +196,7 @@ def backward_queries(
             seed, dropped, rescale, draw + 1, batch_head, HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0,
             BEYOND if extra_positions.num_rows is None else ALL, False, DROPOUT, False, True,
         )  # fmt: skip
-    acc = acc * scale * LN2
+    acc = acc * scale * LN2  # scale is α / ln 2, for scores to base 2
     if PARTIAL:
         grad_query += place_of_split(split, batch_head, blocks, num_queries) * HEAD_DIM
         store_rows(grad_query, acc, queries, num_queries, HEAD_DIM, HEAD_DIM, BLOCK_D, False)
@@ -253,9 +253,9 @@ def _key_gradient(
             kept = tl.trans(draw_kept(seed, dropped, draw, batch_head, queries, first_key, BLOCK_N))
             kept_weights = tl.where(kept, weights, 0.0)
             grad_weights = tl.where(kept, grad_weights * rescale, 0.0)
-        grad_v = tl.dot(kept_weights.to(do.dtype), do, grad_v, input_precision="ieee")
+        grad_v = tl.dot(kept_weights.to(do.dtype), do, grad_v, input_precision="ieee")  # dV += Pᵀ dO
         grad_scores = weights * (grad_weights - row_delta[None, :])
-        grad_k = tl.dot(grad_scores.to(q.dtype), q, grad_k, input_precision="ieee")
+        grad_k = tl.dot(grad_scores.to(q.dtype), q, grad_k, input_precision="ieee")  # dK += dSᵀ Q
         grad_k = add_position_gradients(
             grad_k, grad_scores, k, key_position, position, tl.minimum(BLOCK_M, num_queries - start), spacing,
             scale * LN2, positions, head, HEAD_DIM, BLOCK_D, BLOCK_N, BLOCK_M, COARSE, True,
@@ -331,7 +331,7 @@ def backward_keys(
         if BANDED:
             start = tl.maximum((first_key + BLOCK_N - 1) * key_stride - highest, 0)
             end = first_key * key_stride - lowest + 1
-        if before is not None:  # and their windows no token of the pools
+        if before is not None:  # and no query's window overlaps these pools
             side_first, side_stop = (
                 tl.where(SIDE == 0, first, middle),
                 tl.where(SIDE == 0, tl.minimum(stop, middle), stop),

@@ -160,7 +160,7 @@ def forward(
     if key_hidden is not None:
         key_hidden += batch * stride_sb
     most_hidden: tl.constexpr = 1 if GATHERED else 0
-    first_before = before if pool_key is None else None  # of the first lane, where its keys are the pools
+    first_before = before if pool_key is None else None  # unseen-token counts, if the first lane's keys are pools
     start, end = keys_inside(
         first, stop, first_real, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn,
         holes, first_before, most_hidden, BANDED, BLOCK_N, BLOCK_D,

@@ -31,7 +31,7 @@ from fairseq_poolingformer.attention.backends.triton.terms import NO_POSITIONS, 
 DRAW_OF_POOLS = 4  # as the kernels have it: tells dropout of the pools from that of tokens and global tokens
 
 
-class Pools(NamedTuple):
+class PoolInputs(NamedTuple):
     """The pools beside the tokens in one softmax."""
 
     plan: Plan
@@ -49,7 +49,7 @@ class Inputs(NamedTuple):
     value: Tensor
     table: Tensor | None = None
     positions: PositionTables | None = None
-    pools: Pools | None = None
+    pools: PoolInputs | None = None
     draw: int = 0  # of the first group
 
     def launches(self, out: Tensor, lse: Tensor, grad_table: bool = False) -> Launches:
@@ -136,6 +136,7 @@ class Launches:
         for group in self.groups:
             if self._has_global_lane(group):
                 residues = replace(group.residues, keys=slice(None), band=None)
+                # queries whose window does not show a global key add to that key's gradient, too
                 every_key = group._replace(draw=group.draw + 1, residues=residues, num_keys=g.num_keys)
                 self.global_keys.append(self._by_keys(every_key, 0, window=group, add=True))
 
@@ -165,7 +166,7 @@ class Launches:
             shape = shape._replace(queries=min(shape.queries, 32))
         programs = g.batch * group.num_heads * -(-group.num_queries // shape.queries)
         met = keys_met(group.residues.band, group.num_queries, group.num_keys, shape.queries)
-        splits = num_splits(programs, met // shape.keys)
+        splits = num_splits(programs, met // shape.keys)  # few programs: several split a query block's keys
         partial, num_extra = splits > 1 or group.gathered, g.num_global_keys if self._has_global_lane(group) else 0
         query, key, hidden, out, lse = self._strides(group)
         pools: tuple[Any, ...] = (0,) * 7
@@ -198,7 +199,7 @@ class Launches:
             shape = shape._replace(queries=shape.keys, keys=shape.keys if g.dropout_p else shape.queries)
         programs = g.batch * group.num_heads * -(-num_keys // shape.keys)
         met = queries_met(group.residues.band, group.num_queries, num_keys, shape.keys)
-        splits = num_splits(programs, met // shape.queries)
+        splits = num_splits(programs, met // shape.queries)  # few programs: several split a key block's queries
         partial = splits > 1 or of_globals
         query, key, hidden, out, lse = self._strides(group)
         grad = strides_of_empty(g.batch, g.heads, g.head_dim)

@@ -230,7 +230,7 @@ def backward_tokens(
     tl.store(to, total.to(grad_k.dtype.element_ty), mask=(tokens < num_tokens)[:, None] & valid[None, :])
 
 
-class Geometry(NamedTuple):
+class PoolingGeometry(NamedTuple):
     """The numbers of a call, from which its launches follow; strides are of batch, heads and length."""
 
     device: torch.device
@@ -250,7 +250,7 @@ class Geometry(NamedTuple):
     @classmethod
     def of(
         cls, numbers: tuple[Any, ...], key: Tensor, value: Tensor | None, weight: Tensor | None, centre: Tensor
-    ) -> Geometry:
+    ) -> PoolingGeometry:
         """``numbers`` are kernel_size, stride, of_mean and sources."""
         strides, (kernel_size, stride, of_mean, sources) = key.stride()[:3], numbers
         sets = 1 if weight is None else weight.size(1) // kernel_size
@@ -271,7 +271,7 @@ class Geometry(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _forward_of(g: Geometry) -> Launch:
+def _forward_of(g: PoolingGeometry) -> Launch:
     (batch, heads, _, head_dim), num_pools = g.shape, g.num_pools
     grid = -(-num_pools // POOLS), batch, g.sources * g.sets
     out = batch * num_pools * heads * head_dim, num_pools * heads * head_dim, head_dim, heads * head_dim
@@ -279,7 +279,7 @@ def _forward_of(g: Geometry) -> Launch:
 
 
 @lru_cache(maxsize=256)
-def _backward_of(g: Geometry, together: bool) -> tuple[Launch, Launch]:
+def _backward_of(g: PoolingGeometry, together: bool) -> tuple[Launch, Launch]:
     """The launches of :func:`backward_weights` and of :func:`backward_tokens`."""
     batch, heads, num_tokens, head_dim = g.shape
     weights = Launch(
@@ -308,7 +308,7 @@ def pools(
 ) -> tuple[Tensor, Tensor | None]:
     """``out`` (sources, B, H, P, D), and ``delta``, None without ``weight``; see :class:`Pools`."""
     key, value = _dense(key), _dense(value)
-    geometry, (batch, heads, _, head_dim) = Geometry.of(numbers, key, value, weight, real[1]), key.shape
+    geometry, (batch, heads, _, head_dim) = PoolingGeometry.of(numbers, key, value, weight, real[1]), key.shape
     sources, num_pools, delta = geometry.sources, geometry.num_pools, None
     out = key.new_empty(sources, batch, num_pools, heads, head_dim).transpose(2, 3)
     if weight is not None:
@@ -329,7 +329,7 @@ def gradients(
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """The gradients of key, value, weight and bias; that of key is of both sources where ``value`` is None."""
     key, value, grad = _dense(key), _dense(value), _dense(grad)
-    geometry = Geometry.of(numbers, key, value, weight, real[1])._replace(grad=grad.stride()[:4])
+    geometry = PoolingGeometry.of(numbers, key, value, weight, real[1])._replace(grad=grad.stride()[:4])
     of_weights, of_tokens = _backward_of(geometry, value is None)
     grad_logits = grad_weight = grad_bias = grad_value = None
     if weight is not None and delta is not None:

@@ -71,7 +71,7 @@ class PositionTables:
 
     @classmethod
     def with_sums(cls, gradients: TermGradients) -> PositionTables | None:
-        """These tables in the backward pass."""
+        """The tables of the backward pass, with sums of their gradients; None without any."""
         for term, places in gradients.terms:
             if isinstance(term, DisentangledPosition):
                 return cls(term, {name: gradients.sums[place] for name, place in places.items()})

@@ -9,7 +9,7 @@ from fairseq_poolingformer.attention import Masks, Pooling, TwoLevelAttention, W
 from fairseq_poolingformer.attention.backends import reference
 from fairseq_poolingformer.attention.backends.triton import backend
 from fairseq_poolingformer.attention.call import Call
-from fairseq_poolingformer.attention.one_softmax import largest_error, share_of_pools
+from fairseq_poolingformer.attention.one_softmax import kernel_error, share_of_pools
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 from tests.attention.backends.triton.test_backend import DEVICE, pass_in_the_interpreter, runs_kernels, use_small_blocks
 
@@ -80,9 +80,9 @@ def test_the_self_check(monkeypatch):
     """It passes, with dropout too, and does not where pools draw another mask backward."""
     for masked in (True, False):
         problem = torch.float32, torch.device(DEVICE), 16, Pooling(8, 8), masked, masked
-        assert largest_error(*problem, dropout=True, tokens=100) < 1e-5
+        assert kernel_error(*problem, dropout=True, tokens=100) < 1e-5
     monkeypatch.setattr(backend.launches, "DRAW_OF_POOLS", 5)
-    assert largest_error(*problem, dropout=True, tokens=100) > 1e-3
+    assert kernel_error(*problem, dropout=True, tokens=100) > 1e-3
 
 
 @runs_kernels
