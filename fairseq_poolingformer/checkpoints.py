@@ -16,13 +16,15 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import numpy
 import torch
 from torch.serialization import safe_globals
+
+from fairseq_poolingformer.patching import set_within
 
 ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02"  # first bytes of a zip archive, and of the pickles before torch 1.6
 OPTIMIZER = "last_optimizer_state"  # the entry that training alone needs: twice the bytes of the parameters
@@ -363,3 +365,19 @@ def explained(path: str) -> Iterator[None]:
         text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())[:LONGEST]
         kind = "" if type(error) in (ValueError, ConfigurationError) else f"{type(error).__name__}: "
         raise CheckpointError(f"{path} cannot be used: {kind}{text}") from error
+
+
+@contextlib.contextmanager
+def checked_states(check_state: Callable[[str, Mapping[str, Any]], None]) -> Iterator[None]:
+    """Within the block, check every checkpoint that fairseq reads, given its path and its state."""
+    from fairseq import checkpoint_utils
+
+    original: Callable = checkpoint_utils.load_checkpoint_to_cpu
+
+    def load_checkpoint_to_cpu(path: str, *arguments: Any, **named: Any) -> dict[str, Any]:
+        state = original(path, *arguments, **named)
+        check_state(path, state)
+        return state
+
+    with set_within(checkpoint_utils, "load_checkpoint_to_cpu", load_checkpoint_to_cpu):
+        yield

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from fairseq import hub_utils
+from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
 from omegaconf import OmegaConf
 from torch import Tensor
 
 import fairseq_poolingformer
-from fairseq_poolingformer.checkpoints import explained
+from fairseq_poolingformer.checkpoints import checked_states, explained
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
 from fairseq_poolingformer.settings import TwoLevels, set_defaults
 from fairseq_poolingformer.weights.loading import adapt_state_dict
-from fairseq_poolingformer.weights.special_tokens import match_special_tokens
+from fairseq_poolingformer.weights.special_tokens import NAMES, decode_names, match_special_tokens, rows_by_symbol
 
 Architecture = tuple[Callable[[argparse.Namespace], None], Mapping[str, Any]]
 
@@ -88,11 +89,19 @@ class LoadsCheckpoints:
             raise FileNotFoundError(
                 f"{folder} has no {cls.dictionary_file}: give the checkpoint's data folder as data_name_or_path"
             )
-        loaded = hub_utils.from_pretrained(
-            model_name_or_path, checkpoint_file, data_name_or_path, load_checkpoint_heads=True, **kwargs
-        )
+        symbols = Dictionary.load(str(folder / cls.dictionary_file)).symbols
+        with checked_states(lambda path, state: rows_by_symbol(Path(path), state, symbols)):
+            loaded = hub_utils.from_pretrained(
+                model_name_or_path, checkpoint_file, data_name_or_path, load_checkpoint_heads=True, **kwargs
+            )
         with explained(str(Path(model_name_or_path, checkpoint_file))):
             return cls.hub_interface(loaded, folder)
+
+    def take_rows(self, path: str, checkpoint: Mapping[str, Any]) -> None:
+        """Match a checkpoint with the model's dictionary; see :func:`~.weights.special_tokens.rows_by_symbol`."""
+        marks = decode_names(getattr(self, NAMES)) if hasattr(self, NAMES) else ()
+        symbols = [symbol for symbol in self.encoder.dictionary.symbols if symbol not in marks]
+        rows_by_symbol(Path(path), checkpoint, symbols)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Adapt fairseq's own and older checkpoints; see :func:`~.weights.loading.adapt_state_dict`."""

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.checkpoints import CheckpointError
+from fairseq_poolingformer.checkpoints import CheckpointError, checked_states
 from fairseq_poolingformer.command import UsageError, shorten_errors
-from fairseq_poolingformer.patches.resuming import checked_states
 from fairseq_poolingformer.patches.saving import DICTIONARIES
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.text.dictionary import read_symbols

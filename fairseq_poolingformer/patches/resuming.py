@@ -1,11 +1,10 @@
 """A resumed training goes on as if it had not been stopped, and refuses a checkpoint that means something else."""
 
-import contextlib
 import logging
 import os
 import re
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.checkpoints import OPTIMIZER, CheckpointError, MissingCheckpointError, explained
-from fairseq_poolingformer.patching import command_module, copies, set_within
+from fairseq_poolingformer.checkpoints import (
+    OPTIMIZER,
+    CheckpointError,
+    MissingCheckpointError,
+    checked_states,
+    explained,
+)
+from fairseq_poolingformer.patching import command_module, copies
 from fairseq_poolingformer.settings import layer_numbers, settings_with
 
 logger = logging.getLogger(__name__)
@@ -215,22 +220,6 @@ def refuse_missing_or_unfit_checkpoint(
         return original(self, filename, reset_optimizer, *args, **kwargs)
 
 
-@contextlib.contextmanager
-def checked_states(check_state: Callable[[str, Mapping[str, Any]], None]) -> Iterator[None]:
-    """Within the block, check every checkpoint that fairseq reads, given its path and its state."""
-    from fairseq import checkpoint_utils
-
-    original: Callable = checkpoint_utils.load_checkpoint_to_cpu
-
-    def load_checkpoint_to_cpu(path: str, *arguments: Any, **named: Any) -> dict[str, Any]:
-        state = original(path, *arguments, **named)
-        check_state(path, state)
-        return state
-
-    with set_within(checkpoint_utils, "load_checkpoint_to_cpu", load_checkpoint_to_cpu):
-        yield
-
-
 def check(path: str, state: Mapping[str, Any], trainer: Any, anew: bool) -> None:
     """Compare a checkpoint with the training that takes it."""
     check_dictionaries = getattr(trainer.task, "check_dictionaries", None)
@@ -239,6 +228,9 @@ def check(path: str, state: Mapping[str, Any], trainer: Any, anew: bool) -> None
             check_dictionaries(state.get("task_state") or {})
         except ValueError as error:
             raise CheckpointError(f"{path}: {error}") from error
+    model = trainer.get_model()
+    if (anew or not state.get(OPTIMIZER)) and hasattr(model, "take_rows"):
+        model.take_rows(path, state)
     before, now = state.get("cfg"), trainer.cfg
     if not before:
         return

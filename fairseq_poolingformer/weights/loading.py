@@ -244,6 +244,6 @@ def _check_embeddings(target: State, state: State) -> None:
         if name in state and target[name].shape != state[name].shape:
             raise ValueError(
                 f"{name} is {tuple(state[name].shape)} in the checkpoint and {tuple(target[name].shape)} in the model. "
-                "The data folder's dictionary must be the checkpoint's own (for BART and RoBERTa gpt2_bpe/dict.txt), "
-                "and --encoder-embed-dim its width"
+                "The data folder's dictionary must be the checkpoint's own: put the dict.txt of the archive beside the "
+                "checkpoint, or preprocess with it. And --encoder-embed-dim must be the checkpoint's width"
             )

@@ -162,7 +162,7 @@ def configuration(model=(), as_namespace=True, **groups):
 
 
 def compare(before, now, anew=False):
-    check("x.pt", {"cfg": before}, SimpleNamespace(cfg=now, task=None), anew)
+    check("x.pt", {"cfg": before}, SimpleNamespace(cfg=now, task=None, get_model=lambda: None), anew)
 
 
 @pytest.mark.parametrize("as_namespace", [True, False])

@@ -1,17 +1,31 @@
 """Marks by name: checkpoints from before a mark was added, and from tasks with another one."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.cli import predict
+from fairseq_poolingformer.models import PoolingformerBART
+from fairseq_poolingformer.patches.resuming import check
 from fairseq_poolingformer.tasks.wikihop.task import WikihopTask
 from fairseq_poolingformer.text.dictionary import MARKS
+from fairseq_poolingformer.text.gpt2_bpe import GPT2_FILES
 from fairseq_poolingformer.weights.convert import to_huggingface
 from fairseq_poolingformer.weights.files import write_checkpoint
-from fairseq_poolingformer.weights.special_tokens import NAMES, decode_names, encode_names, match_special_tokens
+from fairseq_poolingformer.weights.special_tokens import (
+    NAMES,
+    decode_names,
+    encode_names,
+    match_special_tokens,
+    rows_by_symbol,
+)
+from tests import lab
+from tests.models import tiny_bart, tiny_roberta
+from tests.patches.helpers import train_on_documents
 from tests.tasks.folders import random_wikihop, write_wikihop
 from tests.tasks.test_document_tasks import ENCODERS, make
 
@@ -89,3 +103,103 @@ def test_a_mark_that_the_task_lacks_is_left_out_in_words(folder, monkeypatch, ca
     unnamed = {name: value for name, value in newer.state_dict().items() if name != NAMES}
     with pytest.raises(ValueError, match="dictionary must be the checkpoint's own"):
         older.load_state_dict(unnamed, strict=True)
+
+
+WORDS, LARGE = [f"w{number}" for number in range(30)], [f"madeupword{number:04}" for number in range(3)]
+RELEASED = {  # family -> symbols behind the words in the archive's dict.txt, and in the embedding
+    "bart.base": (tiny_bart, [f"madeupword{number:04}" for number in range(9)], ["<mask>"]),
+    "bart.large": (tiny_bart, LARGE, ["<mask>"]),
+    "bart.large.cnn": (tiny_bart, LARGE, []),
+    "roberta.base": (tiny_roberta, LARGE, ["<mask>"]),
+    "xlmr.base": (tiny_roberta, [], ["<mask>"]),
+}
+
+
+def write_dictionary(folder, symbols):
+    folder.mkdir()
+    for name in ("dict.txt", "dict.source.txt", "dict.target.txt"):
+        (folder / name).write_text("".join(f"{symbol} 1\n" for symbol in symbols))
+    return folder
+
+
+@pytest.fixture
+def released(tmp_path, request):
+    """An archive's folder, a data folder with the words in another order, and the model of the archive."""
+    family, padding, mask = RELEASED[request.param]
+    archive = write_dictionary(tmp_path / "archive", [*WORDS, *padding])
+    data = write_dictionary(tmp_path / "data", [*reversed(WORDS), *LARGE[: len(padding)]])
+    whole = write_dictionary(tmp_path / "whole", [*WORDS, *padding, *(mask if family is tiny_bart else [])])
+    flags = [*family.SIZES, "--pooled-layers", "none"]
+    _, model = family.build(whole, *flags, seed=7)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    if family is tiny_roberta:
+        state = tiny_roberta.as_of_2019(state)
+    write_checkpoint(archive / "model.pt", vars(family.parse(data, *flags)), state)
+    return family, archive, data, model
+
+
+def outputs(family, model, symbols):
+    """Logits of a sentence, of the symbols that both dictionaries have."""
+    dictionary = model.encoder.dictionary
+    tokens = torch.tensor([[0, *map(dictionary.index, WORDS[3:12]), 2]])
+    result = model(tokens, None, tokens)[0] if family is tiny_bart else model(tokens)[0]
+    return result[..., [dictionary.index(symbol) for symbol in symbols]]
+
+
+@pytest.mark.parametrize("released", RELEASED, indirect=True)
+def test_rows_of_a_released_checkpoint_go_by_the_symbols_of_its_dictionary(released, caplog):
+    family, archive, data, theirs = released
+    task, model = family.build(data, *family.SIZES, "--pooled-layers", "none", seed=1)
+    trainer = SimpleNamespace(task=task, get_model=lambda: model, cfg=None)
+    state = load(archive / "model.pt") | {"cfg": None}
+    with caplog.at_level(logging.INFO):
+        check(str(archive / "model.pt"), state, trainer, anew=True)
+    model.load_state_dict(state["model"], strict=True)
+    symbols = [*WORDS, *(LARGE if "madeup" in (data / "dict.txt").read_text() else []), "<mask>"]
+    symbols = symbols[:-1] if family is tiny_bart else symbols
+    assert torch.equal(outputs(family, model, symbols), outputs(family, theirs, symbols))
+    assert ("lacks them: madeupword0003 to madeupword0008" in caplog.text) == (len(theirs.encoder.dictionary) == 44)
+
+
+@pytest.mark.parametrize("released", ["bart.base"], indirect=True)
+def test_training_and_the_hub_take_a_released_checkpoint(released, tmp_path):
+    family, archive, data, theirs = released
+    tiny_bart.write_data_folder(tmp_path / "new", 30, {"train": [([4, 5], [6])] * 4, "valid": [([4], [6])]})
+    for name in ("dict.source.txt", "dict.target.txt"):
+        (tmp_path / "new" / name).write_bytes((data / name).read_bytes())
+    flags = ["--arch", "poolingformer_bart_tiny", *family.SIZES, "--pooled-layers", "none", "--lr", 0]
+    flags += ["--decoder-embed-dim", 32, "--decoder-ffn-embed-dim", 48]
+    start = ["--finetune-from-model", archive / "model.pt", "--max-update", 1]
+    state = train_on_documents(tmp_path / "new", tmp_path / "run", *flags, *start)["model"]
+    name = "encoder.embed_tokens.weight"
+    dictionary, held = theirs.encoder.dictionary, Dictionary.load(str(data / "dict.txt"))
+    rows = [dictionary.index(symbol) for symbol in held.symbols]
+    assert torch.equal(state[name], theirs.state_dict()[name][rows])
+    bpe = {"bpe": "gpt2", **{f"gpt2_{name.replace('.', '_')}": str(lab.gpt2() / name) for name in GPT2_FILES}}
+    hub = PoolingformerBART.from_pretrained(str(archive), data_name_or_path=str(data), **bpe)
+    assert torch.equal(hub.model.state_dict()[name], state[name])
+
+
+@pytest.mark.parametrize("released", ["bart.base", "roberta.base"], indirect=True)
+def test_a_dictionary_of_other_words_is_refused_by_its_first(released):
+    family, archive, data, _ = released
+    _, model = family.build(data, *family.SIZES, "--pooled-layers", "none", seed=1)
+    state = load(archive / "model.pt")
+    before = {name: value.clone() for name, value in state["model"].items()}
+    file = archive / "dict.txt"
+    text = file.read_text()
+    file.write_text(text.replace("w7 1", "other 1"))
+    with pytest.raises(ValueError, match=r"the data folder's dictionary has 'w7', which \S+dict.txt lacks \(1 such"):
+        model.take_rows(str(archive / "model.pt"), state)
+    held = model.encoder.dictionary
+    symbols = [symbol for symbol in held.symbols if symbol != "w7"]
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"dict.txt has 'w7', which the data folder's dictionary lacks"):
+        rows_by_symbol(archive / "model.pt", state, symbols)
+    for other in ("one 1\n", None):  # another model's dictionary, or none: the model compares the sizes
+        file.write_text(other) if other else file.unlink()
+        model.take_rows(str(archive / "model.pt"), state)
+        torch.testing.assert_close(state["model"], before, rtol=0, atol=0)
+    if family is tiny_bart:
+        with pytest.raises(ValueError, match=r"put the dict\.txt of the archive beside"):
+            model.load_state_dict(state["model"], strict=True)
