@@ -5,13 +5,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.command import (
-    did_you_mean,
-    output_for_a_while,
-    run_command,
-    saying_what_is_missing,
-    take_user_dir,
-)
+from fairseq_poolingformer.command import did_you_mean, output_for_a_while, run_command, saying_what_is_missing
+from fairseq_poolingformer.options import take_user_dir
 from fairseq_poolingformer.tasks.registry import corpora
 from fairseq_poolingformer.text.data_folder import check_folder
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from fairseq_poolingformer.command import positive, run_command
+from fairseq_poolingformer.command import run_command
+from fairseq_poolingformer.options import positive
 from fairseq_poolingformer.text.atomic_write import disk_errors, write_lines
 from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder

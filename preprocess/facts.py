@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from fairseq_poolingformer.command import natural
+from fairseq_poolingformer.options import natural
 
 from .pipeline import command
 from .pipeline.records import InputError, Record, pack, unpack

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.command import finite
+from fairseq_poolingformer.options import finite
 from fairseq_poolingformer.tasks.hotpotqa.data import PARAGRAPH_SCORES, AnswerType, Fact, HotpotqaSplit, facts_of
 from fairseq_poolingformer.tasks.shared.answers import find_answers, hotpotqa_words
 from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH, MAX_QUESTION_LENGTH

@@ -10,7 +10,7 @@ import functools
 import importlib.metadata
 from collections.abc import Mapping
 
-from fairseq_poolingformer.command import finite
+from fairseq_poolingformer.options import finite
 
 from .pipeline import command, documents
 from .pipeline.records import Example, InputError, Record, Reject, Skipped, describe_file, expand

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.cli.models import add_device_options
-from fairseq_poolingformer.command import add_gold, aligned, output_file, require_writable, run_command
+from fairseq_poolingformer.command import aligned, output_file, require_writable, run_command
 from tests.lab import ROOT
 
 PROGRAM = """
@@ -107,21 +107,6 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(device,
     with pytest.raises(SystemExit, match="2"):
         parser.parse_args(["--device", device])
     assert message in capsys.readouterr().err
-
-
-def test_patterns_are_files_and_others_stay_for_the_error(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("a/2.gz", "a/1.gz", "[1].gz", "a/b/c.gz", "d[e]/1*/2.gz", "d[e]/1*/1.gz", "de/1*/3.gz"):
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).touch()
-    parser = argparse.ArgumentParser()
-    add_gold(parser, "gold", shards=True)
-    args = parser.parse_args(["a/*.gz", "none*", "[1].gz", "--gold", "a/**/*.gz", "d[e]/1*/[12].gz", "[a]/b/c.*"])
-    assert args.file == ["a/1.gz", "a/2.gz", "none*", "[1].gz"]
-    assert args.gold == ["a/1.gz", "a/2.gz", "a/b/c.gz", "d[e]/1*/1.gz", "d[e]/1*/2.gz", "a/b/c.gz"]
-    absolute = str(tmp_path / "d[e]" / "1*" / "*.gz")
-    assert parser.parse_args(["--gold", absolute]).gold == [absolute.replace("*.gz", f"{n}.gz") for n in (1, 2)]
-    assert parser.parse_args(["--gold", "x"]).file == []
 
 
 def test_columns_are_aligned():

@@ -22,7 +22,8 @@ from fairseq_poolingformer.char_lm.data import (
     byte_dictionary,
     load_text,
 )
-from fairseq_poolingformer.command import UsageError, option
+from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.options import option
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.checkpoints import OPTIMIZER, load
-from fairseq_poolingformer.command import UsageError, check_output, load_fairseq, natural, positive, run_command
+from fairseq_poolingformer.command import UsageError, check_output, load_fairseq, run_command
+from fairseq_poolingformer.options import natural, positive
 from fairseq_poolingformer.patches import resuming, saving
 from fairseq_poolingformer.patches.nonfinite import require_finite
 from fairseq_poolingformer.text.atomic_write import atomic_write

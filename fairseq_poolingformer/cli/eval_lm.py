@@ -15,16 +15,8 @@ from torch import nn
 from tqdm import tqdm
 
 from fairseq_poolingformer.cli.models import add_device_options, load_models
-from fairseq_poolingformer.command import (
-    UsageError,
-    add_shard_options,
-    check_shard,
-    natural,
-    output_file,
-    positive,
-    run_command,
-    shard,
-)
+from fairseq_poolingformer.command import UsageError, output_file, run_command
+from fairseq_poolingformer.options import add_shard_options, check_shard, natural, positive, shard
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.byte_symbols import NEWLINE
 from fairseq_poolingformer.text.json_file import read_json_file

@@ -14,15 +14,13 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.cli.models import add_device_options, batches, load_models, read_batches
-from fairseq_poolingformer.command import (
-    UsageError,
+from fairseq_poolingformer.command import UsageError, output_file, run_command
+from fairseq_poolingformer.options import (
     add_shard_options,
     add_user_dir,
     check_shard,
     natural,
-    output_file,
     positive,
-    run_command,
     shard,
     take_user_dir,
 )

@@ -12,17 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fairseq_poolingformer.command import (
-    UsageError,
-    add_gold,
-    add_of_examples,
-    add_user_dir,
-    given_predictions,
-    output_file,
-    run_command,
-    take_user_dir,
-)
+from fairseq_poolingformer.command import UsageError, output_file, run_command
 from fairseq_poolingformer.extras import needing
+from fairseq_poolingformer.options import add_gold, add_of_examples, add_user_dir, given_predictions, take_user_dir
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.text.atomic_write import write_lines
 

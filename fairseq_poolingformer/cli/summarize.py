@@ -10,7 +10,8 @@ from typing import Any
 
 from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, data_folder, load, text_entry
 from fairseq_poolingformer.cli.models import DTYPES, add_device_options, checkpoint_of
-from fairseq_poolingformer.command import UsageError, finite, load_fairseq, natural, positive, run_command
+from fairseq_poolingformer.command import UsageError, load_fairseq, run_command
+from fairseq_poolingformer.options import finite, natural, positive
 from fairseq_poolingformer.patches.processes import under_torchrun
 from fairseq_poolingformer.patches.saving import DICTIONARIES
 from fairseq_poolingformer.patches.untrusted_files import recorded_data

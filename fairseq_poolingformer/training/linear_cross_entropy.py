@@ -11,7 +11,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from torch import Tensor, nn
 
-from fairseq_poolingformer.command import option
+from fairseq_poolingformer.options import option
 from fairseq_poolingformer.training.token_losses import KEPT_LOGITS, linear_argmax, linear_cross_entropy
 
 

@@ -14,7 +14,8 @@ from omegaconf import II
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from fairseq_poolingformer.command import UsageError, option
+from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.options import option
 
 # values of ``param_group`` (fairseq's attribute) for parameters with their own learning rate
 HEAD, POOLED = "head", "pooled"

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.command import positive, run_command, share
+from fairseq_poolingformer.command import run_command
+from fairseq_poolingformer.options import positive, share
 from fairseq_poolingformer.text.atomic_write import disk_errors
 
 from . import run

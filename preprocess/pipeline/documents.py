@@ -5,7 +5,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping
 
-from fairseq_poolingformer.command import finite, natural
+from fairseq_poolingformer.options import finite, natural
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
 
 from .command import add_number

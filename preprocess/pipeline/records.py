@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from fairseq_poolingformer.command import matching
 from fairseq_poolingformer.extras import how_to_install
+from fairseq_poolingformer.options import matching
 from fairseq_poolingformer.text.data_folder import digest_of
 from fairseq_poolingformer.text.json_file import HEAD_BYTES, other_than_text
 

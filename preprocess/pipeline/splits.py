@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fairseq_poolingformer.command import finite
+from fairseq_poolingformer.options import finite
 from fairseq_poolingformer.text.json_file import read_json_file
 
 from .records import Example, InputError, Parse, Record, parsed

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from fairseq_poolingformer.command import positive
+from fairseq_poolingformer.options import positive
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.surrogates import replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizer_base import BLANK, GPT2, WHITE_SPACE, TokenizerConfig

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from fairseq_poolingformer.command import matching
+from fairseq_poolingformer.options import matching
 from fairseq_poolingformer.text.data_folder import digest_of
 
 from ..pipeline.records import InputError, describe_file, open_compressed

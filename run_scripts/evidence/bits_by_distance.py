@@ -21,15 +21,8 @@ from torch import nn
 from tqdm import tqdm
 
 from fairseq_poolingformer.cli.models import add_device_options, batches, load_models
-from fairseq_poolingformer.command import (
-    UsageError,
-    add_user_dir,
-    aligned,
-    output_file,
-    positive,
-    run_command,
-    take_user_dir,
-)
+from fairseq_poolingformer.command import UsageError, aligned, output_file, run_command
+from fairseq_poolingformer.options import add_user_dir, positive, take_user_dir
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from run_scripts.evidence.repetitions import NONE, nearest_repetitions

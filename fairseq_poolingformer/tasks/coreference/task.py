@@ -13,7 +13,7 @@ from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from torch import Tensor
 
-from fairseq_poolingformer.command import option
+from fairseq_poolingformer.options import option
 from fairseq_poolingformer.tasks.coreference.data import CoreferenceExamples, CoreferenceSplit, write_document
 from fairseq_poolingformer.tasks.coreference.head import Antecedents, CoreferenceHead, marginal_loss, mention_loss
 from fairseq_poolingformer.tasks.coreference.scores import CoreferenceScore, RecallPrecision, score_document

@@ -12,7 +12,7 @@ from fairseq.data import Dictionary
 from fairseq.tasks import register_task
 from torch import Tensor, nn
 
-from fairseq_poolingformer.command import option
+from fairseq_poolingformer.options import option
 from fairseq_poolingformer.tasks.hotpotqa.data import (
     PARAGRAPH_SCORES,
     UNKNOWN,

@@ -19,7 +19,7 @@ from fairseq.tasks import register_task
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_poolingformer.command import option
+from fairseq_poolingformer.options import option
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask
 from fairseq_poolingformer.text.data_folder import DataFolder

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairseq_poolingformer.command import UsageError, output_file, positive, shard
+from fairseq_poolingformer.command import UsageError, output_file
+from fairseq_poolingformer.options import positive, shard
 from fairseq_poolingformer.tasks.question_answering.data import (
     PARAGRAPH_COLUMNS,
     QuestionAnsweringSplit,

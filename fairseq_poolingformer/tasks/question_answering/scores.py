@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from fairseq_poolingformer.command import UsageError, add_gold, add_of_examples, number, output_file, positive
+from fairseq_poolingformer.command import UsageError, output_file
+from fairseq_poolingformer.options import add_gold, add_of_examples, number, positive
 from fairseq_poolingformer.tasks.question_answering.official import (
     NATURAL_QUESTIONS,
     TYDIQA,

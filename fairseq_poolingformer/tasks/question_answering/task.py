@@ -15,7 +15,7 @@ from fairseq.tasks import register_task
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_poolingformer.command import option
+from fairseq_poolingformer.options import option
 from fairseq_poolingformer.tasks.question_answering.data import (
     PARTIAL_SEGMENTS,
     Answers,

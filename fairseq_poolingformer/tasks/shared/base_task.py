@@ -18,7 +18,8 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II, MISSING
 
 from fairseq_poolingformer.checkpoints import DAMAGE, first_line
-from fairseq_poolingformer.command import UsageError, option
+from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.options import option
 from fairseq_poolingformer.text.data_folder import DataFolder, FolderError, Layout, tokenizer_path
 from fairseq_poolingformer.text.dictionary import DIGESTS, symbols_digest
 from fairseq_poolingformer.text.tokenizers import load_tokenizer

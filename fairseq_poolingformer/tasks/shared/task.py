@@ -20,7 +20,7 @@ from fairseq.logging import metrics
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_poolingformer.command import option
+from fairseq_poolingformer.options import option
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask, check_encoder
 from fairseq_poolingformer.tasks.shared.examples import Examples, Symbols
 from fairseq_poolingformer.text.atomic_write import write_lines

@@ -12,7 +12,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from fairseq_poolingformer.command import Patterns, UsageError, aligned, output_file, positive
+from fairseq_poolingformer.command import UsageError, aligned, output_file
+from fairseq_poolingformer.options import Patterns, positive
 from fairseq_poolingformer.tasks.summarization.rouge import (
     FILES2ROUGE_INSTALL,
     ROUGE_LABELS,

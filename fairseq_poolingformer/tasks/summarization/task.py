@@ -23,8 +23,8 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
-from fairseq_poolingformer.command import option
 from fairseq_poolingformer.models.hub import DictionaryBPE
+from fairseq_poolingformer.options import option
 from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig, CheckedTask
 from fairseq_poolingformer.tasks.summarization import PAIRS, QUERY, pair_array
 from fairseq_poolingformer.tasks.summarization.rouge import (

@@ -8,7 +8,7 @@ from typing import Any
 from fairseq.tasks import register_task
 from torch import Tensor
 
-from fairseq_poolingformer.command import option
+from fairseq_poolingformer.options import option
 from fairseq_poolingformer.tasks.shared.heads import SpanHead, SpanLogits, best_spans, count_right_spans, span_losses
 from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
 from fairseq_poolingformer.tasks.triviaqa.data import TriviaqaExamples, TriviaqaSplit

@@ -10,7 +10,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from torch import Tensor, nn
 
-from fairseq_poolingformer.command import option
+from fairseq_poolingformer.options import option
 from fairseq_poolingformer.tasks.shared.heads import at_marks, choice_loss, initialize
 from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
 from fairseq_poolingformer.tasks.wikihop.data import NO_ANSWER, Order, WikihopExamples, WikihopSplit
