@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from fairseq_poolingformer import huggingface
@@ -53,7 +52,7 @@ def checkpoint(tmp_path, **corpus):
 
 
 @torch.no_grad()
-def test_the_head_leaves_with_the_model_and_comes_back(folder):
+def test_the_head_leaves_with_the_model(folder):
     settings, model = trained(folder, TASK)
     converted = convert.to_huggingface(settings, model.state_dict())
     (name,) = converted.settings["architectures"]
@@ -69,10 +68,6 @@ def test_the_head_leaves_with_the_model_and_comes_back(folder):
     expected, _ = model(tokens, global_mask=global_mask & real, head_inputs=INPUTS)
     output = theirs(tokens, attention_mask=real.long(), global_attention_mask=global_mask.long())
     torch.testing.assert_close(output.logits, expected, rtol=0, atol=1e-5)
-    back = convert.to_fairseq({**converted.settings, "labels": settings.get("labels")}, dict(theirs.state_dict()))
-    kept = {n: value for n, value in model.state_dict().items() if not n.startswith(("encoder.lm_head.", NAMES))}
-    torch.testing.assert_close({name: back.state[name] for name in kept}, kept, rtol=0, atol=0, check_dtype=False)
-    assert (back.settings["task"], back.settings.get("labels")) == (TASK, settings.get("labels"))
 
 
 def test_one_level_and_its_head(folder):
@@ -147,8 +142,6 @@ def test_the_command_keeps_marks_and_labels(tmp_path):
     expected = {n: value for n, value in model.state_dict().items() if "lm_head" not in n and n != NAMES}
     torch.testing.assert_close({name: state[name] for name in expected}, expected, rtol=0, atol=0)
     assert (tmp_path / "back" / "dict.txt").read_text() == (folder / "dict.txt").read_text()
-    again = load_file(tmp_path / "out" / "model.safetensors")
-    assert {"classifier.dense.weight", "classifier.out_proj.bias"} <= set(again)
 
 
 @pytest.mark.parametrize("config", [{"problem_type": "multi_label_classification"}, {"id2label": {"0": "LABEL_0"}}])

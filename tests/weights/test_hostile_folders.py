@@ -65,26 +65,6 @@ def test_settings(tmp_path, capsys, name, value):
     assert "config" in sentence(tmp_path, capsys)
 
 
-@pytest.mark.parametrize(
-    "text", [NESTED, '{"a": ' * 200_000, "[]", "3", '{"d_model": ' + "9" * 10_000 + "}", "\xff"], ids=range(6)
-)
-def test_json(tmp_path, capsys, text):
-    write(tmp_path)
-    (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
-    assert "config.json" in sentence(tmp_path, capsys)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("config.json", "is not a file"), ("model.safetensors", "has neither model.safetensors nor")],
-)
-def test_pipes(tmp_path, capsys, name, message):
-    write(tmp_path)
-    (tmp_path / name).unlink()
-    os.mkfifo(tmp_path / name)
-    assert message in sentence(tmp_path, capsys)
-
-
 EMBEDDING = "model.shared.weight"
 TENSORS = {
     "sparse": lambda value: value.to_sparse(),
@@ -130,11 +110,22 @@ CRAFTED = {
 }
 
 
-@pytest.mark.parametrize("name", CRAFTED)
-def test_safetensors(tmp_path, capsys, name):
+SETTINGS = (NESTED, '{"a": ' * 200_000, "[]", "3", '{"d_model": ' + "9" * 10_000 + "}", "\xff")
+FILES = {  # None is a pipe
+    **{f"settings {n}": ("config.json", text.encode("latin-1"), "config.json") for n, text in enumerate(SETTINGS)},
+    **{name: ("model.safetensors", content, "model.safetensors") for name, content in CRAFTED.items()},
+    "settings in a pipe": ("config.json", None, "is not a file"),
+    "weights in a pipe": ("model.safetensors", None, "has neither model.safetensors nor"),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_files(tmp_path, capsys, case):
+    name, content, message = FILES[case]
     write(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(CRAFTED[name])
-    assert "model.safetensors" in sentence(tmp_path, capsys)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name) if content is None else (tmp_path / name).write_bytes(content)
+    assert message in sentence(tmp_path, capsys)
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,12 @@ POOLINGFORMER = [  # setting, value, what is wrong with it
             ("bart", {}, {"encoder.embed_tokens.weight": torch.zeros(shape)}, "no token embedding")
             for shape in ((), (3,))
         ),
+        (
+            None,
+            {**OURS, "pooled_layers": "none", "encoder_normalize_before": True, "decoder_normalize_before": False},
+            {"encoder.embed_tokens.weight": torch.zeros(8, 8)},
+            "decoder_normalize_before is False; Hugging Face's mBART has only True",
+        ),
     ],
 )
 def test_settings_and_weights_that_transformers_cannot_have(model_type, settings, state, message):

@@ -17,8 +17,7 @@ from fairseq_poolingformer.huggingface import PoolingformerMBartForConditionalGe
 from fairseq_poolingformer.models import PoolingformerRoberta, demo_model
 from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer, load_tokenizer
-from fairseq_poolingformer.weights import ConversionError, files, sentencepiece_model
-from fairseq_poolingformer.weights.convert import to_huggingface
+from fairseq_poolingformer.weights import files, sentencepiece_model
 from fairseq_poolingformer.weights.sentencepiece_model import LANGUAGES
 from tests.huggingface.tiny_models import enlarge
 from tests.models import tiny_huggingface
@@ -285,12 +284,6 @@ def test_the_quickstarts_tokenizer_gives_the_same_ids(checkpoint, converted, tmp
     assert run("to-fairseq", tmp_path / "hf", tmp_path / "back") == 0
     rebuilt = load_tokenizer(tmp_path / "back")
     assert all(rebuilt.encode(text).tolist() == ours.encode(text).tolist() for text in texts)
-
-
-def test_half_pre_norm_is_refused(checkpoint):
-    settings, state, _ = files.read_training(checkpoint)
-    with pytest.raises(ConversionError, match="decoder_normalize_before is False; Hugging Face's mBART has only True"):
-        to_huggingface({**settings, "decoder_normalize_before": False}, state)
 
 
 @pytest.mark.parametrize("languages", [LANGUAGES, MBART50[:30]])
