@@ -78,7 +78,6 @@ def test_every_choice_is_a_flag(folder):
     ("flags", "word"),
     [
         (["--pooled-layers", "2-7"], "layers 0 to 2"),
-        (["--window-size", "3,4"], "2 values for 3 layers"),
         (["--ldconv-heads", "3"], "ldconv_heads"),
         (["--quant-noise-pq", "0.1"], "quant-noise-pq"),
         (["--cross-self-attention"], "cross-self-attention"),

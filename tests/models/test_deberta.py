@@ -101,9 +101,12 @@ def test_dropped_layers_and_another_encoder(folder, tmp_path):
     [
         (["--window-size", "4,4,9"], r"--window-size 9 \(layer 2\) reaches beyond --max-relative-positions 8"),
         (["--max-relative-positions", "0"], "--max-relative-positions must be 1 or more"),
-        (["--global-relative-positions", "0"], "--global-relative-positions 0 leaves global tokens without"),
         (["--separate-global-projections"], "do not go together"),
         (["--relative-attention", "none"], "without any positions: add --relative-attention c2p,p2c"),
+        (
+            ["--random-position-offsets"],
+            "--random-position-offsets is about learned positions, .* leave it out, or give --absolute-positions",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(folder, flags, message):

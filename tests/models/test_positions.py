@@ -87,10 +87,3 @@ def test_the_flag_moves_the_encoders_rows_in_training_alone(folder, family):
     assert not moved.equal(expected)
     if family is tiny_bart:
         assert type(model.decoder.embed_positions) is LearnedPositionalEmbedding
-
-
-def test_a_model_without_learned_positions_says_so(folder):
-    flags = ("--relative-attention", "c2p", "--no-absolute-positions", "--max-relative-positions", "128")
-    words = "--random-position-offsets is about learned positions, .* leave it out, or give --absolute-positions"
-    with pytest.raises(ValueError, match=words):
-        tiny_roberta.build(folder, *tiny_roberta.SIZES, *flags, *OFFSETS)
