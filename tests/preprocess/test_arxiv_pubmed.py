@@ -66,17 +66,13 @@ def test_a_record_without_a_known_key_says_what_it_has():
     reason = parsed({"x" * 1000: "", **dict.fromkeys(map(str, range(1000)), "")}).reason
     assert "its keys are " + "x" * 40 + "…, 0, 1" in reason
     assert len(reason) < 400
-    assert parsed({"version": 1}).reason.endswith("its keys are version (name one with --article-key)")
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
         (b'{"article_text": ["x"', "broken JSON: Expecting"),
-        (b"[" * 200_000, "broken JSON: nested too deeply"),
         (b'{"article": ' + b'[{"text": ' * 400 + b'"x"' + b"}]" * 400 + b"}", "wrong type: article[0].text is neither"),
-        (b'{"article": "caf\xe9", "abstract": "x"}', "not UTF-8: byte 16"),
-        (b"[1, 2]", "wrong type: the line is a list"),
         (release(article_text=[]), "empty article: article_text"),
         (release(abstract_text=["<S>  </S>"]), "empty summary"),
         (release(article_text=3), "wrong type: article_text is a number"),

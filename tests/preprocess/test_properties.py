@@ -1,4 +1,4 @@
-"""Preprocessors on lines that hypothesis chooses: no line ends a run, and every record is in one part."""
+"""Preprocessors on lines that hypothesis chooses: no line ends a run."""
 
 import functools
 import json
@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 
 from preprocess import arxiv_pubmed, natural_questions, plain_text, tydiqa
-from preprocess.pipeline import parts
-from preprocess.pipeline.parts import group
 from preprocess.pipeline.records import Example, Record, Reject, Skipped
 from preprocess.questions import QuestionExample
 
@@ -40,11 +38,3 @@ def test_any_line_is_an_example_or_has_a_reason(corpus, line):
     is_example = isinstance(parsed, (Example, QuestionExample))
     assert is_example or (parsed.reason if isinstance(parsed, Reject) else parsed.kind)
     assert not isinstance(parsed, Skipped) or corpus == "plain_text"
-
-
-@given(sizes=st.lists(st.integers(0, 40), max_size=40), part_bytes=st.integers(1, 100))
-def test_every_record_is_in_one_part(sizes, part_bytes):
-    records = [Record("file", number, bytes(size)) for number, size in enumerate(sizes)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "PART_BYTES", part_bytes)
-        assert [record for part in group(iter(records)) for record in part] == records

@@ -179,7 +179,6 @@ NUMBERS = {
     ("args", "message"),
     [
         (["--train", "nowhere.txt"], "nowhere.txt: no such file"),
-        (["--valid", "RELEASE/val.txt"], "no training data: give --train"),
         (["--input-folder", "EMPTY"], "no name in it says train, valid or test; name its files with --train"),
         ([*ALL, "--train", "RELEASE/train.txt"], "exclude each other"),
         (["--train", "EMPTY/empty.txt"], "train: no good example. Its files hold none"),
