@@ -93,7 +93,9 @@ def test_a_checkpoint_keeps_its_labels(tmp_path):
     torch.save(checkpoint | {"task_state": task.state_dict()}, tmp_path / "model.pt")
     models, _, _ = load_model_ensemble_and_task([str(tmp_path / "model.pt")])
     assert len(models) == 1
-    with pytest.raises(ValueError, match=r"labels are a, b c, but those of .*other are b c, a; .* --labels a 'b c'"):
+    with pytest.raises(
+        ValueError, match=r"labels are a, b c, but those of .*other are b c, a; make the folder with --labels a 'b c'"
+    ):
         load_model_ensemble_and_task([str(tmp_path / "model.pt")], arg_overrides={"data": str(other)})
 
 
