@@ -10,7 +10,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaForSequenceClassification,
     PoolingformerRobertaModel,
 )
-from tests.huggingface.test_training import LENGTH, LEVELS, WORDS, make
+from tests.huggingface.test_training import LENGTH, WORDS, make
 from tests.models import tiny_huggingface
 
 FIRST = 2  # the row of the first position
@@ -97,13 +97,6 @@ def test_positions_and_embeddings_of_the_users_own():
     rows, _ = rows_used(model, inputs_embeds=embeds, attention_mask=inputs["attention_mask"])
     assert rows.diff(dim=1).eq(1).all()
     assert rows.min() >= FIRST
-
-
-def test_a_model_without_learned_positions_says_so():
-    settings = {**LEVELS, "absolute_positions": False, "relative_attention": "c2p", "random_position_offsets": True}
-    words = "random_position_offsets=True is about learned positions, .* give absolute_positions=True"
-    with pytest.raises(ValueError, match=words):
-        PoolingformerRobertaModel(PoolingformerRobertaModel.config_class(**settings, max_relative_positions=8))
 
 
 @pytest.mark.parametrize(("kind", "model_class"), [("bart", PAIRS[0]), ("mbart", PAIRS[1]), ("roberta", ENCODERS[0])])

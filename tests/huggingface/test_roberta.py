@@ -12,6 +12,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaConfig,
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaForSequenceClassification,
+    PoolingformerRobertaModel,
 )
 from tests.huggingface.tiny_models import LEVELS, converted, converted_back, without_dropout
 from tests.models import tiny_huggingface
@@ -176,7 +177,18 @@ def test_a_fusion_that_a_folder_lacks_is_initialized(tmp_path):
     assert encoder.relative_positions.weight.std().item() == pytest.approx(0.02, rel=0.3)
 
 
-def test_a_model_without_any_positions_is_refused():
-    config = PoolingformerRobertaConfig(absolute_positions=False, pooled_layers="0", num_hidden_layers=1)
-    with pytest.raises(ValueError, match="absolute_positions=False without relative_attention"):
-        PoolingformerRobertaForMaskedLM(config)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"absolute_positions": False}, "absolute_positions=False without relative_attention"),
+        (
+            {"absolute_positions": False, "relative_attention": "c2p", "random_position_offsets": True},
+            "random_position_offsets=True is about learned positions, .* give absolute_positions=True",
+        ),
+        ({"is_decoder": True}, "every token sees both sides"),
+        ({"add_cross_attention": True}, "every token sees both sides"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        PoolingformerRobertaModel(PoolingformerRobertaConfig(pooled_layers="0", num_hidden_layers=1, **settings))

@@ -132,12 +132,6 @@ def test_a_configuration_asks_for_attentions(model_class):
     assert model(tokens, output_attentions=False).get(key) is None
 
 
-@pytest.mark.parametrize("setting", ["is_decoder", "add_cross_attention"])
-def test_a_decoder_is_refused(setting):
-    with pytest.raises(ValueError, match="every token sees both sides"):
-        make(PoolingformerRobertaModel, **{setting: True})
-
-
 @pytest.mark.parametrize(
     ("model_class", "parts"),
     [
@@ -165,8 +159,6 @@ def test_generation_beyond_the_positions_is_refused(model_class):
     for use_cache in (True, False):
         with pytest.raises(ValueError, match=r"11 tokens for the decoder, which takes 10 .* smaller max_length"):
             model.generate(tokens, max_length=12, min_length=12, use_cache=use_cache)
-    with pytest.raises(ValueError, match="11 tokens for the decoder"):
-        model.model(tokens, decoder_input_ids=tokens[:, :11])
     for name in ("past_key_values", "cache"):  # as transformers calls it, since 5.24
         cache = model.model(tokens, decoder_input_ids=tokens[:, :6], use_cache=True).past_key_values
         with pytest.raises(ValueError, match="11 tokens for the decoder"):
