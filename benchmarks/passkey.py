@@ -184,22 +184,29 @@ def shares(of_seeds: list[dict[str, Any]], length: int) -> list[float]:
     return [100 * float(np.mean(right)) for result in of_seeds if (right := result["right"].get(str(length)))]
 
 
-def plot(results: dict[str, list[dict[str, Any]]], lengths: Sequence[int], path: Path) -> None:
-    """Draw the keys found against the length; bars span the seeds."""
+def plot(results: dict[str, list[dict[str, Any]]], args: argparse.Namespace) -> None:
+    """Draw the keys found against the length, best systems first in the legend; bars span the seeds."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.5, 4), layout="constrained")
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    axes.set(xlabel="tokens of a document", ylabel="keys found, %", xscale="log", xticks=lengths)
-    axes.set_xticklabels([f"{length:,}" for length in lengths])
-    for number, (name, of_seeds) in enumerate(results.items()):
-        found = [shares(of_seeds, length) for length in lengths]
-        mean = np.array([np.mean(values) for values in found])
-        bars = np.abs(np.array([[min(values) for values in found], [max(values) for values in found]]) - mean)
-        style = {"color": f"C{number % 10}", "marker": "os^"[number // 10], "capsize": 2}
-        axes.errorbar(lengths, mean, bars, label=name, **style)
+    axes.set(xlabel="tokens of a document", ylabel="keys retrieved, %", xscale="log", xticks=args.lengths)
+    axes.set_title(f"Pass keys, after training on documents of up to {args.length:,} tokens", fontsize="medium")
+    axes.set_xticklabels([f"{length:,}" for length in args.lengths])
+    axes.minorticks_off()
+    shades = colormaps["tab20"].colors
+    colours = dict(zip(SYSTEMS, [*shades[::2], *shades[1::2]], strict=False))  # of a system, whichever are drawn
+    means = {name: [np.mean(shares(seeds, length)) for length in args.lengths] for name, seeds in results.items()}
+    for number, name in enumerate(sorted(results, key=lambda name: sum(means[name]), reverse=True)):
+        cells = [shares(results[name], length) for length in args.lengths]
+        bars = np.abs(np.array([[min(cell) for cell in cells], [max(cell) for cell in cells]]) - means[name])
+        # beside one another, so that bars of a length stay apart
+        places = np.array(args.lengths) * 1.015 ** (number - len(results) / 2)
+        style = {"color": colours[name], "marker": "os^Dv"[number % 5], "markersize": 5, "capsize": 2}
+        axes.errorbar(places, means[name], bars, label=name, **style)
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-    figure.savefig(path, dpi=130)
+    figure.savefig(args.figure, dpi=130)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -252,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{cell:>16}", end="")
         print(f"{1000 * np.mean([result['seconds'] for result in of_seeds]):>10.0f}")
     if args.figure:
-        plot(results, args.lengths, args.figure)
+        plot(results, args)
 
 
 if __name__ == "__main__":

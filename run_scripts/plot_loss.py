@@ -55,7 +55,8 @@ def plot(logs: list[Path], output: Path) -> None:
     for number, path in enumerate(logs):
         for name, curve in read_log(path).items():
             style = {} if name == "training" else {"marker": "o", "linestyle": "--"}
-            label = f"{path.resolve().parent.name}/{path.stem}: {name}" if len(logs) > 1 else name
+            training = (path.resolve().parent.name if path.stem == "train" else path.stem).replace("_", " ")
+            label = f"{training}: {name}" if len(logs) > 1 else name
             axes.plot(*zip(*sorted(curve.items()), strict=True), color=f"C{number}", label=label, **style)
     axes.set(xlabel="update", ylabel="loss (bits per token)")
     axes.grid(alpha=0.3)

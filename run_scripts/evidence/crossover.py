@@ -2,15 +2,13 @@
 
     python run_scripts/evidence/crossover.py RUNS [--cost cost.json] [--output-folder OUT]
 
-RUNS is the folder of run.sh, COST what cost.py wrote. Far names are those whose nearest other occurrence lies farther
-than one window of as many keys reaches. Every number is a mean over the seeds.
+RUNS is the folder of run.sh, COST what cost.py wrote. Every number is a mean over the seeds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -22,28 +20,13 @@ from fairseq_poolingformer.text.atomic_write import atomic_write, write_lines
 from run_scripts.evidence.report import cell, finished, read_classes
 from run_scripts.evidence.systems import System, read_systems
 
-STYLES = {
-    "full attention": ("black", "--^"),
-    "one window": ("tab:orange", "-o"),
-    "dilated heads": ("tab:red", "D"),
-    "two levels": ("tab:blue", "s"),
-    "one softmax": ("tab:green", "v"),
+STYLES = {  # of a kind of systems: colour, line and marker, and on which side of a point its name stands
+    "full attention": ("black", "^", ("right", "bottom")),
+    "one window": ("tab:orange", "-o", ("right", "top")),
+    "dilated heads": ("tab:red", "D", ("right", "bottom")),
+    "two levels": ("tab:blue", "s", ("left", "bottom")),
+    "one softmax": ("tab:green", "v", ("left", "top")),
 }
-
-
-def beyond(classes: Sequence[dict], distance: int) -> float:
-    """Bits per token of the names farther than a distance, which must be a limit of the classes; 0: of all names."""
-    if not distance:
-        return next(found["bits_per_token"] for found in classes if found["distance"] == "all")
-    first = {found["distance"]: re.match(r"(?:> )?(\d+)", found["distance"]) for found in classes}
-    starts = {
-        name: int(match.group(1)) + name.startswith(">") for name, match in first.items() if match
-    }  # the nearest distance of a class
-    far = [found for found in classes if starts.get(found["distance"], 0) > distance]
-    if distance + 1 not in starts.values():
-        raise ValueError(f"no class of distances begins after {distance}; there are {', '.join(first)}")
-    tokens = sum(found["tokens"] for found in far)
-    return sum(found["tokens"] * found["bits_per_token"] for found in far) / tokens
 
 
 class Results:
@@ -58,13 +41,12 @@ class Results:
         }
         self.systems = {name: systems[name] for name in self.classes}
 
-    def seeds(self, name: str, distance: int) -> list[float]:
-        """Bits of each seed, of names farther than a distance."""
-        return [beyond(classes, distance) for classes in self.classes[name]]
-
-    def bits(self, name: str, distance: int) -> float:
-        """The mean over the seeds."""
-        return statistics.mean(self.seeds(name, distance))
+    def seeds(self, name: str) -> list[float]:
+        """Bits of each seed, of all names."""
+        return [
+            next(found["bits_per_token"] for found in classes if found["distance"] == "all")
+            for classes in self.classes[name]
+        ]
 
     def of_kind(self, kind: str) -> list[str]:
         """The names of a kind of systems, by their keys."""
@@ -96,51 +78,45 @@ def differences(results: Results) -> str:
 
 
 def plot(results: Results, cost: dict[str, dict[str, float]], path: Path) -> None:
-    """Draw bits of far names and of all names against keys, and against CPU seconds where they were measured."""
+    """Draw the bits of all names against keys, and against CPU seconds where they were measured."""
     from matplotlib.figure import Figure
 
     context = str(results.context)
     seconds = {name: cost[name][context] for name in results.systems if context in cost.get(name, {})}
-    columns: dict[str, dict[str, float] | None] = {"keys": None}
+    panels: dict[str, dict[str, float]] = {"keys of a token": {name: results.keys(name) for name in results.systems}}
     if seconds:
-        columns[f"CPU seconds per 1,000 tokens of training, blocks of {context}"] = seconds
-    figure = Figure(figsize=(11, 4 * len(columns)), layout="constrained")
-    grid = figure.subplots(len(columns), 2, squeeze=False, sharey="col")
-    for (label, places), row in zip(columns.items(), grid, strict=True):
-        for far, what, axes in zip((True, False), ("names beyond the window", "all names"), row, strict=True):
-            axes.set(xlabel=label, ylabel=f"bits per token of {what}")
-            if places is None:
-                axes.set_xscale("log", base=2)
-            for kind in STYLES:
-                draw(axes, results, kind, places, far)
-    grid[0][0].legend(fontsize="small")
+        panels["CPU seconds per 1,000 tokens of training"] = seconds
+    figure = Figure(figsize=(5.5 * len(panels), 4.5), layout="constrained")
+    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for (label, places), axes in zip(panels.items(), grid, strict=True):
+        axes.set(xlabel=label, title=f"Names in source code, blocks of {results.context:,} tokens")
+        axes.margins(0.2, 0.1)
+        for kind in STYLES:
+            draw(axes, results, kind, places)
+    grid[0].set_ylabel("bits per masked token, all names")
+    grid[0].set_xscale("log", base=2)
+    grid[0].legend(fontsize="small")
     with atomic_write(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=130)
 
 
-def draw(axes: Any, results: Results, kind: str, seconds: dict[str, float] | None, far: bool) -> None:
-    """Draw the systems of a kind, against keys where there are no seconds.
-
-    With ``far``, of the names that a window of as many keys does not reach. Which these are depends on the keys: full
-    attention has a point for each of the windows.
-    """
-    drawn = {name for name in results.systems if seconds is None or name in seconds}
-    full = far and kind == "full attention"
-    points = []  # place, the seeds' bits, label
-    for name in filter(drawn.__contains__, results.of_kind(kind)):
-        for beside in filter(drawn.__contains__, results.of_kind("one window")) if full else [name]:
-            bits = results.seeds(name, results.keys(beside) // 2 if far else 0)
-            label = str(results.keys(beside)) if kind in ("full attention", "one window") else name
-            points.append((results.keys(beside) if seconds is None else seconds[name], bits, label))
-    means = [statistics.mean(seeds) for _, seeds, _ in points]
-    low = [mean - min(seeds) for mean, (_, seeds, _) in zip(means, points, strict=True)]
-    high = [max(seeds) - mean for mean, (_, seeds, _) in zip(means, points, strict=True)]
-    if not points:
+def draw(axes: Any, results: Results, kind: str, places: dict[str, float]) -> None:
+    """Draw the systems of a kind that have a place, each with its name."""
+    names = [name for name in results.of_kind(kind) if name in places]
+    if not names:
         return
-    colour, style = STYLES[kind]
-    axes.errorbar([x for x, _, _ in points], means, [low, high], fmt=style, color=colour, label=kind, capsize=2)
-    for (x, _, label), mean in zip(points, means, strict=True):
-        axes.annotate(label, (x, mean), xytext=(4, 4), textcoords="offset points", fontsize="x-small")
+    seeds = [results.seeds(name) for name in names]
+    means = [statistics.mean(bits) for bits in seeds]
+    spans = [
+        [mean - min(bits) for mean, bits in zip(means, seeds, strict=True)],
+        [max(bits) - mean for mean, bits in zip(means, seeds, strict=True)],
+    ]
+    colour, style, (ha, va) = STYLES[kind]
+    axes.errorbar([places[name] for name in names], means, spans, fmt=style, color=colour, label=kind, capsize=2)
+    offset = (-5 if ha == "right" else 5, -3 if va == "top" else 3)
+    for name, mean in zip(names, means, strict=True):
+        where = {"xytext": offset, "textcoords": "offset points", "ha": ha, "va": va}
+        axes.annotate(name, (places[name], mean), fontsize="x-small", color=colour, **where)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
