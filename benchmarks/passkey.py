@@ -90,7 +90,7 @@ class Documents:
 
 
 def scores(model: PreTrainedModel, tokens: Tensor, at: Tensor) -> Tensor:
-    """Those of the N places that ``at``, (B, T), marks: (N, vocabulary)."""
+    """Logits at the N places that ``at``, (B, T), marks: (N, vocabulary)."""
     return model.decoder(model.head(model.base_model(input_ids=tokens).last_hidden_state[at]))
 
 

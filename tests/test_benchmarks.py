@@ -35,7 +35,7 @@ def run(script: str, *arguments: object, status: int = 0) -> str:
 
 
 def tables(output: str) -> list[dict[str, dict[str, float]]]:
-    """Of every table the rows by name, each as heading -> number."""
+    """Rows of every table by name, each as heading -> number."""
     parsed: list[dict[str, dict[str, float]]] = []
     heads: list[str] = []
     for line in output.splitlines():

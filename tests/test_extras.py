@@ -1,4 +1,4 @@
-"""Who lacks a library is told in one sentence what to install, and the attention needs torch alone."""
+"""Users who lack a library are told in one sentence what to install, and the attention needs torch alone."""
 
 import ast
 import json

@@ -8,7 +8,7 @@ import pytest
 from tests.lab import ROOT
 
 FOLDERS = ("fairseq_poolingformer", "preprocess", "run_scripts", "benchmarks", "tests")
-OPENINGS = re.compile(r"(What|The same|Lets?|Say)\b")
+OPENINGS = re.compile(r"(What|The same|Lets?|Say|Of|Those|Who)\b")
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 

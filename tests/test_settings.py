@@ -73,7 +73,7 @@ def test_messages_name_what_the_user_gave(settings, flags, arguments):
 
 
 def test_unused_projections_are_refused_where_no_batch_has_a_mask():
-    """Those of transformers may."""
+    """Models of transformers may have them."""
     settings = {"pooled_layers": "none", "separate_global_projections": True, "global_tokens": 0}
     TwoLevels.of(settings).check(3)
     with pytest.raises(ValueError, match=r"-projections with --global-tokens 0 would never .* give --global-tokens 1"):

@@ -50,7 +50,7 @@ def right_padding(lengths, size):
 
 
 def random_arguments(rng, batch, heads, keys):
-    """Of a call: any of what the operator takes besides tensors and score terms."""
+    """Settings of a call: any of what the operator takes besides tensors and score terms."""
     window = Window(rng.choice([0, 1, 7, 40]), rng.choice([None, 0, 3, 25]))
     arguments = {"window": window, "query_offset": rng.choice([0, 0, -5, 11])}
     if rng.random() < 0.4:
@@ -66,7 +66,7 @@ def random_arguments(rng, batch, heads, keys):
 
 
 def assert_error_at_most_twice_the_references(run, inputs, dtype):
-    """Of ``run(backend, inputs)`` in a small dtype, beside the reference in float64: each result in that dtype."""
+    """Check ``run(backend, inputs)`` in a small dtype against the reference in float64, each result in that dtype."""
     exact = run("reference", [x.detach().double().requires_grad_() for x in inputs])
     for result, plain, expected in zip(run("block", inputs), run("reference", inputs), exact, strict=True):
         assert result.dtype == dtype

@@ -32,7 +32,7 @@ def test_projections_by_one_product_of_which_some_have_a_bias(biased, monkeypatc
 @pytest.mark.usefixtures("kernels_run")
 @pytest.mark.parametrize("bias", [True, False])
 def test_gradients_of_any_order(bias):
-    """Of all parameters, and of each alone, as where the others are frozen."""
+    """Gradients of all parameters, and of each alone, as where the others are frozen."""
     modules = [nn.Linear(3, 3, bias=bias).double() for _ in range(2)]
     parameters = [x for name in ("weight", "bias")[: 1 + bias] for x in (getattr(m, name) for m in modules)]
     inputs = [torch.randn(2, 4, 3, dtype=torch.float64), *(x.detach() for x in parameters)]

@@ -60,7 +60,7 @@ def assert_equal_outputs(actual, expected, real):
 
 
 def gradients(model):
-    """Of the parameters by transformers' names: q, k and v are one in ModernBERT."""
+    """Gradients by transformers' names: q, k and v are one in ModernBERT."""
     grads = {name: p.grad for name, p in model.named_parameters(remove_duplicate=False) if p.grad is not None}
     for name in [name for name in grads if ".attn.q_proj." in name]:
         parts = [grads.pop(name.replace(".q_proj.", f".{letter}_proj.")) for letter in "qkv"]
@@ -357,7 +357,7 @@ def test_a_model_without_the_part_is_refused():
 
 
 def test_a_row_is_a_family(monkeypatch):
-    """Of ERNIE, which has none here, it makes a class with every head that equals transformers'."""
+    """For ERNIE, which has none here, it makes a class with every head that equals transformers'."""
     family = LongFamily("Ernie", FAMILIES["poolingformer-bert"].layout)
     monkeypatch.setitem(FAMILIES, family.model_type, family)
     classes.make_family(family)

@@ -126,7 +126,7 @@ def test_an_exported_encoder_takes_any_length():
 
 
 def frequencies(**settings):
-    """Those of full attention and of windows, and the factor of cos and sin, for 64 tokens made 1,024."""
+    """Frequencies of full attention and of windows, and the factor of cos and sin, for 64 tokens made 1,024."""
     model = PoolingformerModernBertModel.from_short(short_model(), max_position_embeddings=1024, **settings)
     rotary = model.rotary_emb
     return rotary.full_attention_inv_freq, rotary.sliding_attention_inv_freq, rotary.full_attention_attention_scaling

@@ -101,7 +101,7 @@ def test_positions_and_embeddings_of_the_users_own():
 
 @pytest.mark.parametrize(("kind", "model_class"), [("bart", PAIRS[0]), ("mbart", PAIRS[1]), ("roberta", ENCODERS[0])])
 def test_from_short_interpolates_where_asked(kind, model_class):
-    """Of 5 positions become 9: the old ones, and their means between."""
+    """5 positions become 9: the old ones, and their means between."""
     short = tiny_huggingface.model(kind, max_position_embeddings=5 if model_class in PAIRS else 7)
     settings = {"max_position_embeddings": 9 if model_class in PAIRS else 11, "position_init": "interpolate"}
     long = model_class.from_short(short, **settings, random_position_offsets=True)

@@ -86,7 +86,7 @@ def bits(trained, tmp_path):
 
 @pytest.mark.parametrize("tokens", [1, 2])
 def test_classes_are_those_of_the_twin(trained, bits, tokens):
-    """Of all words, and of those of several tokens."""
+    """All words, and those of several tokens."""
     result = bits("--distances", *LIMITS, "--max-tokens", 150, "--min-word-tokens", tokens)
     expected = naive(*trained[1:], tokens)
     chosen = {
@@ -115,7 +115,7 @@ def test_blocks_of_another_length(bits):
 
 @pytest.mark.full
 def test_the_experiment_from_sources_to_its_table(tmp_path):
-    """Of run_scripts/evidence: the start copies before it is trained, and a system continues from it."""
+    """In run_scripts/evidence the start copies before it is trained, and a system continues from it."""
     for number in range(12):  # modules in packages of their own, whose names come back
         body = "".join(f"    alpha_{number}_{k % 9} = beta(alpha_{number}_{(k + 3) % 9}, {k})\n" for k in range(120))
         (tmp_path / "library" / f"package{number}").mkdir(parents=True)

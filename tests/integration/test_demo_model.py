@@ -60,7 +60,7 @@ def test_the_corpora_of_a_system_are_one_row(script, tmp_path, monkeypatch, caps
 
 
 def test_intervals_are_of_documents_drawn_anew_and_differences_of_the_same_ones(script, tmp_path, monkeypatch, capsys):
-    """Of 16 documents with two facts, a has half right, all or nothing; b the same and one more fact in each other."""
+    """16 documents with two facts: a has half right, all or nothing; b the same and one more fact in each other."""
     half, whole, nothing = "It is in Bell.", "It is in Bell. It opens in May.", "Nothing."
     texts = {"references": [f"The A mill. {whole}"] * 16, "a": [whole, nothing] * 8, "b": [whole, half] * 8}
     rows, _ = count(script, monkeypatch, capsys, tmp_path, "a=a", **texts)

@@ -97,7 +97,7 @@ def answering(experiment: str, *arguments: object) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize(("partial_segments", "count"), [("skip", 1), ("negative", 6)])
 def test_segments_that_see_a_part_are_trained_on_where_that_is_wanted(tmp_path, partial_segments, count):
-    """Of six segments, five see a part of an answer that fits in none; the updates are counted with or without them."""
+    """Five of six segments see a part of an answer that fits in none; the updates are counted with or without them."""
     flags = options(answering("nq_large", "steps=train", f"partial_segments={partial_segments}")["train"])
     assert flags["--partial-segments"] == partial_segments
     write_folder(tmp_path, {"train": [Example([5], [6] * 30, [(0, 2), (2, 20)], [(1, 1, 3, 15)])]})
@@ -458,7 +458,7 @@ def closing_commands(output: str, folder: Path) -> list[str]:
 
 @pytest.mark.full
 def test_the_commands_that_the_quickstart_ends_with(tmp_path):
-    """Of a run that does no work but writing the demo model's checkpoint."""
+    """A run that does no work but writing the demo model's checkpoint."""
     script = (SCRIPTS / "quickstart.sh").read_text()
     (tmp_path / "end.sh").write_text(
         script[: script.index("announce 2")].replace('"$(dirname "${BASH_SOURCE[0]}")/lib.sh"', f"{SCRIPTS}/lib.sh")

@@ -40,7 +40,7 @@ def test_without_validation_nothing_is_refused(documents, tmp_path):
 
 
 def test_one_that_no_validation_has_ends_a_training_that_is_saved(documents, tmp_path):
-    """Of a criterion that is not the plugin's the metrics are not known before."""
+    """The metrics of a criterion that is not the plugin's are not known before."""
     for epochs in (1, 2):  # also where a best value is known
         flags = metric("other", "--max-epoch", epochs)
         with pytest.raises(

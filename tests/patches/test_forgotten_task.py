@@ -61,7 +61,7 @@ def test_a_folder_of_another_task_is_refused(kind, expected, task, tmp_path):
 
 @pytest.mark.parametrize("task", ["long_masked_lm", "masked_lm", "language_modeling", "wikihop"])
 def test_documents_may_be_read_by_fairseqs_tasks(task, tmp_path):
-    """Those that read the same files."""
+    """Tasks that read the same files."""
     write(tmp_path, "x", "train", {}, {})
     (tmp_path / "corpus.json").write_text(json.dumps({"corpus": "wikipedia"}))
     messages = {"wikihop": "is a data folder for --task long_masked_lm, not for --task wikihop"}

@@ -214,7 +214,7 @@ def test_a_process_handles_signals_as_before_a_training(corpus, tmp_path, monkey
 
 
 def test_a_job_of_hydra_ends_with_the_former_handlers(corpus, tmp_path, monkeypatch):
-    """Of the first one fairseq's own ``main`` is called, since the plugin is imported within it."""
+    """For the first one fairseq's own ``main`` is called, since the plugin is imported within it."""
     handlers = [signal.getsignal(number) for number in interruption.SIGNALS]
     monkeypatch.setattr(fairseq_train, "main", fairseq_train.main.__wrapped__)
     trained = []

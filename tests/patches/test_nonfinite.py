@@ -75,7 +75,7 @@ def test_a_skipped_update_changes_nothing_and_is_counted(corpus, tmp_path, monke
 
 @pytest.mark.parametrize("epochs", [(2,), (1, 2)])
 def test_more_than_are_allowed_end_the_training(corpus, tmp_path, monkeypatch, with_option, epochs):
-    """Those of a continued training, too."""
+    """In a continued training, too."""
     poison(monkeypatch, in_forward)
     with_option(1)
     for epoch in epochs[:-1]:

@@ -74,7 +74,7 @@ def test_options_arrive_as_they_were_trained(good, tmp_path, sections):
 
 @pytest.mark.parametrize("where", ["args", "model", "generation", "inner"])
 def test_nothing_is_looked_up(good, folder, tmp_path, where):
-    """Of the environment, say, which a checkpoint could send away in the address of a file."""
+    """The environment, for example, which a checkpoint could send away in the address of a file."""
     value = "http://127.0.0.1/${oc.env:TOKEN}"
     added = {"w2v_args": Namespace(x=[value])} if where == "inner" else {"encoder_embed_path": value}
     model = Namespace(**(good[0] if where == "generation" else good[0] | added))

@@ -62,7 +62,7 @@ def test_keys_of_other_corpora():
 
 
 def test_a_record_without_a_known_key_says_what_it_has():
-    """Of a table without a header, a key may be a whole document."""
+    """In a table without a header, a key may be a whole document."""
     reason = parsed({"x" * 1000: "", **dict.fromkeys(map(str, range(1000)), "")}).reason
     assert "its keys are " + "x" * 40 + "…, 0, 1" in reason
     assert len(reason) < 400

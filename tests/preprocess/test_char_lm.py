@@ -114,7 +114,7 @@ def test_mistakes_are_explained_and_leave_nothing(name, content, arguments, mess
 
 
 def test_a_killed_overwrite_is_noticed(file, tmp_path, monkeypatch):
-    """Of two texts in a folder, neither is read."""
+    """With two texts in a folder, neither is read."""
     folder = tmp_path / "data"
     make_folder([str(file)], folder)
     assert len(load_text(folder, "test")) == 51

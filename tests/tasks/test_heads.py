@@ -76,7 +76,7 @@ def test_logits_loss_and_gradients_are_those_of_loops_over_examples(head, task, 
 
 
 def test_two_labels_have_the_f1_of_the_second():
-    """Of five known labels two are right and "true", one is missed, one found where there is none."""
+    """Two of five known labels are right and "true", one is missed, one found where there is none."""
     logits = torch.eye(2)[[1, 1, 1, 0, 0, 1]]
     _, sums = DocumentClassificationTask.loss(logits, {"label": torch.tensor([1, 1, 0, 1, 0, -1])})
     assert sums["_f1_correct"] / sums["_f1_total"] == 2 * 2 / (2 * 2 + 1 + 1)

@@ -7,7 +7,7 @@ from fairseq_poolingformer.text.document_blocks import cut_into_blocks
 
 
 def bounds(*lengths):
-    """Of documents with so many tokens each, ``</s>`` not counted."""
+    """Bounds of documents with so many tokens each, ``</s>`` not counted."""
     return np.cumsum([0, *(length + 1 for length in lengths)])
 
 

@@ -8,7 +8,7 @@ VALUES = [None, True, 0, -3, 1.5, math.inf, "x", "", "12", " 1e3 ", "yes", [], [
 
 
 def taken(read, key="key"):
-    """Of the values, those that a reader returns, with what it returns; all others must be refused by name."""
+    """Values that a reader returns, with what it returns; all others must be refused by name."""
     accepted, messages = [], {}
     for value in VALUES:
         try:

@@ -288,7 +288,7 @@ def test_the_quickstarts_tokenizer_gives_the_same_ids(checkpoint, converted, tmp
 
 @pytest.mark.parametrize("languages", [LANGUAGES, MBART50[:30]])
 def test_the_languages_keep_their_rows(tmp_path, languages):
-    """Of a tiny mBART as it is published: a sentencepiece model, rows for its pieces, the languages and <mask>."""
+    """A tiny mBART as it is published: a sentencepiece model, rows for its pieces, the languages and <mask>."""
     assert [*LANGUAGES] == MBART
     source, model = tmp_path / "hf", train(tmp_path / "pieces")
     row_0 = len(sentencepiece.SentencePieceProcessor(model_file=str(model))) + 1

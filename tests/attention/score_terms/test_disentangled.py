@@ -326,7 +326,7 @@ def test_scores_and_gradients(backend, products, width, reach, globals_):
 
 
 def test_buckets_of_a_global_token():
-    """Of 18 tokens, 3 buckets a side: the keys 1 to 6 of <s> share a row, as do 7 to 12; it is at distance 0 itself."""
+    """18 tokens, 3 buckets a side: the keys 1 to 6 of <s> share a row, as do 7 to 12; it is at distance 0 itself."""
     relative, _, (fine, coarse) = build(Window(2), ("c2p",))
     query = torch.randn(1, H, 1, C // H, dtype=torch.float64)
     pairs = Pairs(range(1), range(18), query=query, key=torch.zeros(1, H, 18, C // H).double(), with_global=True)

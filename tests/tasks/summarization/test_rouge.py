@@ -211,7 +211,7 @@ def test_files2rouge_is_the_same_script(pairs):
 
 
 def test_words_of_dots_are_split_in_linear_time():
-    """Of a degenerate hypothesis; in quadratic time they take hours."""
+    """A degenerate hypothesis; in quadratic time they take hours."""
     for text in ("." * 10**6 + "a", ".)" * 10**6 + "a", "a" + "!" * 10**6):
         assert rouge.split_sentences(text) == [text]
 

@@ -125,7 +125,7 @@ def test_blocks_inside_a_window(monkeypatch):
 @runs_kernels
 @pytest.mark.skipif(not INTERPRETED, reason="compiled kernels do not count their tiles")
 def test_global_tokens_and_padding_mask_few_tiles(tiles, monkeypatch):
-    """Of the tiles that need no mask in a window, or across sources, most stay so; backward as forward."""
+    """Most tiles that need no mask in a window, or across sources, stay so; backward as forward."""
 
     def unmasked(window, **masks):
         tiles.clear()
@@ -222,7 +222,7 @@ def test_the_gradient_at_a_mask_of_exactly_0():
 @runs_kernels
 @pytest.mark.usefixtures("blocks")
 def test_logarithms_and_their_gradients():
-    """Of one query, too, whose keys several programs split."""
+    """One query, too, whose keys several programs split."""
     table = torch.randn(2, 9, generator=torch.Generator().manual_seed(0)).requires_grad_()
     call = {"window": Window(3, 0), "global_mask": torch.arange(43)[None] % 20 == 2, "key_padding_mask": GAPS}
     for queries in (43, 1):

@@ -19,7 +19,7 @@ SHAPE = TileShape(16, 16, 4, 2)
 
 
 def tensors(rows=100, offset=0, second=None):
-    """Those of the kernel ``combine``, which sums splits: (3, 1, 2, rows, 64) to (1, 2, rows, 64)."""
+    """Arguments of the kernel ``combine``, which sums splits: (3, 1, 2, rows, 64) to (1, 2, rows, 64)."""
     partial = torch.randn(3 * 2 * rows * 64 + 4, device=DEVICE)[offset : offset - 4 or None]
     partial = partial[: 3 * 2 * rows * 64].view(3, 1, 2, rows, 64)
     return partial, None, None, torch.empty(1, 2, rows, 64, device=DEVICE), second, None, None
@@ -62,7 +62,7 @@ def launch_of(calls, grid=(5,)):
     ],
 )
 def test_the_second_launch_of_a_variant_is_direct(change, direct, calls):
-    """Of a fake kernel: the compiled one gets the grid in three dimensions and all arguments."""
+    """With a fake kernel: the compiled one gets the grid in three dimensions and all arguments."""
     launch, arguments = launch_of(calls), [tensors(), tensors(**change)]
     for x in arguments:
         launch(*x)
