@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from preprocess import arxiv_pubmed, labelled_text
+from tests.preprocess.conftest import convert
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [
     path
@@ -53,3 +56,12 @@ def test_every_promise_is_known():
 def test_promises_are_kept(promise):
     lines = (ROOT / promise.partition(" ")[0]).read_text(encoding="utf-8").splitlines()
     assert PROMISES[promise] in lines
+
+
+def test_records_of_my_data_are_read(tmp_path):
+    blocks = re.findall(r"```json\n(.*?)```", (ROOT / "docs/my_data.md").read_text(encoding="utf-8"), re.DOTALL)
+    for corpus, records in zip((arxiv_pubmed, labelled_text), blocks, strict=True):
+        (tmp_path / "train.jsonl").write_text(records, encoding="utf-8")
+        folder = tmp_path / corpus.__name__
+        assert convert(corpus, folder, "--data", tmp_path / "train.jsonl") == 0
+        assert (folder / "train.id.txt").read_text().split() == re.findall(r'"id": "(\w+)"', records)
