@@ -46,8 +46,9 @@ class PoolingformerHubInterface(GeneratorHubInterface):
         self.bpe = task.build_bpe(cfg.bpe)
         if self.bpe is None:
             raise ValueError(
-                f"{type(task).__name__} has no tokenizer: give a checkpoint of --task long_summarization, or name a "
-                'tokenizer of fairseq\'s to from_pretrained, such as bpe="gpt2"'
+                f"{type(task).__name__} has no tokenizer: give a checkpoint of --task long_summarization with a data "
+                "folder of poolingformer-preprocess, or name a tokenizer of fairseq's to from_pretrained, such as "
+                'bpe="gpt2", gpt2_encoder_json=PATH, gpt2_vocab_bpe=PATH'
             )
 
     @property

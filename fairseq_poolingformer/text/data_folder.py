@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,6 +174,12 @@ class DataFolder:
 def tokenizer_path(folder: Path) -> Path:
     """``tokenizer/`` of a data folder, or of a checkpoint's folder."""
     return Path(folder) / "tokenizer"
+
+
+def is_of_fairseq_preprocess(folder: Path) -> bool:
+    """Whether a folder has nothing that this package writes: its tokenizer is one that the commands must name."""
+    ours = (folder / "corpus.json", tokenizer_path(folder), folder / ".parts")
+    return not any(os.path.lexists(path) for path in ours) and not any(folder.glob("*.id.txt"))
 
 
 def tokenizer_config(folder: Path) -> Path:

@@ -90,7 +90,10 @@ def read_index(path: Path) -> tuple[np.dtype, np.ndarray]:
     with open(path, "rb") as file:
         head = file.read(head_size)
         if len(head) < head_size or not head.startswith(MAGIC):
-            raise ValueError(f"{path}: not an index of fairseq's memory-mapped format; preprocess again")
+            raise ValueError(
+                f"{path}: not an index of fairseq's memory-mapped format; preprocess again, fairseq-preprocess with "
+                "--dataset-impl mmap"
+            )
         version, code, count = struct.unpack("<QBQ", head[len(MAGIC) :])
         # nothing is read or allocated by a number of the file before the file is known to have as much
         if version != 1 or code not in DTYPES or os.fstat(file.fileno()).st_size != head_size + 12 * count:

@@ -23,6 +23,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
+from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.models.hub import DictionaryBPE
 from fairseq_poolingformer.options import option
 from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig, CheckedTask
@@ -35,7 +36,7 @@ from fairseq_poolingformer.tasks.summarization.rouge import (
     rouge_scores,
     unread_note,
 )
-from fairseq_poolingformer.text.data_folder import DataFolder, FolderError, check_file
+from fairseq_poolingformer.text.data_folder import DataFolder, FolderError, check_file, is_of_fairseq_preprocess
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.sized_dataset import LengthBucketDataset
@@ -209,6 +210,11 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
             arguments = json.loads(self.cfg.eval_rouge_args)
             self.sequence_generator = self.build_generator([model], Namespace(**arguments))
             self.rouge_bpe = self.build_bpe(None)
+            if self.rouge_bpe is None:
+                raise UsageError(
+                    f"--eval-rouge: {self.data_folder} has no tokenizer to make texts of summaries with; leave it out, "
+                    "and score the output of fairseq-generate --bpe …"
+                )
         return model
 
     @property
@@ -290,9 +296,11 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
             )
 
     def build_bpe(self, args):
-        """Build the ``--bpe`` that is named, or else the data folder's own tokenizer."""
+        """Build the ``--bpe`` that is named, or else the data folder's own tokenizer; fairseq-preprocess keeps none."""
         if args is not None and getattr(args, "_name", None) is not None:
             return super().build_bpe(args)
+        if is_of_fairseq_preprocess(self.data_folder):
+            return None
         return DictionaryBPE(load_tokenizer(self.data_folder), self.tgt_dict)
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, **kwargs):
