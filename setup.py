@@ -57,7 +57,10 @@ setup(
     # not installed as "preprocess", which many have a module of their own called
     package_dir={"fairseq_poolingformer.preprocess": "preprocess"},
     package_data={
-        "fairseq_poolingformer": ["band_types.json", "demo_model/*", "demo_model/tokenizer/*", "show/page.*"],
+        "fairseq_poolingformer": [
+            *("band_types.json", "demo_model/*", "demo_model/tokenizer/*", "show/page.*"),
+            *("py.typed", "huggingface/__init__.pyi"),
+        ],
         "fairseq_poolingformer.preprocess": ["prose.txt"],
         "fairseq_poolingformer.preprocess.wikitext": ["switches.txt"],
     },

@@ -27,6 +27,7 @@ ELSEWHERE = {
     "omegaconf",
     "huggingface_hub",
     "tokenizers",
+    "typing_extensions",  # of torch's own requirements
     "fairseq_poolingformer",
 }
 

@@ -85,6 +85,13 @@ def test_the_source_distribution_has_every_file(tracked, sdist):
     assert [str(path) for path in tracked if not (sdist / path).is_file()] == []
 
 
+@pytest.mark.full
+def test_the_wheel_has_every_file_of_the_package(tracked, installed):
+    files = [path for path in tracked if path.parts[0] == "fairseq_poolingformer"]
+    assert Path("fairseq_poolingformer/py.typed") in files
+    assert [str(path) for path in files if not (installed / path).is_file()] == []
+
+
 SPAWNED = """import multiprocessing, sys
 sys.platform = "darwin"  # where workers are new processes, which import what they run
 from fairseq_poolingformer.preprocess.__main__ import main

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypedDict, overload
 
 import torch
 from torch import Tensor
 from torch.compiler import is_exporting
+from typing_extensions import Required, Unpack
 
 from fairseq_poolingformer.attention import graph
 from fairseq_poolingformer.attention.backends import BACKENDS, traced
@@ -19,6 +20,33 @@ from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 
 
+class Arguments(TypedDict, total=False):
+    """The named arguments of :func:`band_attention` that do not decide what it returns."""
+
+    window: Required[Window]
+    pooling: Pooling | None
+    masks: Masks | None
+    global_mask: Tensor | GlobalTokens | None
+    key_padding_mask: Tensor | None
+    score_terms: Sequence[ScoreTerm]
+    query_offset: int
+    dropout_p: float
+    scale: float | None
+    backend: str | None
+
+
+@overload
+def band_attention(
+    query: Tensor, key: Tensor, value: Tensor, *, return_lse: Literal[False] = False, **arguments: Unpack[Arguments]
+) -> Tensor: ...
+@overload
+def band_attention(
+    query: Tensor, key: Tensor, value: Tensor, *, return_lse: Literal[True], **arguments: Unpack[Arguments]
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def band_attention(
+    query: Tensor, key: Tensor, value: Tensor, *, return_lse: bool, **arguments: Unpack[Arguments]
+) -> Tensor | tuple[Tensor, Tensor]: ...
 def band_attention(
     query: Tensor,
     key: Tensor,

@@ -6,8 +6,6 @@ The classes are those of :data:`.families.FAMILIES` and :data:`.families.HEADS`,
 ``PoolingformerBartForConditionalGeneration``.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.private_names import tried_transformers
 
@@ -20,7 +18,3 @@ with tried_transformers():
 _made = [f"Poolingformer{family.name}{end}" for family in FAMILIES.values() for end in ("Config", *family.ends)]
 globals().update({name: getattr(classes, name) for name in _made})
 __all__ = _made
-
-if TYPE_CHECKING:  # for editors, which do not run the above
-
-    def __getattr__(name: str) -> Any: ...

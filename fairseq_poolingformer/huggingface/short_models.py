@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from typing_extensions import Self
 
 from fairseq_poolingformer.huggingface import card
 from fairseq_poolingformer.huggingface.families import FAMILIES, family_of, names_of
@@ -56,7 +57,7 @@ class FromShort:
     tokenizer: PreTrainedTokenizerBase | None = None  # of a model made by from_short, which save_pretrained writes
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> PreTrainedModel:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Self:
         """Load a Poolingformer, or a LED or Longformer as :meth:`from_short` makes it.
 
         Raises:
@@ -76,8 +77,8 @@ class FromShort:
 
     @classmethod
     def from_short(
-        cls, model: str | Path | PreTrainedModel, *, dtype: torch.dtype | str = "auto", **settings: Any
-    ) -> PreTrainedModel:
+        cls, model: str | Path | PreTrainedModel, /, *, dtype: torch.dtype | str = "auto", **settings: Any
+    ) -> Self:
         """Make a long model with the weights of a short one.
 
         Positions are repeated in a loop, so that tokens the short model's length apart have the same and can pass for

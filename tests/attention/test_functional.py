@@ -1,5 +1,6 @@
 """The operator: fast backends against the reference, and properties that every backend must have."""
 
+import inspect
 import random
 
 import pytest
@@ -18,6 +19,7 @@ from fairseq_poolingformer.attention import (
 )
 from fairseq_poolingformer.attention.backends import choice
 from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.functional import Arguments
 from tests.attention.calls import (
     FAST,
     ON_CPU,
@@ -302,3 +304,9 @@ def test_a_query_that_is_not_finite_leaves_the_others_as_they_are(backend, dtype
     expected[1, :, 70] = torch.nan
     tolerance = {"atol": 0, "rtol": 1e-12 if dtype == torch.float64 else 1e-5}
     torch.testing.assert_close(out, expected, equal_nan=True, **tolerance)
+
+
+def test_the_overloads_take_the_functions_own_arguments():
+    """The others, in excess or of another type, are mypy's to refuse."""
+    named = [p for p in inspect.signature(band_attention).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    assert [*Arguments.__annotations__, "return_lse"] == [parameter.name for parameter in named]
