@@ -91,18 +91,5 @@ setup(
             "triton>=3.6; platform_system == 'Linux' and platform_machine in 'x86_64 aarch64'",
         ],
     },
-    entry_points={
-        "console_scripts": [
-            "poolingformer=fairseq_poolingformer.cli.main:main",
-            "poolingformer-preprocess=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-summarize=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-show=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-score=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-convert=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-predict=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-eval-lm=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-doctor=fairseq_poolingformer.cli.main:main_of_script",
-            "poolingformer-average-checkpoints=fairseq_poolingformer.cli.main:main_of_script",
-        ]
-    },
+    entry_points={"console_scripts": ["poolingformer=fairseq_poolingformer.cli.main:main"]},
 )

@@ -208,7 +208,7 @@ def load(path: str | os.PathLike, unread: Collection[str] = ()) -> dict[str, Any
     if not isinstance(state, dict) or "model" not in state:
         raise CheckpointError(
             f"{path} is not a checkpoint of fairseq: it has no entry 'model'. If it holds Hugging Face weights, "
-            "convert their folder with poolingformer-convert to-fairseq."
+            "convert their folder with poolingformer convert to-fairseq."
         )
     parameters = state["model"]
     if not isinstance(parameters, dict) or not all(
@@ -310,11 +310,11 @@ def _check_first_bytes(path: str) -> None:
     if head.startswith(b"version https://git-lfs"):
         remedy = "It is a Git LFS pointer: git lfs pull fetches the file itself."
     elif path.endswith(".safetensors"):
-        remedy = "Convert the Hugging Face folder that it lies in with poolingformer-convert to-fairseq."
+        remedy = "Convert the Hugging Face folder that it lies in with poolingformer convert to-fairseq."
     elif head.lstrip()[:1] == b"<":
         remedy = "A web page was saved in its place: download it again."
     else:
-        remedy = f"It begins with {head[:16]!r}. Give a .pt file that fairseq-train or poolingformer-convert wrote."
+        remedy = f"It begins with {head[:16]!r}. Give a .pt file that fairseq-train or poolingformer convert wrote."
     raise DamagedCheckpointError(f"{path} is not a checkpoint. {remedy}")
 
 

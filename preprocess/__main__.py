@@ -1,4 +1,4 @@
-"""``poolingformer-preprocess CORPUS``: runs the command of one corpus, lists the corpora, or checks data folders."""
+"""``poolingformer preprocess CORPUS``: runs the command of one corpus, lists the corpora, or checks data folders."""
 
 import argparse
 import sys
@@ -17,10 +17,10 @@ def usage() -> str:
     width = max(map(len, texts))
     lines = "\n".join(f"  {name:{width}}  {text}" for name, text in texts.items())
     return (
-        "usage: poolingformer-preprocess CORPUS [options]\n\n"
+        "usage: poolingformer preprocess CORPUS [options]\n\n"
         f"Make a data folder that fairseq trains on. Corpora:\n\n{lines}\n\n"
-        "poolingformer-preprocess CORPUS --help lists the options of each.\n"
-        "poolingformer-preprocess check FOLDER compares the files of a data folder with their digests.\n"
+        "poolingformer preprocess CORPUS --help lists the options of each.\n"
+        "poolingformer preprocess check FOLDER compares the files of a data folder with their digests.\n"
         "--user-dir DIR before all that adds the corpora of tasks of your own."
     )
 
@@ -33,12 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(usage())
         return 0
     if name not in (known := ["check", *corpora()]):
-        similar = did_you_mean(name, known) or "; poolingformer-preprocess --help lists them"
-        print(f"poolingformer-preprocess: error: {name}: no such corpus{similar}", file=sys.stderr)
+        similar = did_you_mean(name, known) or "; poolingformer preprocess --help lists them"
+        print(f"poolingformer preprocess: error: {name}: no such corpus{similar}", file=sys.stderr)
         return 2
     if name == "check":
         return run_command(make_check_parser(), _check, options)
-    with saying_what_is_missing("poolingformer-preprocess"):
+    with saying_what_is_missing("poolingformer preprocess"):
         command = corpora()[name].command(name)
     return command.main(options)
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def make_check_parser() -> argparse.ArgumentParser:
     """Return the parser of ``check``, which compares every file of a data folder with its digest in ``corpus.json``."""
     parser = argparse.ArgumentParser(
-        prog="poolingformer-preprocess check",
+        prog="poolingformer preprocess check",
         description="Read every file of data folders whole and compare it with its digest. Training and prediction "
         "check small files whenever they open them, but of a large file its size only.",
     )

@@ -39,9 +39,9 @@ Make a data folder for --task char_lm from text: bytes are symbols. Of 100 MB, a
 are for training, the next 5 MB for validation, the last 5 MB for the test; of other lengths, the same shares."""
 _EPILOG = """\
 examples:
-  poolingformer-preprocess char_lm --input enwik8.zip --output-folder data-bin/enwik8
-  poolingformer-preprocess char_lm --input text8.zip --output-folder data-bin/text8
-  poolingformer-preprocess char_lm --input enwik9.zip --text8 --limit 100000000 --output-folder data-bin/text8
+  poolingformer preprocess char_lm --input enwik8.zip --output-folder data-bin/enwik8
+  poolingformer preprocess char_lm --input text8.zip --output-folder data-bin/text8
+  poolingformer preprocess char_lm --input enwik9.zip --text8 --limit 100000000 --output-folder data-bin/text8
 """
 
 
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
-        prog="poolingformer-preprocess char_lm",
+        prog="poolingformer preprocess char_lm",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

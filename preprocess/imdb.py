@@ -39,7 +39,7 @@ def parse(record: Record) -> LabelledDocument | Reject:
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = make_shared_parser("imdb", __doc__)
-    parser.add_argument("--input", metavar="FOLDER", type=Path, required=True, help="the folder aclImdb")
+    parser.add_argument("--input-folder", metavar="FOLDER", type=Path, required=True, help="the folder aclImdb")
     splits.add_shares(parser, valid=0.1, test=0.0)
     return parser
 
@@ -47,16 +47,17 @@ def make_parser() -> argparse.ArgumentParser:
 def make_corpus(args: argparse.Namespace) -> Corpus:
     """Describe the corpus that the command line names."""
     files = {
-        split: [path for label in IMDB_LABELS for path in sorted((args.input / split / label).glob("*.txt"))]
+        split: [path for label in IMDB_LABELS for path in sorted((args.input_folder / split / label).glob("*.txt"))]
         for split in ("train", "test")
     }
     if not files["train"]:
-        raise InputError(f"--input {args.input}: no train/pos/*.txt and train/neg/*.txt in it")
+        raise InputError(f"--input-folder {args.input_folder}: no train/pos/*.txt and train/neg/*.txt in it")
     whole = {split: splits.SplitRecords.of_files(read_reviews, paths) for split, paths in files.items()}
     divided, settings = splits.by_shares(args, whole["train"], functools.partial(splits.input_of, parse=parse))
     if files["test"]:
         if "test" in divided:
-            raise InputError(f"--test-share {args.test_share:g}: {args.input / 'test'} is the test split; give 0")
+            folder = args.input_folder / "test"
+            raise InputError(f"--test-share {args.test_share:g}: {folder} is the test split; give 0")
         divided["test"] = whole["test"]
     inputs = [[imdb_id(path), describe_file(path)["sha256"]] for paths in files.values() for path in sorted(paths)]
     return corpus_of(IMDB_LABELS, name="imdb", splits=divided, parse=parse, settings=settings, inputs=inputs)

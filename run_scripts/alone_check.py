@@ -49,11 +49,20 @@ def import_the_attention() -> int:
 
 def ask_what_is_missing() -> None:
     """Each command works without a library, or says in a sentence what to install; so does an import."""
-    scripts = Path(sysconfig.get_path("scripts"))
+    script = Path(sysconfig.get_path("scripts"), "poolingformer")
+    calls = {
+        "preprocess": ["imdb", "--help"],
+        "convert": ["to-fairseq", "bart", "converted"],
+        "summarize": ["--demo", __file__],
+        "show": [__file__],
+        "predict": ["data", "--model", "model.pt", "--output", "predictions"],
+        "score": ["--task", "wikihop", "--help"],
+        "eval-lm": ["data", "--model", "model.pt"],
+        "doctor": [],
+        "average-checkpoints": ["--inputs", "model.pt", "--output", "mean.pt"],
+    }
     for name in COMMANDS:
-        options = {"preprocess": ["imdb", "--help"], "doctor": []}
-        command = [scripts / f"poolingformer-{name}", *options.get(name, ["--help"])]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run([script, name, *calls[name]], capture_output=True, text=True)
         if name in ("score", "doctor"):
             assert (done.returncode, done.stderr) == (0, ""), done.stderr
         else:

@@ -10,7 +10,7 @@
 
 All but ``tasks`` have published numbers beside the results: a name may be given with files and once with these; all go
 into one row. Files of the same name are seeds of one system: the row has the mean and the range. ``tasks`` reads files
-of ``poolingformer-score --json`` and gives the mean and the deviation of several trainings. A file that does not exist
+of ``poolingformer score --json`` and gives the mean and the deviation of several trainings. A file that does not exist
 leaves its cells empty.
 """
 
@@ -38,13 +38,13 @@ class Kind:
 
 
 def read_rouge(scores: dict) -> list[float]:
-    """F1 of rouge-score with stemming, which ``poolingformer-score --json`` puts first."""
+    """F1 of rouge-score with stemming, which ``poolingformer score --json`` puts first."""
     rouge = scores["flavours"][0]["scores"]
     return [100 * rouge[name]["f1"]["mean"] for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")]
 
 
 def read_answers(scores: dict) -> list[float]:
-    """Precision, recall and F1 of long and short answers at the best threshold, of ``poolingformer-score --json``.
+    """Precision, recall and F1 of long and short answers at the best threshold, of ``poolingformer score --json``.
 
     Of TyDi QA, the averages over languages other than English.
     """
@@ -57,7 +57,7 @@ def read_answers(scores: dict) -> list[float]:
 
 
 def read_bits(result: dict) -> list[float]:
-    """Bits per character, as ``poolingformer-eval-lm --output`` writes them."""
+    """Bits per character, as ``poolingformer eval-lm --output`` writes them."""
     return [result["bpc"]]
 
 

@@ -68,11 +68,11 @@ def import_everything() -> int:
 
 
 def ask_for_help() -> None:
-    """Run ``poolingformer --help`` and ``poolingformer-COMMAND --help`` as they are installed."""
-    scripts = Path(sysconfig.get_path("scripts"))
-    for script in ("poolingformer", *(f"poolingformer-{name}" for name in COMMANDS)):
-        output = subprocess.run([scripts / script, "--help"], capture_output=True, text=True, check=True).stdout
-        assert output.startswith((f"usage: {script}", f"usage: {script.replace('-', ' ', 1)}")), output
+    """Run ``poolingformer --help`` and ``poolingformer COMMAND --help`` as installed."""
+    script = Path(sysconfig.get_path("scripts"), "poolingformer")
+    for command in ([], *([name] for name in COMMANDS)):
+        output = subprocess.run([script, *command, "--help"], capture_output=True, text=True, check=True).stdout
+        assert output.startswith(" ".join(["usage: poolingformer", *command])), output
 
 
 def run_models() -> None:

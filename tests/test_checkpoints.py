@@ -125,7 +125,7 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path, zipped, reader):
         ({"model": {}, "a": np.array([None])}, "holds more than numbers"),
         ({"model": {}, "a": np.zeros(1, dtype=[("a", "f8")])}, "holds more than numbers"),
         ({"model": {}, "a": Path("x")}, "refers to pathlib.PosixPath"),
-        ([1, 2], "x.pt is not a checkpoint of fairseq: .*has no entry 'model'.*poolingformer-convert"),
+        ([1, 2], "x.pt is not a checkpoint of fairseq: .*has no entry 'model'.*poolingformer convert"),
         ({"weight": torch.ones(2)}, "x.pt is not a checkpoint of fairseq: .*has no entry 'model'"),
         ({"model": [1]}, "x.pt is not a checkpoint of fairseq: .*'model' is not tensors by name"),
         ({"model": {"w": 3}}, "'model' is not tensors by name"),
@@ -158,7 +158,7 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\
         (b"a text\n" * 40, "is not a checkpoint. It begins with b'a text"),
         (b"<!doctype html><html>", "A web page was saved in its place"),
         (LFS, "git lfs pull"),
-        (SAFETENSORS, "poolingformer-convert to-fairseq"),
+        (SAFETENSORS, "poolingformer convert to-fairseq"),
         *((content, "is damaged or cut short") for content in (b"PK\x03\x04" + bytes(500), 0.5, 0.05, -0.5)),
     ],
 )

@@ -191,4 +191,4 @@ sys.stderr = sys.stdout
 assert main(["to-huggingface", {str(tmp_path / "fairseq" / "model.pt")!r}, {str(tmp_path / "back")!r}]) == 1
 """,
     )
-    assert said.splitlines()[-1].startswith("poolingformer-convert: transformers is not installed: pip install")
+    assert said.splitlines()[-1].startswith("poolingformer convert: transformers is not installed: pip install")

@@ -109,7 +109,7 @@ def test_a_users_own_preprocess_is_neither_executed_nor_in_the_way(installed, tm
     dump, gpt2 = tmp_path / "dump.xml", write_vocabulary(tmp_path / "gpt2")
     shutil.copy(ROOT / "tests/preprocess/fixtures/wikipedia/small.xml", dump)
     options = ["--gpt2-bpe", gpt2, "--output-folder", "out", "--workers", "2", "--min-chars", "40", "--input", dump]
-    program = ["-c", SPAWNED] if spawned else [installed / "bin" / "poolingformer-preprocess"]
+    program = ["-c", SPAWNED] if spawned else [installed / "bin" / "poolingformer", "preprocess"]
     done = subprocess.run(
         [sys.executable, *program, "wikipedia", *options],
         cwd=tmp_path,

@@ -210,7 +210,7 @@ def byte_dictionary() -> Dictionary:
 
 
 def load_text(folder: Path, split: str, leave_out: int | None = None) -> TextStream:
-    """Open a split of a data folder of ``poolingformer-preprocess char_lm``, without a symbol if one is given."""
+    """Open a split of a data folder of ``poolingformer preprocess char_lm``, without a symbol if one is given."""
     data = DataFolder(folder, BYTES)
     dictionary = data.dictionary()
     if tuple(read_symbols(dictionary)) != BYTE_SYMBOLS:

@@ -39,10 +39,10 @@ class CharLMConfig(OneDictionaryConfig):
     rotate_text: bool = option(False, "begin every epoch at another byte of the text, so that blocks begin elsewhere")
     eval_context: int = option(
         32256,
-        "poolingformer-eval-lm: bytes of a sequence, or bytes that a model with memory reads before its "
+        "poolingformer eval-lm: bytes of a sequence, or bytes that a model with memory reads before its "
         "first scored byte; at most --tokens-per-sample for a model without memory that sees everything",
     )
-    eval_stride: int = option(512, "poolingformer-eval-lm: bytes at the end of a sequence that are scored")
+    eval_stride: int = option(512, "poolingformer eval-lm: bytes at the end of a sequence that are scored")
     amp: bool = II("common.amp")
     amp_batch_retries: int = II("common.amp_batch_retries")
 
@@ -151,14 +151,14 @@ class CharLMTask(OneDictionaryTask):
     def build_generator(self, *args: Any, **kwargs: Any) -> None:
         """Stop ``fairseq-generate``, which translates, and knows no memory."""
         raise UsageError(
-            "fairseq-generate cannot continue texts of --task char_lm: use poolingformer-eval-lm for the loss of a text"
+            "fairseq-generate cannot continue texts of --task char_lm: use poolingformer eval-lm for the loss of a text"
         )
 
     def eval_lm_dataloader(self, *args: Any, **kwargs: Any) -> None:
         """Stop ``fairseq-eval-lm``, which knows neither the memory nor the context of these models."""
         raise UsageError(
             "fairseq-eval-lm cannot evaluate --task char_lm: it gives models no memory. "
-            "Use poolingformer-eval-lm DATA --path CHECKPOINT --subset SPLIT"
+            "Use poolingformer eval-lm DATA --path CHECKPOINT --subset SPLIT"
         )
 
     def gather_checkpoint_state(self) -> None:

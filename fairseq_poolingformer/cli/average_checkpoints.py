@@ -1,4 +1,4 @@
-"""``poolingformer-average-checkpoints``: the mean of several checkpoints' parameters.
+"""``poolingformer average-checkpoints``: the mean of several checkpoints' parameters.
 
 fairseq's script ``average_checkpoints.py`` is not part of its installed package; this command takes the same options.
 """
@@ -69,7 +69,7 @@ def require_same_meaning(first: Path, before: Mapping[str, Any], path: Path, sta
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line, with the options of fairseq's script."""
     parser = argparse.ArgumentParser(
-        prog="poolingformer-average-checkpoints",
+        prog="poolingformer average-checkpoints",
         description="Average the parameters of checkpoints, given or the last ones of a folder, into a new checkpoint.",
     )
     add = parser.add_argument

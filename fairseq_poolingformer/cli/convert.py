@@ -1,4 +1,4 @@
-"""``poolingformer-convert``: folders of transformers to fairseq's checkpoints and back.
+"""``poolingformer convert``: folders of transformers to fairseq's checkpoints and back.
 
 Takes BART, mBART, LED, RoBERTa, XLM-R, Longformer, DeBERTa, and this package's Poolingformers.
 """
@@ -33,9 +33,9 @@ WINDOW = int(str(DEFAULTS["window_size"]))
 
 _EPILOG = """\
 examples:
-  poolingformer-convert to-fairseq facebook-bart-large bart.large
-  poolingformer-convert to-huggingface run/checkpoint_best.pt summarizer
-  poolingformer-convert from-short facebook/bart-base long-bart --max-tokens 16384 --pooled-layers 3-5
+  poolingformer convert to-fairseq facebook-bart-large bart.large
+  poolingformer convert to-huggingface run/checkpoint_best.pt summarizer
+  poolingformer convert from-short facebook/bart-base long-bart --max-tokens 16384 --pooled-layers 3-5
 """
 
 
@@ -169,7 +169,7 @@ def to_huggingface(options: argparse.Namespace) -> None:
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = argparse.ArgumentParser(
-        prog="poolingformer-convert",
+        prog="poolingformer convert",
         description="Convert Hugging Face folders to fairseq's checkpoints and back, and make short models long.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

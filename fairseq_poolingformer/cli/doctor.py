@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="poolingformer-doctor",
+        prog="poolingformer doctor",
         description="Report versions, GPUs, and the backend of each kind of attention, on GPUs after its self-check.",
     )
     default = "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,4 +1,4 @@
-"""``poolingformer-eval-lm``: bits per character of a whole split; every byte is scored once, with a long context."""
+"""``poolingformer eval-lm``: bits per character of a whole split; every byte is scored once, with a long context."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ published evaluation is --memory-length 2100 --same-length --clamp-distances 820
 --skip-newlines.
 
 examples:
-  poolingformer-eval-lm data-bin/enwik8 --model run/checkpoint_best.pt --subset test --batch-size 8 --precision bf16
+  poolingformer eval-lm data-bin/enwik8 --model run/checkpoint_best.pt --subset test --batch-size 8 --precision bf16
 
 on two GPUs:
-  for i in 0 1; do CUDA_VISIBLE_DEVICES=$i poolingformer-eval-lm data-bin/enwik8 --model run/checkpoint_best.pt \\
+  for i in 0 1; do CUDA_VISIBLE_DEVICES=$i poolingformer eval-lm data-bin/enwik8 --model run/checkpoint_best.pt \\
       --num-shards 2 --shard-id $i --output shard$i.json & done; wait
-  poolingformer-eval-lm data-bin/enwik8 --join shard0.json shard1.json --output test.json
+  poolingformer eval-lm data-bin/enwik8 --join shard0.json shard1.json --output test.json
 """
 
 
@@ -68,13 +68,13 @@ def run(args: argparse.Namespace) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="poolingformer-eval-lm",
+        prog="poolingformer eval-lm",
         description="Bits per character of a character language model on a split, as JSON.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("data", type=Path, help="data folder of poolingformer-preprocess char_lm")
+    add("data", type=Path, help="data folder of poolingformer preprocess char_lm")
     add("--model", "--path", dest="path", metavar="MODEL", help="checkpoint of task char_lm")
     add("--join", nargs="+", type=Path, metavar="FILE", help="results of all shards, to be joined into one")
     add("--subset", default="test", help="split to evaluate (default: %(default)s)")
@@ -195,7 +195,7 @@ def join(files: Sequence[Path]) -> dict[str, Any]:
     results = [read_json_file(path) for path in files]
     for path, result in zip(files, results, strict=True):
         if missing := {"num_shards", "shards", "nll", "scored"} - result.keys():
-            raise ValueError(f"{path}: no result of poolingformer-eval-lm: it lacks {', '.join(sorted(missing))}")
+            raise ValueError(f"{path}: no result of poolingformer eval-lm: it lacks {', '.join(sorted(missing))}")
     joined = {key: results[0][key] for key in results[0] if key not in ("shards", "nll", "scored", "bpc")}
     for path, result in zip(files, results, strict=True):
         different = [key for key in joined if result.get(key) != joined[key]]

@@ -1,4 +1,4 @@
-"""``poolingformer-convert from-short``: a long model for transformers from a short one."""
+"""``poolingformer convert from-short``: a long model for transformers from a short one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADS = {  # --head -> the end of the class's name
 
 
 def add_command(commands: Any) -> None:
-    """Add ``from-short`` to the subcommands of ``poolingformer-convert``."""
+    """Add ``from-short`` to the subcommands of ``poolingformer convert``."""
     parser = commands.add_parser(
         "from-short",
         help="a short model of transformers' -> a long one, still for transformers",

@@ -12,7 +12,6 @@ from pathlib import Path
 from fairseq_poolingformer import __version__
 from fairseq_poolingformer.command import output_for_a_while, saying_what_is_missing
 
-# each is also installed as poolingformer-COMMAND
 COMMANDS = {
     "preprocess": ("fairseq_poolingformer.preprocess.__main__", "make a data folder from a raw corpus"),
     "convert": ("fairseq_poolingformer.cli.convert", "convert checkpoints between Hugging Face and fairseq"),
@@ -68,11 +67,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # the imports take seconds
         return 130
     return command.main(options)
-
-
-def main_of_script() -> int:
-    """Run the command that the script ``poolingformer-COMMAND`` is named after."""
-    return main([Path(sys.argv[0]).stem.removeprefix("poolingformer-"), *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``poolingformer-predict``: predictions for a downstream task's data folder in its official format."""
+"""``poolingformer predict``: predictions for a downstream task's data folder in its official format."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from fairseq_poolingformer.tasks import registry
 
 _EPILOG = """\
 examples:
-  poolingformer-predict data-bin/imdb --model run/checkpoint_best.pt --subset test --output predictions.jsonl
-  poolingformer-score predictions.jsonl --task document_classification --gold aclImdb/test
+  poolingformer predict data-bin/imdb --model run/checkpoint_best.pt --subset test --output predictions.jsonl
+  poolingformer score predictions.jsonl --task document_classification --gold aclImdb/test
 
 The data folder says which task it is; a task may have options of its own, as question answering has:
-  poolingformer-predict data-bin/nq --help
+  poolingformer predict data-bin/nq --help
 """
 
 
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line, with a task's own options."""
     parser = argparse.ArgumentParser(
-        prog="poolingformer-predict",
+        prog="poolingformer predict",
         description="Predict a split of a data folder and write the official prediction file of its task.",
         epilog=_EPILOG if own is None else own.EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,4 +1,4 @@
-"""``poolingformer-score``: the official figures of predictions of every task."""
+"""``poolingformer score``: the official figures of predictions of every task."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _EPILOG = """\
 tasks and figures:
 {figures}
 
-A task may have options of its own: poolingformer-score --task NAME --help
+A task may have options of its own: poolingformer score --task NAME --help
 
 examples:
-  poolingformer-score gen.out --references test.summary.txt
-  poolingformer-score --task question_answering predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz
-  poolingformer-score --task document_classification predictions.jsonl --gold aclImdb/test
-  poolingformer-score --task triviaqa predictions.json --gold triviaqa/qa/wikipedia-dev.json
+  poolingformer score gen.out --references test.summary.txt
+  poolingformer score --task question_answering predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz
+  poolingformer score --task document_classification predictions.jsonl --gold aclImdb/test
+  poolingformer score --task triviaqa predictions.json --gold triviaqa/qa/wikipedia-dev.json
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    prog, arguments = "poolingformer-score", take_user_dir(sys.argv[1:] if arguments is None else arguments)
+    prog, arguments = "poolingformer score", take_user_dir(sys.argv[1:] if arguments is None else arguments)
     own = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
     own.add_argument("--task")
     own.add_argument("--gold", nargs="+", default=[])
@@ -84,7 +84,7 @@ def _spaced(argument: str) -> str:
     return f" {argument}"
 
 
-def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
+def make_parser(prog: str = "poolingformer score") -> argparse.ArgumentParser:
     """Return the parser for a task without options of its own."""
     figures = {name: task.figures for name, task in registry.tasks().items() if task.figures}
     width = max(map(len, figures))

@@ -1,4 +1,4 @@
-"""``poolingformer-show``: what a model looks at in a document, as a page for a browser."""
+"""``poolingformer show``: what a model looks at in a document, as a page for a browser."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fairseq_poolingformer.text.atomic_write import atomic_write
 
 _EPILOG = """\
 examples:
-  poolingformer-show run/checkpoint_best.pt paper.txt
-  poolingformer-show run/checkpoint_best.pt paper.txt --word photosynthesis
-  poolingformer-show note.txt       # with the small model that comes with the package
+  poolingformer show run/checkpoint_best.pt paper.txt
+  poolingformer show run/checkpoint_best.pt paper.txt --word photosynthesis
+  poolingformer show note.txt       # with the small model that comes with the package
 """
 
 
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="poolingformer-show",
+        prog="poolingformer show",
         description="Show which sentences of a document a model looks at: for each sentence and token of the summary "
         "(cross-attention), and for each sentence of the document (level one, level two). Writes one HTML page that "
         "needs nothing else.",
@@ -50,8 +50,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--summary", metavar="FILE", help="show the attention for this summary (default: the model writes one)")
     text = "also show, token by token, what this word of the document looks at; may be given several times"
     add("--word", action="append", default=[], metavar="TEXT", help=text)
-    add("--data-folder", type=Path, help="folder with the dictionary and tokenizer/, as for poolingformer-summarize")
-    add_search_options(parser, "beam", "lenpen", "max_length")
+    add("--data-folder", type=Path, help="folder with the dictionary and tokenizer/, as for poolingformer summarize")
+    add_search_options(parser, "beam", "lenpen", "max_len_b")
     add_device_options(parser)
     return parser
 

@@ -1,4 +1,4 @@
-"""``poolingformer-summarize``: text files to summaries, from a checkpoint, without knowing fairseq."""
+"""``poolingformer summarize``: text files to summaries, from a checkpoint, without knowing fairseq."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ OTHER_COMMANDS = {  # of tasks without predictions
 SEARCH: dict[str, tuple[Any, str, float, str]] = {  # option -> type, name of the value, default, help
     "beam": (positive, "N", 5, "beam size"),
     "lenpen": (finite, "F", 2.0, "length penalty; longer with more"),
-    "max_length": (positive, "N", 256, "the most tokens of a summary, with <s> and without </s>, as --max-len-b"),
-    "min_length": (positive, "N", 1, "the fewest, counted in the same way"),
+    "max_len_b": (positive, "N", 256, "the most tokens of a summary, with <s> and without </s>"),
+    "min_len": (positive, "N", 1, "the fewest, counted in the same way"),
     "no_repeat_ngram_size": (natural, "N", 0, "never repeat N tokens; 0: they may"),
 }
 _EPILOG = """\
 examples:
-  poolingformer-summarize --model run/checkpoint_best.pt paper.txt report.txt
-  pdftotext paper.pdf - | poolingformer-summarize --model run/checkpoint_best.pt -
-  poolingformer-summarize --demo papers.txt
+  poolingformer summarize --model run/checkpoint_best.pt paper.txt report.txt
+  pdftotext paper.pdf - | poolingformer summarize --model run/checkpoint_best.pt -
+  poolingformer summarize --demo papers.txt
 """
 
 
@@ -71,7 +71,7 @@ def _summaries(args: argparse.Namespace, documents: list[tuple[str, str]]) -> It
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="poolingformer-summarize",
+        prog="poolingformer summarize",
         description="Summarize text files with a trained checkpoint. One summary a line; before it, with more than one "
         "file, the file's name and a tab.",
         epilog=_EPILOG,
@@ -83,7 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
     text = "a checkpoint of task long_summarization, or the folder of a converted one"
     model.add_argument("--model", "--checkpoint", dest="checkpoint", type=Path, metavar="MODEL", help=text)
     text = "use the small demo model that comes with the package; it summarizes documents that "
-    text += "poolingformer-preprocess facts makes, and no others (docs/quickstart.md)"
+    text += "poolingformer preprocess facts makes, and no others (docs/quickstart.md)"
     model.add_argument("--demo", action="store_true", help=text)
     text = "folder with dictionary and tokenizer/; default: the checkpoint's folder, else its training data's"
     add("--data-folder", type=Path, help=text)
@@ -123,7 +123,7 @@ def load_demo_model():
     from fairseq_poolingformer.models import demo_model
 
     print(
-        "the small demo model, which comes with the package, summarizes documents that poolingformer-preprocess "
+        "the small demo model, which comes with the package, summarizes documents that poolingformer preprocess "
         "facts makes; what it writes of other text means nothing",
         file=sys.stderr,
     )

@@ -79,8 +79,8 @@ class PoolingformerHubInterface(GeneratorHubInterface):
         documents: str | Sequence[str],
         *,
         names: Sequence[str] | None = None,
-        max_length: int = 256,
-        min_length: int = 1,
+        max_len_b: int = 256,
+        min_len: int = 1,
         batch_size: int = 1,
         **generation: Any,
     ) -> list[str]:
@@ -89,8 +89,7 @@ class PoolingformerHubInterface(GeneratorHubInterface):
         Args:
             documents: texts; one string is one document.
             names: the documents' names in the log; None for their numbers.
-            max_length, min_length: tokens of a summary, ``<s>`` counted and ``</s>`` not, as fairseq-generate's
-                ``--max-len-b`` and ``--min-len``.
+            max_len_b, min_len: tokens of a summary, ``<s>`` counted and ``</s>`` not, as fairseq-generate has them.
             batch_size: number of documents at a time.
             generation: fairseq's other generation options, e.g. ``beam=5, lenpen=2.0``.
 
@@ -107,7 +106,7 @@ class PoolingformerHubInterface(GeneratorHubInterface):
             # without this, batches would be as large as in training
             self.cfg.dataset.batch_size, self.cfg.dataset.max_tokens = batch_size, None
         hypotheses = self.generate(
-            [self.encode(text) for text in documents], max_len_b=max_length, min_len=min_length, **generation
+            [self.encode(text) for text in documents], max_len_b=max_len_b, min_len=min_len, **generation
         )
         return [self.decode(best[0]["tokens"]) for best in hypotheses]
 

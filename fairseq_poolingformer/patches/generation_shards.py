@@ -99,7 +99,7 @@ def step_of_the_first(store: Any, processes: int) -> Step:
 
 
 def name_checkpoints(original: Callable, cfg: Any, output_file: Any) -> Any:
-    """Print, before what fairseq-generate prints, from which checkpoints it comes; ``poolingformer-score`` compares."""
+    """Print, before what fairseq-generate prints, from which checkpoints it comes; ``poolingformer score`` compares."""
     from fairseq.tasks import TASK_REGISTRY
     from fairseq.utils import split_paths
 
@@ -138,7 +138,7 @@ def _generate(original: Callable, cfg: Any, shards: int, shard: int, step: Step)
         scorer = build_scorer(*arguments)
         describe = scorer.result_string
         scorer.result_string = lambda: (
-            f"{describe()}\nThis is shard {shard} of {shards} alone: poolingformer-score scores the outputs of all."
+            f"{describe()}\nThis is shard {shard} of {shards} alone: poolingformer score scores the outputs of all."
         )
         return scorer
 

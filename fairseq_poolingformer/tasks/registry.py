@@ -27,7 +27,7 @@ PARTS = ("models", "task", "loss")  # modules of a task, here or elsewhere, that
 class Task:
     """A task and where its parts are: :data:`PARTS`, ``scores`` or ``data``, of which it has those that it needs.
 
-    A module ``predictions`` may add options to ``poolingformer-predict``: ``EPILOG``, ``add_options(parser)`` and
+    A module ``predictions`` may add options to ``poolingformer predict``: ``EPILOG``, ``add_options(parser)`` and
     ``run(args, load_models, read_batches)``.
     """
 
@@ -38,7 +38,7 @@ class Task:
     commands: str = ""  # the package of these commands' modules; "" for ``package``
     figures: str = ""  # the official figures that it computes, for help; "" where there are none
     models: str = "fairseq_poolingformer.models.roberta"  # the module of the architectures that it trains
-    is_predicted: bool = True  # whether ``poolingformer-predict`` predicts it
+    is_predicted: bool = True  # whether ``poolingformer predict`` predicts it
 
     def module(self, name: str) -> ModuleType | None:
         """Import one of the task's modules; None if it has no such module."""

@@ -52,7 +52,7 @@ class Layout:
         return dict.fromkeys(self.ids, id_dtype) | dict.fromkeys(self.numbers, np.dtype(np.int32))
 
 
-BYTES = Layout(made_with="poolingformer-preprocess char_lm", ids=("",), texts=())
+BYTES = Layout(made_with="poolingformer preprocess char_lm", ids=("",), texts=())
 
 
 @dataclass(frozen=True)

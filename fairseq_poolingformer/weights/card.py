@@ -16,7 +16,7 @@ from fairseq_poolingformer.weights.family import OWN_ARCHS, Family
 CARD = "README.md"
 SOURCE_CARD = "SOURCE_README.md"
 LARGEST_CARD = 2**24  # bytes
-MARK = "<!-- written by poolingformer-convert -->"
+MARK = "<!-- written by poolingformer convert -->"
 PAPERS = {
     "poolingformer": "[Poolingformer](https://arxiv.org/abs/2105.04371) (Zhang et al., ICML 2021)",
     "led": "LED ([Longformer](https://arxiv.org/abs/2004.05150), Beltagy et al., 2020)",

@@ -191,7 +191,7 @@ def read_training(path: Path) -> tuple[Settings, State, int | None]:
     if settings is None:
         raise ConversionError(
             f'{path} has neither "args" nor "cfg", so the sizes of the model are unknown: give a checkpoint that '
-            "fairseq-train or poolingformer-convert wrote"
+            "fairseq-train or poolingformer convert wrote"
         )
     settings = {**_as_dict(config.get("task") or {}), **_as_dict(settings)}
     if (folder := recorded_folder(settings.pop("data", None))) is not None:

@@ -47,7 +47,7 @@ def make_parser(
     corpus: str, description: str, default_vocabulary: int | None = None, counts_truncated: bool = True
 ) -> argparse.ArgumentParser:
     """Return a parser with the options that every corpus has."""
-    parser = argparse.ArgumentParser(prog=f"poolingformer-preprocess {corpus}", description=description.split("\n")[0])
+    parser = argparse.ArgumentParser(prog=f"poolingformer preprocess {corpus}", description=description.split("\n")[0])
     add_tokenizer_options(parser, default_vocabulary)
     options = parser.add_argument_group("output")
     options.add_argument("--output-folder", metavar="DIR", type=Path, required=True, help="the data folder to make")

@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
-    add("data", type=Path, help="data folder of poolingformer-preprocess wikipedia or plain_text")
+    add("data", type=Path, help="data folder of poolingformer preprocess wikipedia or plain_text")
     add("--model", required=True, help="checkpoint of task long_masked_lm")
     add("--subset", default="valid", help="split to evaluate (default: %(default)s)")
     text = "upper limits of the classes in tokens, such as w1 and w2 (default: 128 512)"

@@ -15,11 +15,11 @@
 #                 hotpotqa       hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json
 #                 ontonotes      train/**/*_gold_conll, development/**/*_gold_conll
 #   pretrained  fairseq's roberta.base or roberta.large, with GPT-2's encoder.json and vocab.bpe beside model.pt and
-#               dict.txt; or what poolingformer-convert or run_scripts/pretraining made
+#               dict.txt; or what poolingformer convert or run_scripts/pretraining made
 #
 # See what would run:        run_scripts/longformer_tasks/run.sh experiments=wikihop gpus=8 dry_run=1
 # On eight GPUs:             run_scripts/longformer_tasks/run.sh experiments=wikihop gpus=8
-# Hugging Face's weights:    poolingformer-convert to-fairseq longformer-base-4096 runs/longformer_base, then as above
+# Hugging Face's weights:    poolingformer convert to-fairseq longformer-base-4096 runs/longformer_base, then as above
 # A killed run continues from its last checkpoint when it is started again. Any column of experiments.txt is an option.
 
 # shellcheck disable=SC2154 # parse_options and load_experiment set the variables
@@ -108,7 +108,7 @@ preprocess() {
   local input
   input=(--train "$raw_folder/train.json" --valid "${gold[0]}")
   case $corpus in
-    imdb) input=(--input "$raw_folder/aclImdb") ;;
+    imdb) input=(--input-folder "$raw_folder/aclImdb") ;;
     hyperpartisan)
       input=(--articles "$raw_folder/articles-training-byarticle-20181122.xml" --truth "${gold[0]}")
       [[ -z $splits ]] || input+=(--splits "$splits")

@@ -9,7 +9,7 @@
 #
 #   raw         a folder with *-pages-articles*.xml.bz2, the dump of a Wikipedia in one file or several
 #   pretrained  fairseq's roberta.large or roberta.base, with GPT-2's encoder.json and vocab.bpe beside model.pt and
-#               dict.txt; or the output of poolingformer-convert for a Hugging Face RoBERTa
+#               dict.txt; or the output of poolingformer convert for a Hugging Face RoBERTa
 #   bpe         the folder of encoder.json, vocab.bpe and dict.txt, where there are no pretrained weights
 #
 # See what would run:        run_scripts/pretraining/longformer.sh gpus=8 dry_run=1

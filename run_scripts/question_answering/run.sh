@@ -10,7 +10,7 @@
 #   raw         Natural Questions: train/*.jsonl.gz and dev/*.jsonl.gz, in the original or the simplified format;
 #               TyDi QA: the primary task's tydiqa-v1.0-train.jsonl.gz and tydiqa-v1.0-dev.jsonl.gz
 #   pretrained  fairseq's roberta.large or roberta.base, with GPT-2's encoder.json and vocab.bpe beside model.pt and
-#               dict.txt; xlmr.large, with sentencepiece.bpe.model; or what poolingformer-convert or a pretraining made
+#               dict.txt; xlmr.large, with sentencepiece.bpe.model; or what poolingformer convert or a pretraining made
 #
 # See what would run:        run_scripts/question_answering/nq.sh gpus=8 dry_run=1
 # On eight GPUs:             run_scripts/question_answering/nq.sh gpus=8 raw=v1.0 pretrained=roberta.large
@@ -86,7 +86,7 @@ tokenizer_flags() {
   if [[ -n $vocabulary ]]; then
     printf '%s\n' --sentencepiece-train "$vocabulary"
   elif [[ -n $sentencepiece || $arch == *xlmr* ]]; then
-    local model=${sentencepiece:-$weights_folder/sentencepiece.bpe.model} # or where poolingformer-convert puts it
+    local model=${sentencepiece:-$weights_folder/sentencepiece.bpe.model} # or where poolingformer convert puts it
     [[ -n $sentencepiece || -e $model ]] || [[ ! -e $weights_folder/tokenizer/sentencepiece.model ]] ||
       model=$weights_folder/tokenizer/sentencepiece.model
     printf '%s\n' --sentencepiece-model "$model"

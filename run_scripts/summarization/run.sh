@@ -8,7 +8,7 @@
 #
 #   raw    the release of the arXiv or PubMed corpus (Cohan et al., 2018): train.txt, val.txt, test.txt, plain or .gz
 #   bart   fairseq's bart.large or bart.base, with GPT-2's encoder.json and vocab.bpe beside model.pt and dict.txt;
-#          or the folder that poolingformer-convert made of a Hugging Face BART
+#          or the folder that poolingformer convert made of a Hugging Face BART
 #
 # See what would run:        run_scripts/summarization/arxiv_4k.sh gpus=8 dry_run=1
 # On eight GPUs:             run_scripts/summarization/arxiv_4k.sh gpus=8 raw=arxiv-dataset bart=bart.large

@@ -1,6 +1,6 @@
 """transformer_xl_lm and adaptive_span_lm against the equations of the published code, written out on its layout.
 
-Parameters with the published names become a checkpoint of this plugin, whose bits poolingformer-eval-lm gives.
+Parameters with the published names become a checkpoint of this plugin, whose bits poolingformer eval-lm gives.
 """
 
 import json

@@ -189,7 +189,7 @@ def test_max_tokens_gives_rows(folder):
 @pytest.mark.parametrize(
     ("flags", "split", "message"),
     [
-        ((), "tset", "poolingformer-preprocess char_lm"),
+        ((), "tset", "poolingformer preprocess char_lm"),
         ((), "train", "not the dictionary of bytes"),
         (("--tokens-per-sample", "0"), None, "--tokens-per-sample must be"),
         (("--require-memory", "--no-carry-memory"), None, "give one of the two"),

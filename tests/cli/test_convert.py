@@ -118,7 +118,7 @@ def test_printed_paths_are_quoted(tmp_path, capsys):
 
 def summarize_text(folder, tmp_path):
     (tmp_path / "text").write_text(TEXT, encoding="utf-8")
-    arguments = ["--checkpoint", folder / "model.pt", "--max-length", 5, "--beam", 2, "--device", "cpu"]
+    arguments = ["--checkpoint", folder / "model.pt", "--max-len-b", 5, "--beam", 2, "--device", "cpu"]
     return run(summarize, tmp_path / "text", *arguments)
 
 
@@ -134,7 +134,7 @@ def generate_summaries(folder, tmp_path):
 def use_hub(folder, tmp_path):
     if (folder / "dict.source.txt").is_file():
         hub = PoolingformerBART.from_pretrained(str(folder)).eval()
-        assert len(hub.summarize([TEXT, "the"], max_length=5, beam=2, batch_size=2)) == 2
+        assert len(hub.summarize([TEXT, "the"], max_len_b=5, beam=2, batch_size=2)) == 2
     else:
         hub = PoolingformerRoberta.from_pretrained(str(folder)).eval()
         assert hub.extract_features(hub.encode("the thing")).isfinite().all()

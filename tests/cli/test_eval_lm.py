@@ -158,7 +158,7 @@ def test_a_result_is_not_lost_where_its_file_cannot_be_written(checkpoint, data_
 def test_mistakes_are_explained(checkpoint, data_folder, tmp_path, capsys):
     path, _ = checkpoint
     for arguments, message in (
-        (["--path", str(path), "--subset", "tset"], "poolingformer-preprocess char_lm"),
+        (["--path", str(path), "--subset", "tset"], "poolingformer preprocess char_lm"),
         (["--path", str(path), "--memory-length", "5"], "has a fixed length"),
         (["--path", str(path), "--no-memory", "--context", "3", "--stride", "4"], "longer than --context"),
     ):
@@ -177,7 +177,7 @@ def test_fairseqs_own_commands_point_here(command, data_folder, char_lm_checkpoi
     path, _ = char_lm_checkpoint("transformer_xl_lm_tiny")
     words = [str(data_folder), "--task", "char_lm", "--path", str(path), "--cpu", "--batch-size", "2"]
     monkeypatch.setattr("sys.argv", [f"fairseq-{command}", *words, "--num-workers", "0"])
-    with pytest.raises(UsageError, match="poolingformer-eval-lm"):
+    with pytest.raises(UsageError, match="poolingformer eval-lm"):
         importlib.import_module(f"fairseq_cli.{command}").cli_main()
 
 

@@ -18,13 +18,7 @@ def test_help_lists_every_command_and_that_of_one_its_options(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["score", "--help"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith("usage: poolingformer-score")
-
-
-def test_every_installed_command_is_one_of_these():
-    lines = (ROOT / "setup.py").read_text().splitlines()
-    installed = {line.split('"')[1].partition("=")[0] for line in lines if line.strip().startswith('"poolingformer')}
-    assert installed == {"poolingformer", *(f"poolingformer-{name}" for name in COMMANDS)}
+    assert capsys.readouterr().out.startswith("usage: poolingformer score")
 
 
 def test_versions_are_those_installed_and_import_nothing():

@@ -1,4 +1,4 @@
-"""``poolingformer-predict``: the options of a folder's task, and the batches."""
+"""``poolingformer predict``: the options of a folder's task, and the batches."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""poolingformer-show, in this process: the demo model, and a model without summaries."""
+"""poolingformer show, in this process: the demo model, and a model without summaries."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def run(*arguments) -> int:
 
 
 def test_the_reader_writes_a_summary_and_shows_it(document, capsys):
-    assert run("note.txt", "--max-length", 8, "--beam", 1) == 0
+    assert run("note.txt", "--max-len-b", 8, "--beam", 1) == 0
     assert capsys.readouterr().out.split() == ["note.html"]
     elements = Elements((document / "note.html").read_text(encoding="utf-8"))
     assert [text for _, text in elements.all(**{"class": "passage"})] == TEXT.replace(". ", ".|").split("|")

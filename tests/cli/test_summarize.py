@@ -1,4 +1,4 @@
-"""poolingformer-summarize on a tiny checkpoint, in this process."""
+"""poolingformer summarize on a tiny checkpoint, in this process."""
 
 import io
 import sys
@@ -26,7 +26,7 @@ def checkpoint(tmp_path_factory):
 @pytest.fixture
 def run(checkpoint, capsys):
     def call(*arguments):
-        options = ["--checkpoint", checkpoint, "--device", "cpu", "--max-length", 6]
+        options = ["--checkpoint", checkpoint, "--device", "cpu", "--max-len-b", 6]
         status = summarize.main([str(argument) for argument in (*options, *arguments)])
         return status, *capsys.readouterr()
 
@@ -43,7 +43,7 @@ def files(tmp_path):
 def test_summaries_are_those_of_the_hub_with_the_names_of_the_files(run, checkpoint, files, caplog):
     hub = PoolingformerBART.from_pretrained(str(checkpoint.parent)).eval()
     texts = [file.read_text(encoding="utf-8") for file in files]
-    expected = [" ".join(text.split()) for text in hub.summarize(texts, max_length=6, beam=3, lenpen=1.0)]
+    expected = [" ".join(text.split()) for text in hub.summarize(texts, max_len_b=6, beam=3, lenpen=1.0)]
     status, out, _ = run(*files, "--beam", 3, "--lenpen", 1)
     assert status == 0
     assert out == "".join(f"{file}\t{text}\n" for file, text in zip(files, expected, strict=True))
@@ -62,7 +62,7 @@ def test_one_hypothesis_after_several(tmp_path):
     source = tiny_huggingface.folder(tmp_path / "hf", "bart")
     assert convert.main(["to-fairseq", str(source), str(tmp_path / "fairseq")]) == 0
     hub = PoolingformerBART.from_pretrained(str(tmp_path / "fairseq")).eval()
-    settings = {"max_length": 6, "batch_size": 2}
+    settings = {"max_len_b": 6, "batch_size": 2}
     first = hub.summarize([TEXT, TEXT * 2], beam=1, **settings)
     hub.summarize([TEXT, TEXT * 2], beam=3, **settings)
     assert hub.summarize([TEXT, TEXT * 2], beam=1, **settings) == first

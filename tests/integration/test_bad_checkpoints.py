@@ -39,7 +39,7 @@ COMMANDS = {
         ["--checkpoint", path, "--data-folder", str(lab.summaries()), str(lab.characters() / "text")]
     ),
     "convert": lambda path, out: convert.main(["to-huggingface", path, out]),
-    "average": lambda path, out: average_checkpoints.main(["--inputs", path, path, "--output", out]),
+    "average-checkpoints": lambda path, out: average_checkpoints.main(["--inputs", path, path, "--output", out]),
     "predict": lambda path, out: predict.main([str(lab.questions()), "--path", path, "--output", out]),
     "eval-lm": lambda path, out: eval_lm.main([str(lab.characters()), "--path", path]),
 }
@@ -54,7 +54,7 @@ def test_our_commands(tmp_path, capsys, monkeypatch, command, content):
     assert COMMANDS[command](str(path), str(tmp_path / "out")) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
-    assert lines[0].startswith(f"poolingformer-{command}" if command != "average" else "poolingformer-average-")
+    assert lines[0].startswith(f"poolingformer {command}")
     assert f"{path} {'was not loaded: ' if content == 'code' else 'is '}" in lines[0]
     assert list(tmp_path.iterdir()) == [path]  # and not what the code makes
 

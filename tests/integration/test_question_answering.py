@@ -1,4 +1,4 @@
-"""From a data folder to predictions: fairseq-train overfits a few questions, poolingformer-predict answers them."""
+"""From a data folder to predictions: fairseq-train overfits a few questions, poolingformer predict answers them."""
 
 import gzip
 import json

@@ -134,7 +134,7 @@ def test_every_shard_is_printed_for_pasting():
 
 
 def test_a_converted_models_sentencepiece_model_is_found(tmp_path):
-    """poolingformer-convert puts it into tokenizer/, fairseq's release beside model.pt."""
+    """poolingformer convert puts it into tokenizer/, fairseq's release beside model.pt."""
     for folder, file in (("fairseq", "sentencepiece.bpe.model"), ("converted", "tokenizer/sentencepiece.model")):
         (tmp_path / folder / file).parent.mkdir(parents=True)
         (tmp_path / folder / file).touch()

@@ -118,11 +118,11 @@ def summary_tokens(hub, monkeypatch, *arguments, **named):
 @pytest.mark.parametrize("length", [1, 2, 7, 12])
 def test_max_length_counts_as_max_len_b_does(summarizer, monkeypatch, length):
     """<s> and what follows, then the </s> that the limit forces."""
-    for tokens in summary_tokens(summarizer, monkeypatch, [TEXT, "the thing"], max_length=length, beam=2):
+    for tokens in summary_tokens(summarizer, monkeypatch, [TEXT, "the thing"], max_len_b=length, beam=2):
         assert (len(tokens), tokens[0], tokens.index(2)) == (length + 1, 0, length)
 
 
-def test_min_length_counts_in_the_same_way(summarizer, monkeypatch):
+def test_min_len_counts_in_the_same_way(summarizer, monkeypatch):
     original = summarizer.model.get_normalized_probs
 
     def at_once(*arguments, **named):
@@ -132,29 +132,29 @@ def test_min_length_counts_in_the_same_way(summarizer, monkeypatch):
 
     monkeypatch.setattr(summarizer.model, "get_normalized_probs", at_once)
     for least in (1, 4):
-        (tokens,) = summary_tokens(summarizer, monkeypatch, TEXT, min_length=least, max_length=10, beam=1)
+        (tokens,) = summary_tokens(summarizer, monkeypatch, TEXT, min_len=least, max_len_b=10, beam=1)
         assert len(tokens) == least + 1
 
 
 def test_a_string_is_one_document(summarizer):
-    assert summarizer.summarize(TEXT, max_length=5) == summarizer.summarize([TEXT], max_length=5)
-    assert (len(summarizer.summarize(TEXT, max_length=5)), summarizer.summarize([])) == (1, [])
+    assert summarizer.summarize(TEXT, max_len_b=5) == summarizer.summarize([TEXT], max_len_b=5)
+    assert (len(summarizer.summarize(TEXT, max_len_b=5)), summarizer.summarize([])) == (1, [])
 
 
 def test_documents_that_are_cut_are_named_in_the_log(summarizer, caplog):
     assert summarizer.max_source_tokens == 38
     fitting = next(text for text in (TEXT[:size] for size in range(len(TEXT), 0, -1)) if count(summarizer, text) == 38)
     with caplog.at_level("WARNING"):
-        summarizer.summarize([fitting], max_length=3)
+        summarizer.summarize([fitting], max_len_b=3)
         assert not caplog.records
-        summarizer.summarize([fitting, "the thing " * 40], max_length=3)
+        summarizer.summarize([fitting, "the thing " * 40], max_len_b=3)
     assert len(summarizer.encode("the thing " * 40)) == summarizer.model.max_positions()[0] == 40
     assert len(summarizer.encode(fitting)) == 40
     tokens = count(summarizer, "the thing " * 40)
     (record,) = caplog.records
     assert record.getMessage() == f"document 1: {tokens} tokens; the model reads the first 38 ({38 / tokens:.0%})"
     caplog.clear()
-    summarizer.summarize("the thing " * 1000, names=["paper.txt"], max_length=3)
+    summarizer.summarize("the thing " * 1000, names=["paper.txt"], max_len_b=3)
     assert caplog.messages[0].startswith(f"paper.txt: {count(summarizer, 'the thing ' * 1000):,} tokens")
 
 

@@ -26,7 +26,7 @@ def test_imdb_is_divided_by_a_hash(tmp_path, capsys):
     (tmp_path / "aclImdb" / "train" / "pos" / "bad.txt").write_bytes(b"\xff")
     (tmp_path / "aclImdb" / "test" / "pos" / "mark_9.txt").write_text("\ufeff other \n", encoding="utf-8")
     expected["test/pos/mark_9"] = "other", "pos"
-    flags = ("--input", tmp_path / "aclImdb", "--valid-share", 0.25, "--max-reject-fraction", 0.1)
+    flags = ("--input-folder", tmp_path / "aclImdb", "--valid-share", 0.25, "--max-reject-fraction", 0.1)
     assert convert(imdb, tmp_path / "data", *flags) == 0
     train, valid, test = (examples(tmp_path / "data", split) for split in ("train", "valid", "test"))
     assert train | valid | test == expected
@@ -44,7 +44,7 @@ def test_imdb_is_divided_by_a_hash(tmp_path, capsys):
 def test_shares_that_leave_nothing_for_training_are_refused(tmp_path, capsys, shares):
     write_imdb(tmp_path / "aclImdb", 1)
     words = ("--valid-share", shares[0], "--test-share", shares[1])
-    error = refused(capsys, imdb, tmp_path / "data", "--input", tmp_path / "aclImdb", *words)
+    error = refused(capsys, imdb, tmp_path / "data", "--input-folder", tmp_path / "aclImdb", *words)
     assert f"{' '.join(map(str, words))}: must be 0 or more, and together less than 1" in error
 
 

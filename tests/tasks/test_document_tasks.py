@@ -189,6 +189,6 @@ def test_wikihops_order_is_that_of_the_epoch_whatever_was_read_before(wikihop):
     for split in ("train", "valid"):
         task.load_dataset(split)
     assert task.dataset("valid").examples.order is None
-    task.read_whole()  # as poolingformer-predict does
+    task.read_whole()  # as poolingformer predict does
     task.load_dataset("train")
     assert task.dataset("train").examples.order is None

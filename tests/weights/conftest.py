@@ -14,7 +14,7 @@ if find_spec("fairseq"):
 
 
 def run(*arguments) -> int:
-    """Run poolingformer-convert in this process; its exit status."""
+    """Run poolingformer convert in this process; its exit status."""
     return convert.main([str(argument) for argument in arguments])
 
 

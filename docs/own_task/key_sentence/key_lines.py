@@ -10,7 +10,7 @@ from fairseq_poolingformer.preprocess.pipeline.records import Example, read_line
 
 from fairseq_poolingformer.text.data_folder import Layout
 
-LAYOUT = Layout("poolingformer-preprocess key_lines", ids=("document",), numbers=("size", "key"))
+LAYOUT = Layout("poolingformer preprocess key_lines", ids=("document",), numbers=("size", "key"))
 
 
 @dataclass(frozen=True)

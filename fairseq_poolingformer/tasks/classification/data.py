@@ -22,7 +22,7 @@ class ClassificationSplit(Split):
     """One split; ``label`` has the number of a label, or nothing."""
 
     layout: ClassVar[Layout] = Layout(
-        made_with="poolingformer-preprocess imdb, hyperpartisan or labelled_text", ids=("document",), numbers=("label",)
+        made_with="poolingformer preprocess imdb, hyperpartisan or labelled_text", ids=("document",), numbers=("label",)
     )
 
     document: Sequences

@@ -194,7 +194,7 @@ class CoreferenceSplit(WordSplit):
     """One split; every field has one sequence for each document."""
 
     layout: ClassVar[Layout] = Layout(
-        made_with="poolingformer-preprocess ontonotes",
+        made_with="poolingformer preprocess ontonotes",
         ids=("document",),
         numbers=("word", "sentence", "speaker", "mention"),
         texts=("id", "words", "notes"),

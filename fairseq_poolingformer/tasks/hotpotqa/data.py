@@ -55,7 +55,7 @@ class HotpotqaSplit(Split):
     """One split; ``answer`` has first and end token of every place, ``document`` titles and sentences in order."""
 
     layout: ClassVar[Layout] = Layout(
-        made_with="poolingformer-preprocess hotpotqa",
+        made_with="poolingformer preprocess hotpotqa",
         ids=("question", "document"),
         numbers=("paragraph", "sentence", "answer", "answer_type"),
         texts=("id", "titles", "notes"),

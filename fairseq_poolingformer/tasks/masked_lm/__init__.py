@@ -4,5 +4,5 @@ from dataclasses import replace
 
 from fairseq_poolingformer.text.data_folder import Layout
 
-DOCUMENTS = Layout(made_with="poolingformer-preprocess wikipedia or plain_text", ids=("",))
+DOCUMENTS = Layout(made_with="poolingformer preprocess wikipedia or plain_text", ids=("",))
 DOCUMENTS_WITH_TEXT = replace(DOCUMENTS, texts=("id", "text"))

@@ -112,7 +112,7 @@ class QuestionAnsweringSplit(Split):
     """One split; every field has one sequence for each example."""
 
     layout: ClassVar[Layout] = Layout(
-        made_with="poolingformer-preprocess natural_questions or tydiqa",
+        made_with="poolingformer preprocess natural_questions or tydiqa",
         ids=("question", "document"),
         numbers=("start", "end", "paragraph", "annotation"),
         texts=("id", "notes"),

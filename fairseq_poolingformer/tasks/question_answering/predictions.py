@@ -1,4 +1,4 @@
-"""Answers a data folder's questions: what ``poolingformer-predict`` does of this task, and the lines that it writes."""
+"""Answers a data folder's questions: what ``poolingformer predict`` does of this task, and the lines that it writes."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
 
 EPILOG = """\
 examples:
-  poolingformer-predict data-bin/nq --model run/checkpoint_best.pt --subset valid --output predictions.json
-  poolingformer-predict data-bin/nq --model a/checkpoint_best.pt:b/checkpoint_best.pt --output ensemble.json
+  poolingformer predict data-bin/nq --model run/checkpoint_best.pt --subset valid --output predictions.json
+  poolingformer predict data-bin/nq --model a/checkpoint_best.pt:b/checkpoint_best.pt --output ensemble.json
 
-on two GPUs; poolingformer-score takes both files:
-  for i in 0 1; do CUDA_VISIBLE_DEVICES=$i poolingformer-predict data-bin/nq --model run/checkpoint_best.pt \\
+on two GPUs; poolingformer score takes both files:
+  for i in 0 1; do CUDA_VISIBLE_DEVICES=$i poolingformer predict data-bin/nq --model run/checkpoint_best.pt \\
       --num-shards 2 --shard-id $i --output shard$i.json & done; wait
 """
 

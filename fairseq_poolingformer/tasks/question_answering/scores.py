@@ -1,4 +1,4 @@
-"""The official figures of Natural Questions and TyDi QA, and the options of ``poolingformer-score`` for them."""
+"""The official figures of Natural Questions and TyDi QA, and the options of ``poolingformer score`` for them."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ Figures = tuple[list[str], dict[str, object]]  # lines to print, and figures for
 _NAMES = {NATURAL_QUESTIONS: "Natural Questions", TYDIQA: "TyDi QA"}
 _EPILOG = """\
 examples:
-  poolingformer-score --task question_answering predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz --workers 5
-  poolingformer-score --task question_answering predictions.jsonl --gold tydiqa-v1.0-dev.jsonl.gz --per-language
-  poolingformer-score --task question_answering test.json --gold test.jsonl --thresholds 3.2 5.1 --json scores.json
+  poolingformer score --task question_answering predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz --workers 5
+  poolingformer score --task question_answering predictions.jsonl --gold tydiqa-v1.0-dev.jsonl.gz --per-language
+  poolingformer score --task question_answering test.json --gold test.jsonl --thresholds 3.2 5.1 --json scores.json
 
 columns, with F1, P (precision) and R (recall) × 100:
   answered   examples with an answer to be found: at least --min-annotations annotators gave one

@@ -1,4 +1,4 @@
-"""Every flavour of ROUGE side by side, and plain hypotheses from fairseq-generate's output: ``poolingformer-score``."""
+"""Every flavour of ROUGE side by side, and plain hypotheses from fairseq-generate's output: ``poolingformer score``."""
 
 from __future__ import annotations
 
@@ -190,9 +190,9 @@ def _some(indices: list[int]) -> str:
 
 _EPILOG = f"""\
 examples:
-  fairseq-generate … | tee gen.out; poolingformer-score gen.out --references test.summary.txt --output test.hypo
-  poolingformer-score shard0.out shard1.out --references test.summary.txt
-  poolingformer-score --documents test.document.txt --lead-words 200 --references test.summary.txt
+  fairseq-generate … | tee gen.out; poolingformer score gen.out --references test.summary.txt --output test.hypo
+  poolingformer score shard0.out shard1.out --references test.summary.txt
+  poolingformer score --documents test.document.txt --lead-words 200 --references test.summary.txt
 
 which row to compare with a published number:
   PEGASUS, BigBird, LongT5, Hugging Face   rouge-score, stemming, Lsum

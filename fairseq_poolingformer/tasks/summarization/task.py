@@ -307,7 +307,7 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         if getattr(args, "print_alignment", None):
             raise ValueError(
                 "--print-alignment: the decoder keeps no weights while it writes; leave the flag out and see where it "
-                "looks with poolingformer-show CHECKPOINT FILE"
+                "looks with poolingformer show CHECKPOINT FILE"
             )
         return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, **kwargs)
 

@@ -46,7 +46,7 @@ class TriviaqaSplit(Split):
     """One split; ``answer`` has the first document token and the one after the last of every occurrence, ascending."""
 
     layout: ClassVar[Layout] = Layout(
-        made_with="poolingformer-preprocess triviaqa",
+        made_with="poolingformer preprocess triviaqa",
         ids=("question", "document"),
         numbers=("answer",),
         texts=("id", "notes"),

@@ -36,7 +36,7 @@ class WikihopSplit(Split):
     """One split; ``candidates`` and ``supports`` have sizes in ``…_sizes``, ``answer`` the right one's number."""
 
     layout: ClassVar[Layout] = Layout(
-        made_with="poolingformer-preprocess wikihop",
+        made_with="poolingformer preprocess wikihop",
         ids=("question", "candidates", "supports"),
         numbers=("candidate_sizes", "support_sizes", "answer"),
         texts=("id", "candidates", "notes"),
