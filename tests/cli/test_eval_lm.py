@@ -57,7 +57,7 @@ def test_without_memory_each_byte_has_the_context_of_its_sequence(data_folder, b
 
 def evaluate(checkpoint, folder, *flags):
     """The command's result."""
-    output = folder / "result.json"
+    output = folder.with_suffix(".json")  # beside the folder: what lies in an input is not replaced
     assert main([str(folder), "--path", str(checkpoint), "--device", "cpu", "--output", str(output), *flags]) == 0
     return json.loads(output.read_text())
 
