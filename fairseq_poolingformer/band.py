@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Window, band_attention
-from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.choices import UNLIMITED
 from fairseq_poolingformer.extras import needing
 
 with needing("huggingface"):

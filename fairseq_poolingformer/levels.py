@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Pooling, RelativeProjections, Window
-from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.attention.score_terms.disentangled import CoarsePositions
+from fairseq_poolingformer.choices import UNLIMITED
 from fairseq_poolingformer.settings import DEFAULTS, TwoLevels
 
 

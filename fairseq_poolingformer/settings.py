@@ -11,9 +11,7 @@ from collections.abc import Iterable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
-from fairseq_poolingformer.attention.backends import BACKENDS
-from fairseq_poolingformer.attention.patterns import ALIGNMENTS, UNLIMITED
-from fairseq_poolingformer.attention.pooling import POOL_MERGES, POOL_TYPES
+from fairseq_poolingformer.choices import ALIGNMENTS, BACKEND_NAMES, POOL_MERGES, POOL_TYPES, UNLIMITED
 
 Layers = str | int | Iterable[str | int]  # "6-11", 6, [6, 7], ["0-2", 5]
 Self = TypeVar("Self", bound="TwoLevels")
@@ -173,7 +171,7 @@ class LevelSettings:
         card="global tokens have projections of their own",
     )
     attention_backend: str | None = _setting(
-        None, "implementation of the attention; default: the fastest that can run the call", choices=tuple(BACKENDS)
+        None, "implementation of the attention; default: the fastest that can run the call", choices=BACKEND_NAMES
     )
 
 

@@ -14,8 +14,8 @@ import re
 
 import numpy as np
 
+from fairseq_poolingformer.tasks.question_answering.data import example_id_text
 from fairseq_poolingformer.tasks.question_answering.official import natural_questions_annotation
-from fairseq_poolingformer.tasks.question_answering.predictions import example_id_text
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_values import BadLine
 from fairseq_poolingformer.text.surrogates import replace_lone_surrogates

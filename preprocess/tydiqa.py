@@ -7,8 +7,8 @@ paragraphs.
 
 import functools
 
+from fairseq_poolingformer.tasks.question_answering.data import example_id_text
 from fairseq_poolingformer.tasks.question_answering.official import TYDIQA_KEYS, tydiqa_annotation, tydiqa_span
-from fairseq_poolingformer.tasks.question_answering.predictions import example_id_text
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_values import BadLine
 

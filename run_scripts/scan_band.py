@@ -37,7 +37,7 @@ import transformers
 from torch import Tensor, nn
 
 from fairseq_poolingformer import band
-from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.choices import UNLIMITED
 
 LENGTH, WINDOWS, LONG = 24, (5, 1, 2, 40), 250
 LAYERS, LARGEST = 4, 10_000_000  # of each model; parameters

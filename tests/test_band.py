@@ -18,7 +18,7 @@ from transformers import masking_utils as masks
 
 from fairseq_poolingformer import band
 from fairseq_poolingformer.attention import Window
-from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.choices import UNLIMITED
 from run_scripts import scan_band
 
 LAYER = nn.Linear(1, 1)  # whose name refusals have

@@ -4,24 +4,6 @@ import sys
 import pytest
 
 
-def test_help_needs_no_fairseq_and_prints_nothing_else():
-    names = ["summarize", "predict", "average_checkpoints", "score", "convert", "doctor", "eval_lm"]
-    check = f"""
-import importlib, sys
-sys.modules["fairseq"] = None
-for command in {names}:
-    try:
-        importlib.import_module(f"fairseq_poolingformer.cli.{{command}}").main(["--help"])
-    except SystemExit:
-        print("---")
-"""
-    result = subprocess.run([sys.executable, "-c", check], check=True, capture_output=True, text=True)
-    helps = result.stdout.split("---\n")[:-1]
-    assert len(helps) == len(names)
-    assert all(text.startswith("usage: poolingformer-") for text in helps)
-    assert result.stderr == ""
-
-
 def test_imports_no_fairseq_and_configures_no_logging():
     """Not even where fairseq is at hand."""
     imports = "".join(

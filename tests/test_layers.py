@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = "fairseq_poolingformer"
 
 RANKS = (
-    *("extras", "private_names", "patching", "command", "options", "attention", "band", "settings", "levels", "text"),
+    *("extras", "private_names", "patching", "command", "options", "choices", "attention", "band"),
+    *("settings", "levels", "text"),
     *("checkpoints", "weights", "training", "models", "tasks", "patches", "huggingface", "show", "char_lm"),
     *("preprocess", "cli"),
 )

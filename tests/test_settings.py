@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.choices import UNLIMITED
 from fairseq_poolingformer.settings import (
     DEFAULTS,
     PAPER_LAYERS,

@@ -8,12 +8,13 @@ from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.modules import TwoLevelAttention
 from fairseq_poolingformer.attention.patterns import Pooling, Window, visible_pairs
-from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
+from fairseq_poolingformer.attention.pooling import pool_keys
 from fairseq_poolingformer.attention.probabilities import BandWeights, LevelWeights, band_weights
 from fairseq_poolingformer.attention.recorded_weights import recorded_weights
 from fairseq_poolingformer.attention.rotary import Rotary
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition, RelativeProjections
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
+from fairseq_poolingformer.choices import POOL_TYPES
 
 __all__ = [
     "BACKENDS",

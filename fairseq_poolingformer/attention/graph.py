@@ -22,8 +22,9 @@ from fairseq_poolingformer.attention.call import Call, ScoreTerm
 from fairseq_poolingformer.attention.dropout import draw_seed
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.masks import Masks
-from fairseq_poolingformer.attention.patterns import ALIGNMENTS, Pooling, Window
+from fairseq_poolingformer.attention.patterns import Pooling, Window
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
+from fairseq_poolingformer.choices import ALIGNMENTS
 
 TRACEABLE = ("reference", "sdpa")  # backends of plain tensor operations
 

@@ -18,16 +18,12 @@ from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.one_softmax import by_one_kernel, of_both, share_of_pools
 from fairseq_poolingformer.attention.patterns import Pooling, Window, band_of
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
-from fairseq_poolingformer.attention.pooling import (
-    POOL_MERGES,
-    POOL_TYPES,
-    pool,
-    pool_masks,
-)
+from fairseq_poolingformer.attention.pooling import pool, pool_masks
 from fairseq_poolingformer.attention.probabilities import LevelWeights, band_weights
 from fairseq_poolingformer.attention.rotary import Rotary, turned
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
+from fairseq_poolingformer.choices import POOL_MERGES, POOL_TYPES
 
 
 class TwoLevelAttention(nn.Module):

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-ALIGNMENTS = ("grid", "query")
-UNLIMITED = 2**40  # taps on one side; more than any sequence has
+from fairseq_poolingformer.choices import ALIGNMENTS, UNLIMITED
 
 
 def _check_int(name: str, value: object, minimum: int) -> None:

@@ -16,9 +16,7 @@ from fairseq_poolingformer.attention.backends.triton import backend
 from fairseq_poolingformer.attention.first_order import first_order
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import Pooling, require_kind
-
-POOL_TYPES = ("ldconv", "mean-ldconv", "mean", "max")
-POOL_MERGES = ("sum", "softmax")
+from fairseq_poolingformer.choices import POOL_TYPES
 
 
 def pool_keys(

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_poolingformer.attention import Window
-from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.char_lm.adaptive_span import ROUND_TO, AdaptiveSpans
 from fairseq_poolingformer.char_lm.layer import CausalAttention, CausalLayer, FeedForward, View, causal_windows
 from fairseq_poolingformer.char_lm.relative_positions import LearnedDistances, ProjectedPositions, SinusoidalPositions
+from fairseq_poolingformer.choices import UNLIMITED
 from fairseq_poolingformer.training.recompute import SeededDropout
 
 Memory = list[Tensor]

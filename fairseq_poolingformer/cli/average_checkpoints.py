@@ -10,19 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from fairseq_poolingformer.checkpoints import OPTIMIZER, load
 from fairseq_poolingformer.command import UsageError, check_output, load_fairseq, run_command
 from fairseq_poolingformer.options import natural, positive
-from fairseq_poolingformer.patches import resuming, saving
-from fairseq_poolingformer.patches.nonfinite import require_finite
 from fairseq_poolingformer.text.atomic_write import atomic_write
-from fairseq_poolingformer.text.dictionary import DIGESTS
 
 
 def average_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
     """Return the first checkpoint with the mean of each parameter, summed in float64; integers are the first one's."""
+    import torch
+
+    from fairseq_poolingformer.checkpoints import OPTIMIZER, load
+    from fairseq_poolingformer.patches.nonfinite import require_finite
+
     # tensors that the first one shares (tied embeddings) stay one where their means are equal
     first = load(paths[0])
     model = first["model"]
@@ -53,6 +52,9 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
 
 def require_same_meaning(first: Path, before: Mapping[str, Any], path: Path, state: Mapping[str, Any]) -> None:
     """Raise ValueError where parameters of one shape mean something else: other words, labels or windows."""
+    from fairseq_poolingformer.patches import resuming
+    from fairseq_poolingformer.text.dictionary import DIGESTS
+
     ours, theirs = (checkpoint.get("task_state") or {} for checkpoint in (before, state))
     others = [name for name in (DIGESTS, "labels", "problem_type") if ours.get(name) != theirs.get(name)]
     groups = (checkpoint.get("args") or (checkpoint.get("cfg") or {}).get("model") for checkpoint in (before, state))
@@ -97,6 +99,10 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("give checkpoints, or one folder with a number of its last ones, perhaps up to a bound")
     args.output.parent.mkdir(parents=True, exist_ok=True)
     load_fairseq()
+    import torch
+
+    from fairseq_poolingformer.patches import saving
+
     if count:
         folder, name = paths[0], r"checkpoint_\d+_(\d+)\.pt" if args.num_update_checkpoints else r"checkpoint(\d+)\.pt"
         if not folder.is_dir():

@@ -10,15 +10,16 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fairseq_poolingformer.cli import from_short
 from fairseq_poolingformer.command import load_fairseq, run_command
-from fairseq_poolingformer.patches.nonfinite import require_finite
 from fairseq_poolingformer.settings import DEFAULTS
-from fairseq_poolingformer.weights import ConversionError, Settings, card, files, gpt2_bpe, heads, sentencepiece_model
-from fairseq_poolingformer.weights import convert as conversion
-from fairseq_poolingformer.weights.convert import Converted
-from fairseq_poolingformer.weights.family import Family
+
+if TYPE_CHECKING:  # these need torch, which would make --help take seconds
+    from fairseq_poolingformer.weights import Settings
+    from fairseq_poolingformer.weights.convert import Converted
+    from fairseq_poolingformer.weights.family import Family
 
 # The flags always name these and the positions, so that nobody trains with another attention by accident.
 LEVELS = ("window_size", "pooled_layers", "separate_global_projections", "global_tokens", "global_relative_positions")
@@ -54,6 +55,10 @@ def write_fairseq(
     source: Path, output: Path, arch: str | None = None, drop_heads: bool = False
 ) -> tuple[Family, Converted]:
     """Convert a Hugging Face folder to ``model.pt``, dictionaries, ``tokenizer/`` and ``flags.txt``."""
+    from fairseq_poolingformer.patches.nonfinite import require_finite
+    from fairseq_poolingformer.weights import card, files
+    from fairseq_poolingformer.weights import convert as conversion
+
     config = files.read_config(source)
     state = files.read_huggingface_weights(source)
     require_finite(source, state)
@@ -76,6 +81,8 @@ def write_fairseq(
 
 def _write_fairseq_tokenizer(folder: Path, source: Path, family: Family, rows: int) -> Sequence[str]:
     """Write the dictionaries and ``tokenizer/`` of a Hugging Face folder; return the languages that it has rows for."""
+    from fairseq_poolingformer.weights import gpt2_bpe, sentencepiece_model
+
     model = sentencepiece_model.find(source) or sentencepiece_model.rebuild(source, folder)
     if model is not None:
         mbart = family.model_type.endswith("mbart")
@@ -124,6 +131,10 @@ def to_huggingface(options: argparse.Namespace) -> None:
     """Convert a fairseq checkpoint to ``config.json``, ``model.safetensors`` and tokenizer files."""
     source, output = options.source, options.output
     load_fairseq()  # whose classes the checkpoint may hold
+    from fairseq_poolingformer.patches.nonfinite import require_finite
+    from fairseq_poolingformer.weights import ConversionError, card, files, gpt2_bpe, heads, sentencepiece_model
+    from fairseq_poolingformer.weights import convert as conversion
+
     settings, state, updates = files.read_training(source)
     require_finite(source, state)
     model_type = options.model_type
@@ -192,7 +203,7 @@ def make_parser() -> argparse.ArgumentParser:
     text = "Hugging Face model to make (default: bart, roberta or xlm-roberta for fairseq's own models, led, "
     text += "longformer or, with relative attention, deberta for this package's; poolingformer-bart or "
     text += "poolingformer-roberta where these have a second attention level)"
-    huggingface.add_argument("--model-type", choices=list(conversion.FAMILIES), help=text)
+    huggingface.add_argument("--model-type", type=_model_type, metavar="TYPE", help=text)
     text = "leave out the second attention level, which changes the outputs"
     huggingface.add_argument("--drop-pooled", action="store_true", help=text)
     text = "folder with the model's encoder.json, vocab.bpe and dict.txt, or its sentencepiece model, such as "
@@ -205,6 +216,14 @@ def make_parser() -> argparse.ArgumentParser:
     return top
 
 
+def _model_type(name: str) -> str:
+    from fairseq_poolingformer.weights.convert import FAMILIES
+
+    if name not in FAMILIES:
+        raise argparse.ArgumentTypeError(f"invalid choice: {name!r} (choose from {', '.join(FAMILIES)})")
+    return name
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
     return run_command(make_parser(), run, arguments)
@@ -212,6 +231,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> None:
     """Convert in the direction that was asked for."""
+    from fairseq_poolingformer.weights import files
+
     files.require_new_folder(args.output)
     args.convert(args)
 

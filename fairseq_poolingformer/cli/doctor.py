@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from fairseq_poolingformer.attention import DisentangledPosition, Pooling, RelativePositionBias, Window
-from fairseq_poolingformer.attention.backends.choice import fastest_backend
-from fairseq_poolingformer.attention.call import DTYPES, Call
 from fairseq_poolingformer.cli.main import versions
-from fairseq_poolingformer.cli.models import device_name
+from fairseq_poolingformer.cli.models import add_device
 from fairseq_poolingformer.command import load_fairseq, run_command
+
+if TYPE_CHECKING:
+    import torch
+
+    from fairseq_poolingformer.attention.call import Call
 
 HEADS, LENGTH, HEAD_DIM = 2, 64, 64
 
@@ -29,8 +29,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="poolingformer doctor",
         description="Report versions, GPUs, and the backend of each kind of attention, on GPUs after its self-check.",
     )
-    default = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", type=device_name, default=default, help=f"cpu, cuda, cuda:1, … (here: {default})")
+    add_device(parser)
     return parser
 
 
@@ -46,6 +45,8 @@ def run(args: argparse.Namespace) -> None:
 
 def gpus() -> Iterator[str]:
     """Every GPU, or that torch sees none."""
+    import torch
+
     for number in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(number)
         yield f"cuda:{number}: {gpu.name}, compute capability {gpu.major}.{gpu.minor}"
@@ -55,6 +56,9 @@ def gpus() -> Iterator[str]:
 
 def backends(device: str) -> Iterator[str]:
     """Which backend each kind of call takes, and why not the faster ones; on GPUs the self-checks run for it."""
+    from fairseq_poolingformer.attention.backends.choice import fastest_backend
+    from fairseq_poolingformer.attention.call import DTYPES
+
     refusals: dict[str, list[str]] = {}
     names = [str(dtype).removeprefix("torch.") for dtype in DTYPES]
     yield from (f"|  | {' | '.join(names)} |", "|" + " --- |" * (len(names) + 1))
@@ -72,6 +76,10 @@ def backends(device: str) -> Iterator[str]:
 
 def calls(device: str, dtype: torch.dtype) -> dict[str, Call]:
     """A small call of each kind, with tensors that need gradients."""
+    import torch
+
+    from fairseq_poolingformer.attention import DisentangledPosition, Pooling, RelativePositionBias, Window
+    from fairseq_poolingformer.attention.call import Call
 
     def zeros(*shape: int) -> torch.Tensor:
         return torch.zeros(shape, device=device, dtype=dtype, requires_grad=True)

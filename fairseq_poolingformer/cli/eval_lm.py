@@ -7,19 +7,16 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
-import torch.nn.functional as F
-from torch import nn
-from tqdm import tqdm
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairseq_poolingformer.cli.models import add_device_options, load_models
 from fairseq_poolingformer.command import UsageError, output_file, run_command
 from fairseq_poolingformer.options import add_shard_options, check_shard, natural, positive, shard
 from fairseq_poolingformer.text.atomic_write import write_lines
-from fairseq_poolingformer.text.byte_symbols import NEWLINE
 from fairseq_poolingformer.text.json_file import read_json_file
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _EPILOG = """\
 A model without memory reads overlapping sequences of --context bytes and is scored on the last --stride of each; the
@@ -104,6 +101,7 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     model: Any
     (model,), task = load_models([args.path], args.device, args.precision, task="char_lm")
     from fairseq_poolingformer.char_lm.task import load_text
+    from fairseq_poolingformer.text.byte_symbols import NEWLINE
 
     text = load_text(args.data, args.subset, NEWLINE if args.skip_newlines else None)
     if args.memory_length is not None:
@@ -163,14 +161,17 @@ def cut(size: int, context: int, stride: int) -> list[Stretch]:
     return stretches
 
 
-@torch.inference_mode()
 def score(
     model: nn.Module, text: Any, stretches: Sequence[Stretch], *, batch_size: int, block: int, device: str
 ) -> float:
     """Sum the cross entropy of the scored bytes, in nats."""
+    import torch
+    import torch.nn.functional as F
+    from tqdm import tqdm
+
     total = torch.zeros((), dtype=torch.float64)
     scored = sum(stretch.end - stretch.scored_from for stretch in stretches)
-    with tqdm(total=scored, unit="B", unit_scale=True, disable=None) as progress:
+    with torch.inference_mode(), tqdm(total=scored, unit="B", unit_scale=True, disable=None) as progress:
         for number in range(0, len(stretches), batch_size):
             batch = stretches[number : number + batch_size]
             first = torch.tensor([stretch.first for stretch in batch])[:, None]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.settings import DEFAULTS, TwoLevelFlags, flag
-from fairseq_poolingformer.weights import ConversionError, files
 
 HEADS = {  # --head -> the end of the class's name
     "masked-lm": "ForMaskedLM",
@@ -54,6 +53,7 @@ def run(options: argparse.Namespace) -> None:
     from transformers import AutoConfig
 
     from fairseq_poolingformer.huggingface.short_models import longest_input
+    from fairseq_poolingformer.weights import ConversionError, files
 
     config = AutoConfig.from_pretrained(options.source)
     family, end = made_class(config, options.head)
@@ -74,6 +74,7 @@ def made_class(config: Any, head: str | None) -> tuple[Any, str]:
     """Return the family of the long model, and the end of its class's name."""
     from fairseq_poolingformer.huggingface.families import family_of
     from fairseq_poolingformer.huggingface.short_models import why_not
+    from fairseq_poolingformer.weights import ConversionError
 
     kind, given = config.model_type, (config.architectures or [""])[0]
     family = family_of(kind)
@@ -93,6 +94,8 @@ def made_class(config: Any, head: str | None) -> tuple[Any, str]:
 
 def _settings(options: argparse.Namespace, config_class: type, config: Any, first: int) -> dict[str, Any]:
     """Return the settings that the command line gives; ``first`` is the first token's position."""
+    from fairseq_poolingformer.weights import ConversionError
+
     given = {name: getattr(options, name) for name in (*DEFAULTS, "absolute_positions", "rope_type")}
     given = {name: value for name, value in given.items() if value is not None}
     lacking = [name for name in given if not hasattr(config_class, name)]

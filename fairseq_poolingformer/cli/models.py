@@ -5,32 +5,36 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
-from tqdm import tqdm
-
-from fairseq_poolingformer.checkpoints import MissingCheckpointError, explained
 from fairseq_poolingformer.command import load_fairseq
 
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+if TYPE_CHECKING:  # torch would make --help take seconds
+    from torch import nn
+
+PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--precision``, a key of :data:`DTYPES`, and ``--device``."""
+    """Add ``--precision``, a key of :data:`PRECISIONS`, and ``--device``."""
     parser.add_argument(
-        "--precision", choices=DTYPES, default="fp32", help="of parameters and computation (default: %(default)s)"
+        "--precision", choices=PRECISIONS, default="fp32", help="of parameters and computation (default: %(default)s)"
     )
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument(
-        "--device", type=device_name, default=device, help="cpu, cuda, cuda:1, … (default here: %(default)s)"
-    )
+    add_device(parser)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add ``--device``, by default a GPU where there is one."""
+    text = "cpu, cuda, cuda:1, …, or auto: the first GPU, or without any the CPU (default: %(default)s)"
+    parser.add_argument("--device", type=device_name, default="auto", help=text)
 
 
 def device_name(name: str) -> str:
-    """The type of an option that names a device, which must be there."""
+    """The type of an option that names a device, which must be there; ``auto`` is a GPU or the CPU."""
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -42,6 +46,8 @@ def device_name(name: str) -> str:
 
 def checkpoint_of(path: Path) -> Path:
     """The checkpoint a path names: ``model.pt`` of a folder that ``poolingformer convert`` made; an error for none."""
+    from fairseq_poolingformer.checkpoints import MissingCheckpointError
+
     if (path / "model.pt").is_file():
         return path / "model.pt"
     if path.is_dir():
@@ -67,6 +73,7 @@ def load_models(
     from fairseq import checkpoint_utils
     from fairseq.tasks import TASK_REGISTRY
 
+    from fairseq_poolingformer.checkpoints import explained
     from fairseq_poolingformer.patches.untrusted_files import without_optimizer
 
     overrides = {} if data is None else {"data": str(data.resolve())}
@@ -80,7 +87,14 @@ def load_models(
             raise ValueError(f"{path}: a checkpoint of --task {trained}; give one of --task {task}")
         (model,), _, loaded = checkpoint_utils.load_model_ensemble_and_task([path], task=loaded, state=state)
         models.append(model)
-    return [model.to(device=device, dtype=DTYPES[precision]).eval() for model in models], loaded
+    return [moved(model, device, precision) for model in models], loaded
+
+
+def moved(model: Any, device: str, precision: str) -> Any:
+    """A model in eval mode, on a device and in a key of :data:`PRECISIONS`."""
+    import torch
+
+    return model.to(device=device, dtype=getattr(torch, PRECISIONS[precision])).eval()
 
 
 def batches(sizes, max_tokens: int) -> list[list[int]]:
@@ -101,6 +115,8 @@ def read_batches(
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Read the batches of a fairseq dataset with a progress bar."""
     from fairseq import utils
+    from torch.utils.data import DataLoader
+    from tqdm import tqdm
 
     loader = DataLoader(
         dataset,

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import torch
-
 from fairseq_poolingformer.cli.models import add_device_options, batches, load_models, read_batches
 from fairseq_poolingformer.command import UsageError, output_file, run_command
 from fairseq_poolingformer.options import (
@@ -96,7 +94,6 @@ def run(args: argparse.Namespace, own: ModuleType | None = None) -> None:
     print(f"{args.output}: predictions of {count} examples of {args.subset}", file=sys.stderr)
 
 
-@torch.inference_mode()
 def predict(
     model,
     task,
@@ -108,15 +105,18 @@ def predict(
     part: Callable[[int], range] = range,
 ) -> int:
     """Give a predictor the outputs of a split's examples, or of a part of their numbers; return how many those are."""
+    import torch
+
     task.read_whole()
     task.load_dataset(subset)
     dataset = task.dataset(subset)
     numbers = part(len(dataset))
     sizes = dataset.sizes[numbers.start : numbers.stop]
     grouped = [[numbers[place] for place in places] for places in batches(sizes, max_tokens)]
-    for batch, on_device in read_batches(dataset, grouped, device, num_workers, "example"):
-        output, _ = model(**on_device["net_input"])
-        predictor.add(batch["id"].tolist(), _on_cpu(output), batch)
+    with torch.inference_mode():
+        for batch, on_device in read_batches(dataset, grouped, device, num_workers, "example"):
+            output, _ = model(**on_device["net_input"])
+            predictor.add(batch["id"].tolist(), _on_cpu(output), batch)
     return len(numbers)
 
 

@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, load, text_entry
-from fairseq_poolingformer.cli.models import DTYPES, add_device_options, checkpoint_of
+from fairseq_poolingformer.cli.models import add_device_options, checkpoint_of, moved
 from fairseq_poolingformer.cli.summarize import (
     add_search_options,
     load_demo_model,
@@ -67,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     load_fairseq()
     from fairseq_poolingformer.show import look, page
 
-    hub = _load(args.checkpoint, args.data_folder).to(device=args.device, dtype=DTYPES[args.precision]).eval()
+    hub = moved(_load(args.checkpoint, args.data_folder), args.device, args.precision)
     model = "the demo model" if args.checkpoint is None else str(args.checkpoint)
     document_look = look(hub, text, summary=summary, words=args.word, title=name, model=model, **search(args))
     with atomic_write(output) as path:
@@ -78,6 +77,8 @@ def run(args: argparse.Namespace) -> None:
 def _load(checkpoint: Path | None, data_folder: Path | None) -> Any:
     if checkpoint is None:
         return load_demo_model()
+    from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, load, text_entry
+
     saved = load(checkpoint := checkpoint_of(checkpoint), BEYOND_SETTINGS)
     settings = saved.get("args") or (saved.get("cfg") or {}).get("model")
     arch = text_entry(settings, "arch") or text_entry(settings, "_name") or ""

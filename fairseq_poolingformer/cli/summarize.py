@@ -8,16 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, data_folder, load, text_entry
-from fairseq_poolingformer.cli.models import DTYPES, add_device_options, checkpoint_of
+from fairseq_poolingformer.cli.models import add_device_options, checkpoint_of, moved
 from fairseq_poolingformer.command import UsageError, load_fairseq, run_command
 from fairseq_poolingformer.options import finite, natural, positive
-from fairseq_poolingformer.patches.processes import under_torchrun
-from fairseq_poolingformer.patches.saving import DICTIONARIES
-from fairseq_poolingformer.patches.untrusted_files import recorded_data
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.text.data_folder import tokenizer_config
-from fairseq_poolingformer.text.tokenizers import is_saved
 
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
 OTHER_COMMANDS = {  # of tasks without predictions
@@ -52,6 +46,8 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"name a trained model with --model, or give --demo for {demo}")
     if args.demo and args.data_folder is not None:
         raise UsageError("--data-folder goes with --model; --demo's model has its own tokenizer")
+    from fairseq_poolingformer.patches.processes import under_torchrun
+
     if under_torchrun():
         raise UsageError("it runs in one process; torchrun divides the documents of fairseq-generate")
     documents = [(name, read_text(name)) for name in args.files]
@@ -63,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
 def _summaries(args: argparse.Namespace, documents: list[tuple[str, str]]) -> Iterator[str]:
     load_fairseq()
     hub = load_demo_model() if args.checkpoint is None else load_summarizer(args.checkpoint, args.data_folder)
-    hub = hub.to(device=args.device, dtype=DTYPES[args.precision]).eval()
+    hub = moved(hub, args.device, args.precision)
     for first in range(0, len(documents), args.batch_size):
         names, texts = zip(*documents[first : first + args.batch_size], strict=True)
         yield from hub.summarize(list(texts), names=list(names), batch_size=args.batch_size, **search(args))
@@ -132,6 +128,8 @@ def load_demo_model():
 
 def load_summarizer(path: Path, given: Path | None, saved: Any = None):
     """Load a checkpoint that writes, with its dictionary and tokenizer; ``saved``: its settings, if read already."""
+    from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, load, text_entry
+
     checkpoint = checkpoint_of(path)
     saved = saved or load(checkpoint, BEYOND_SETTINGS)
     settings = (saved.get("cfg") or {}).get("task") or saved.get("args")
@@ -150,6 +148,12 @@ def load_summarizer(path: Path, given: Path | None, saved: Any = None):
 
 def load_hub(model: Any, checkpoint: Path, given: Path | None, saved: Any) -> Any:
     """Load a checkpoint with the dictionary and tokenizer of a folder: given, its own, or of its training's data."""
+    from fairseq_poolingformer.checkpoints import data_folder
+    from fairseq_poolingformer.patches.saving import DICTIONARIES
+    from fairseq_poolingformer.patches.untrusted_files import recorded_data
+    from fairseq_poolingformer.text.data_folder import tokenizer_config
+    from fairseq_poolingformer.text.tokenizers import is_saved
+
     folder = given or checkpoint.parent
     if not given and not (is_saved(folder) and any((folder / name).is_file() for name in DICTIONARIES)):
         folder = data_folder(checkpoint, recorded_data(saved))

@@ -14,7 +14,7 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Masks, RelativeProjections, TwoLevelAttention
-from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.choices import UNLIMITED
 from fairseq_poolingformer.levels import attention_arguments, check_positions, relative_projections, relative_tables
 from fairseq_poolingformer.models.positions import LearnedPositions
 from fairseq_poolingformer.settings import TwoLevelFlags

@@ -1,6 +1,7 @@
 """The command of all commands."""
 
 import importlib.metadata
+import json
 import subprocess
 import sys
 
@@ -19,6 +20,37 @@ def test_help_lists_every_command_and_that_of_one_its_options(capsys):
         main(["score", "--help"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: poolingformer score")
+
+
+HELP = """
+import json, sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "fairseq", "transformers"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from fairseq_poolingformer.cli.main import COMMANDS, main
+from fairseq_poolingformer.tasks.registry import corpora, tasks
+lines = [[name] for name in COMMANDS]
+lines += [["convert", name] for name in ("from-short", "to-fairseq", "to-huggingface")]
+lines += [["preprocess", name] for name in ("check", *corpora())]
+lines += [["score", "--task", name] for name, task in tasks().items() if task.figures]
+for line in lines:
+    try:
+        status = main([*line, "--help"])
+    except SystemExit as end:
+        status = end.code
+    print("STATUS", json.dumps([line, status]))
+"""
+
+
+def test_help_of_every_command_needs_neither_torch_nor_fairseq():
+    """Importing them takes seconds; here they are missing."""
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
+    lines = [json.loads(line.removeprefix("STATUS ")) for line in done.stdout.splitlines() if line[:7] == "STATUS "]
+    assert len(lines) >= 30
+    assert [(line, status) for line, status in lines if status != 0] == [], done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_versions_are_those_installed_and_import_nothing():

@@ -11,7 +11,7 @@ from transformers import (
 )
 
 from fairseq_poolingformer import huggingface
-from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.choices import UNLIMITED
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartConfig,
     PoolingformerBartForConditionalGeneration,

@@ -13,7 +13,7 @@ from transformers import (
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from fairseq_poolingformer import huggingface
-from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.choices import UNLIMITED
 from fairseq_poolingformer.huggingface import (
     PoolingformerModernBertConfig,
     PoolingformerModernBertModel,

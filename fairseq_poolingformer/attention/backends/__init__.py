@@ -10,10 +10,6 @@ from typing import Any
 from fairseq_poolingformer.attention.backends import reference, sdpa
 from fairseq_poolingformer.attention.backends.block import backend as block_backend
 from fairseq_poolingformer.attention.backends.triton import backend as triton_backend
+from fairseq_poolingformer.choices import BACKEND_NAMES
 
-BACKENDS: dict[str, Any] = {
-    "triton": triton_backend,
-    "block": block_backend,
-    "reference": reference,
-    "sdpa": sdpa,
-}
+BACKENDS: dict[str, Any] = dict(zip(BACKEND_NAMES, (triton_backend, block_backend, reference, sdpa), strict=True))

@@ -16,8 +16,9 @@ from fairseq_poolingformer.attention.call import Call, ScoreTerm, term_tensors
 from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.masks import Masks
-from fairseq_poolingformer.attention.patterns import UNLIMITED, Band, Pooling, Window, band_of
+from fairseq_poolingformer.attention.patterns import Band, Pooling, Window, band_of
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
+from fairseq_poolingformer.choices import UNLIMITED
 
 LOG2E = math.log2(math.e)  # exp2 is nearly three times as fast as exp on a CPU, and one instruction on a GPU
 

@@ -18,8 +18,9 @@ from fairseq_poolingformer.attention.backends.plan import tensors_of
 from fairseq_poolingformer.attention.call import Call, ScoreTerm, term_tensors
 from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.masks import Masks
-from fairseq_poolingformer.attention.patterns import UNLIMITED, Window
+from fairseq_poolingformer.attention.patterns import Window
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
+from fairseq_poolingformer.choices import UNLIMITED
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from fairseq_poolingformer.attention.backends import reference
 from fairseq_poolingformer.attention.backends.reference import softmax_or_zeros
 from fairseq_poolingformer.attention.call import Call
-from fairseq_poolingformer.attention.patterns import UNLIMITED, Band, band_of
+from fairseq_poolingformer.attention.patterns import Band, band_of
+from fairseq_poolingformer.choices import UNLIMITED
 
 QUERIES_PER_BLOCK = 64
 

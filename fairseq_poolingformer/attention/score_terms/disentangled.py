@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm, term_tensors
-from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.choices import UNLIMITED
 
 
 @dataclass(frozen=True)

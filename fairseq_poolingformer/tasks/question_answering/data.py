@@ -6,6 +6,7 @@ need only lengths, never a document. Positions in a document count its tokens fr
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
@@ -254,6 +255,11 @@ def label_segments(segments: Segments, answers: Answers, partial: Label = Label.
     labels[(is_answer & ~is_placed)[example]] = Label.PARTIAL
     labels[positive] = Label.POSITIVE
     return labels.astype(np.int8)
+
+
+def example_id_text(example_id: int | str) -> str:
+    """Write an id for the first column of ``{split}.id.txt``: as JSON, so that 12 and "12" stay different."""
+    return json.dumps(example_id)
 
 
 def count_longer(answers: Answers, max_answer_length: int) -> int:

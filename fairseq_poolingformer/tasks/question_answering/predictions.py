@@ -20,6 +20,7 @@ from fairseq_poolingformer.tasks.question_answering.data import (
     QuestionAnsweringSplit,
     SegmentLimits,
     count_longer,
+    example_id_text,
     read_answers,
 )
 from fairseq_poolingformer.tasks.question_answering.head import BestAnswers, best_answers, mean_log_probabilities
@@ -205,11 +206,6 @@ def readable_lines(
             first, end = split.paragraphs(example)[record["paragraph"]][:2]
             cells[4:6] = tokenizer.decode(document[first:end]), f"{record['long_score']:.2f}"
         yield "\t".join(" ".join(cell.split()) for cell in cells)
-
-
-def example_id_text(example_id: int | str) -> str:
-    """Write an id for the first column of ``{split}.id.txt``: as JSON, so that 12 and "12" stay different."""
-    return json.dumps(example_id)
 
 
 @dataclass(frozen=True)

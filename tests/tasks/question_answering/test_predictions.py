@@ -3,9 +3,9 @@ import torch
 
 from fairseq_poolingformer.cli.models import read_batches
 from fairseq_poolingformer.tasks.question_answering import official
-from fairseq_poolingformer.tasks.question_answering.data import QuestionAnsweringSplit
+from fairseq_poolingformer.tasks.question_answering.data import QuestionAnsweringSplit, example_id_text
 from fairseq_poolingformer.tasks.question_answering.head import AnswerLogits, BestAnswers
-from fairseq_poolingformer.tasks.question_answering.predictions import ExampleIds, example_id_text, official_predictions
+from fairseq_poolingformer.tasks.question_answering.predictions import ExampleIds, official_predictions
 from fairseq_poolingformer.tasks.question_answering.predictions import predict as predict_answers
 from tests.tasks.question_answering.folders import Example, random_examples, write_folder
 from tests.tasks.question_answering.test_data import labelled

@@ -16,7 +16,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention.backends.block.lanes import Lane
 from fairseq_poolingformer.attention.backends.plan import LOG2E, TermGradients
 from fairseq_poolingformer.attention.call import Pairs, ScoreTerm, of_heads, term_tensors
-from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.choices import UNLIMITED
 
 
 @dataclass(frozen=True)

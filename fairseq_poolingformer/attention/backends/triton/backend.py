@@ -26,10 +26,10 @@ from fairseq_poolingformer.attention.backends.triton.terms import (
     with_contiguous_tables,
 )
 from fairseq_poolingformer.attention.call import Call, term_tensors
-from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
+from fairseq_poolingformer.choices import UNLIMITED
 
 try:
     import triton
