@@ -81,6 +81,7 @@ class LevelSettings:
         "(Hugging Face's attention_window counts both sides: twice this)",
         metavar="W",
         each_layer=True,
+        defaults="128; led_*: 512, longformer_*: 256",
     )
     pooled_layers: Layers = _setting(
         PAPER_LAYERS["bart_large"],
@@ -88,6 +89,7 @@ class LevelSettings:
         metavar="L",
         is_meaning=True,
         card="layers with level two, from 0",
+        defaults=", ".join(f"{kind} {layers}" for kind, layers in PAPER_LAYERS.items()) + "; led_*, longformer_*: none",
     )
     pooled_window_size: Layers = _setting(
         "512",
@@ -146,14 +148,13 @@ class LevelSettings:
     pooled_init: str = _setting(
         "random",
         "where a checkpoint has no second level, its projections start from random values, as copies of level one's, "
-        "or as such copies with values of zero, so that the model begins as the one without level two "
-        "(default: random)",
+        "or as such copies with values of zero, so that the model begins as the one without level two",
         choices=("random", "copy", "copy-zero-values"),
     )
     position_init: str = _setting(
         "repeat",
         "where a checkpoint has fewer learned positions, they are repeated in a loop, interpolated (spread evenly, "
-        "with those between from the two beside them), or followed by random ones (default: repeat)",
+        "with those between from the two beside them), or followed by random ones",
         choices=("repeat", "interpolate", "random"),
     )
     random_position_offsets: bool = _setting(
@@ -169,6 +170,7 @@ class LevelSettings:
         two_way=True,
         is_meaning=True,
         card="global tokens have projections of their own",
+        defaults="no; led_*, longformer_*: yes",
     )
     attention_backend: str | None = _setting(
         None, "implementation of the attention; default: the fastest that can run the call", choices=BACKEND_NAMES
@@ -185,6 +187,7 @@ class RelativeSettings:
         "content to position (c2p), position to content (p2c), or both",
         choices=("none", "c2p", "p2c", "c2p,p2c"),
         is_meaning=True,
+        defaults="none; poolingformer_deberta_*: c2p,p2c",
     )
     max_relative_positions: int = _setting(
         512,
@@ -326,8 +329,8 @@ class TwoLevelFlags(TwoLevels):
         super().check(num_layers)
 
     @staticmethod
-    def add_args(parser: argparse.ArgumentParser) -> None:
-        """Add the flags to a parser, without defaults: the architectures set them."""
+    def add_args(parser: argparse.ArgumentParser, says_defaults: bool = True) -> None:
+        """Add the flags to a parser, without defaults: the architectures set them, and help may say which."""
         for name, setting in TABLE.items():
             how = {key: setting.metadata[key] for key in ("help", "metavar", "choices") if key in setting.metadata}
             if isinstance(setting.default, bool):
@@ -335,6 +338,9 @@ class TwoLevelFlags(TwoLevels):
                 how |= {"action": argparse.BooleanOptionalAction if two_way else "store_true", "default": None}
             elif isinstance(setting.default, int):
                 how["type"] = int
+            default = setting.metadata.get("defaults", "no" if setting.default is False else setting.default)
+            if says_defaults and default is not None:
+                how["help"] += f" (default: {default})"
             parser.add_argument(flag(name), **how)
 
 

@@ -143,6 +143,10 @@ def test_every_setting_is_a_flag_without_a_default():
     parser = argparse.ArgumentParser()
     TwoLevelFlags.add_args(parser)
     assert vars(parser.parse_args([])) == dict.fromkeys(TABLE)
+    helps = {action.dest: action.help for action in parser._actions}
+    assert helps["pool_stride"].endswith(" (default: 4)")
+    assert helps["pool_mix"].endswith(" (default: no)")
+    assert [name for name in TABLE if "(default: " not in helps[name]] == ["attention_backend"]
     args = parser.parse_args(["--pool-mix", "--no-separate-global-projections", "--pool-stride", "3"])
     assert (args.pool_mix, args.separate_global_projections, args.pool_stride) == (True, False, 3)
     set_defaults(args, **DEFAULTS)

@@ -37,7 +37,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--max-tokens", type=int, metavar="N", help=text)
     text = "of the long model (default: the one that the model has; without any, a decoder generates)"
     parser.add_argument("--head", choices=tuple(HEADS), help=text)
-    TwoLevelFlags.add_args(parser)
+    TwoLevelFlags.add_args(parser, says_defaults=False)
     text = "add learned positions to the input (default: yes; models with --relative-attention can do without)"
     parser.add_argument("--absolute-positions", action=argparse.BooleanOptionalAction, help=text)
     text = "ModernBERT's rotary positions beyond the tokens that it was trained for: default (as they are), linear, "
