@@ -47,7 +47,7 @@ class PoolingformerHubInterface(GeneratorHubInterface):
         if self.bpe is None:
             raise ValueError(
                 f"{type(task).__name__} has no tokenizer: give a checkpoint of --task long_summarization with a data "
-                "folder of poolingformer-preprocess, or name a tokenizer of fairseq's to from_pretrained, such as "
+                "folder of poolingformer preprocess, or name a tokenizer of fairseq's to from_pretrained, such as "
                 'bpe="gpt2", gpt2_encoder_json=PATH, gpt2_vocab_bpe=PATH'
             )
 

@@ -127,7 +127,7 @@ def test_generation_interactive_and_the_hub_take_fairseqs_bpe(theirs, trained, t
     files = {"gpt2_encoder_json": str(bpe_files()["encoder"]), "gpt2_vocab_bpe": str(bpe_files()["vocab"])}
     load = {"checkpoint_file": "checkpoint_last.pt", "data_name_or_path": str(theirs)}
     hub = PoolingformerBART.from_pretrained(str(folder), **load, bpe="gpt2", **files).eval()
-    assert hub.summarize(TEXTS[2], max_length=6, min_length=3, beam=1) == [summary]
+    assert hub.summarize(TEXTS[2], max_len_b=6, min_len=3, beam=1) == [summary]
     with pytest.raises(ValueError, match=r"has no tokenizer: .*bpe=\"gpt2\""):
         PoolingformerBART.from_pretrained(str(folder), **load)
 

@@ -10,7 +10,7 @@ def pair_array(side: str, source: str = "source", target: str = "target") -> str
 
 QUERY = "query"  # an array of folders whose documents begin with questions: how many tokens these have
 PAIRS = Layout(
-    made_with="poolingformer-preprocess arxiv_pubmed, or by fairseq-preprocess --dataset-impl mmap",
+    made_with="poolingformer preprocess arxiv_pubmed, or by fairseq-preprocess --dataset-impl mmap",
     ids=(pair_array("source"), pair_array("target")),
     texts=("id", "summary"),
     dictionaries=("dict.source.txt", "dict.target.txt"),
