@@ -32,7 +32,7 @@ def test_the_description_has_no_links_into_the_repository(monkeypatch):
     unlinked = [line for line in readme.splitlines() if "](" not in line and line]
     assert [line for line in description.splitlines() if line in unlinked] == unlinked
     assert "[Poolingformer](https://arxiv.org/abs/2105.04371)" in description
-    assert "one document (all figures and commands):" in " ".join(description.split())
+    assert "what tells it from gossip (what it shows, and what not)." in " ".join(description.split())
 
 
 def test_versions_agree(monkeypatch):

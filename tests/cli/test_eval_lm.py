@@ -140,19 +140,17 @@ def test_a_model_that_sees_everything_reads_no_more_than_in_training(char_lm_che
     assert evaluate(full, data_folder)["nll"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_result_is_not_lost_where_its_file_cannot_be_written(checkpoint, data_folder, tmp_path, capsys):
+def test_a_result_has_a_file_that_can_be_written_or_nothing_is_computed(checkpoint, data_folder, tmp_path, capsys):
     command = [str(data_folder), "--path", str(checkpoint[0]), "--device", "cpu", "--context", "20", "--output"]
-    new = tmp_path / "new" / "folder" / "result.json"
-    assert main([*command, str(new)]) == 0
-    printed = capsys.readouterr().out
-    assert json.loads(new.read_text()) == json.loads(printed)
-    assert [path.name for path in new.parent.iterdir()] == ["result.json"]
-    assert main([*command, str(tmp_path / "new")]) == 1, "the name is a folder's"
+    for name in ("new/folder/result.json", "", "result.json/below.json"):
+        (tmp_path / "result.json").touch()
+        assert main([*command, str(tmp_path / name)]) == 1
+        captured = capsys.readouterr()
+        assert (captured.out, str((tmp_path / name).parent) in captured.err) == ("", True)
+    assert main([*command, str(tmp_path / "result.json")]) == 0
     captured = capsys.readouterr()
-    assert captured.out == printed
-    assert "new" in captured.err
-    assert main([*command, str(new / "below.json")]) == 1
-    assert capsys.readouterr().out == "", "said before the work is done"
+    assert json.loads((tmp_path / "result.json").read_text()) == json.loads(captured.out)
+    assert f"replaces {tmp_path}" in captured.err
 
 
 def test_mistakes_are_explained(checkpoint, data_folder, tmp_path, capsys):
