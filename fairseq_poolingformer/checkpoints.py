@@ -177,6 +177,7 @@ def read(path: str | os.PathLike, unread: Collection[str] = (), has_tensors: boo
     Without ``has_tensors`` the numbers of all tensors stay there, too, and their checksums are not compared.
     """
     path = os.fspath(path)
+    check_is_file(path)
     _check_first_bytes(path)
     fault = damage(path) if has_tensors else None
     if fault is not None:
@@ -297,6 +298,12 @@ def _is_stored(path: str) -> bool:
         return False
     with zipfile.ZipFile(path) as archive:
         return all(record.compress_type == zipfile.ZIP_STORED for record in archive.infolist())
+
+
+def check_is_file(path: str) -> None:
+    """Refuse a pipe, which would never end, a device and a folder."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise CheckpointError(f"{path} is not a file, and a checkpoint is one")
 
 
 def _check_first_bytes(path: str) -> None:

@@ -52,9 +52,10 @@ def run(options: argparse.Namespace) -> None:
     # isort: split
     from transformers import AutoConfig
 
-    from fairseq_poolingformer.huggingface.short_models import longest_input
+    from fairseq_poolingformer.huggingface.short_models import longest_input, model_type_of
     from fairseq_poolingformer.weights import ConversionError, files
 
+    model_type_of(options.source)  # first: transformers builds what a configuration says
     config = AutoConfig.from_pretrained(options.source)
     family, end = made_class(config, options.head)
     model_class = getattr(huggingface, f"Poolingformer{family.name}{end}")

@@ -57,7 +57,7 @@ def checkpoint_of(path: Path) -> Path:
             remedy = "transformers itself runs this one (docs/huggingface.md); for fairseq convert it with "
             remedy += "poolingformer convert to-fairseq"
         raise MissingCheckpointError(f"{path}: a folder, not a checkpoint; {remedy}")
-    if not path.exists():
+    if not path.is_file():
         may_be_on_hub = not path.is_absolute() and path.suffix != ".pt" and len(path.parts) <= 2
         remedy = "; of a model of the Hugging Face Hub, poolingformer convert to-fairseq makes one" * may_be_on_hub
         raise MissingCheckpointError(f"{path}: no such checkpoint{remedy}")

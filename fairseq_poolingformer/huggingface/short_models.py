@@ -16,7 +16,9 @@ from typing_extensions import Self
 from fairseq_poolingformer.huggingface import card
 from fairseq_poolingformer.huggingface.families import FAMILIES, family_of, names_of
 from fairseq_poolingformer.settings import DEFAULTS, TwoLevels, as_text, upper_half, with_pools
+from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.weights import State
+from fairseq_poolingformer.weights.files import check_counts
 from fairseq_poolingformer.weights.loading import fit, one_sided, split_projections, with_unused_rows
 
 logger = logging.getLogger(__name__)
@@ -65,7 +67,7 @@ class FromShort:
         """
         model = pretrained_model_name_or_path
         if model is not None and not args and "config" not in kwargs:
-            kind = _model_type(model, **kwargs)
+            kind = model_type_of(model, **kwargs)
             if kind in WINDOWED:
                 names = {field.name for field in fields(cls.config_class)}.difference(LABELS)
                 settings = {name: value for name, value in kwargs.items() if name in names}
@@ -131,7 +133,7 @@ class FromShort:
             )
         loaded = isinstance(model, PreTrainedModel)
         short: Any = model  # here a loaded model, or a name
-        kind = short.config.model_type if loaded else _model_type(model)
+        kind = short.config.model_type if loaded else model_type_of(model)
         short_class = cls._short_class(kind)
         if loaded:
             _check_labels(short.config, labels)
@@ -243,9 +245,17 @@ def _check_labels(config: PreTrainedConfig, labels: dict[str, Any]) -> None:
             raise ValueError(f"the loaded short model's {name} is {own}, not {asked}: load it with {name}={asked}")
 
 
-def _model_type(folder: Any, **kwargs: Any) -> str | None:
-    """Return the ``model_type`` in a folder's or a hub model's ``config.json``; ``kwargs`` as ``from_pretrained``'s."""
-    return PreTrainedConfig.get_config_dict(folder, **kwargs)[0].get("model_type")
+def model_type_of(model: Any, **kwargs: Any) -> str | None:
+    """Return the ``model_type`` in a folder's or a hub model's ``config.json``; ``kwargs`` as ``from_pretrained``'s.
+
+    Raises:
+        ValueError: the configuration has more layers or labels than the weights beside it.
+    """
+    folder = Path(model, kwargs.get("subfolder") or "")
+    path = folder / "config.json"
+    config = read_json_file(path) if path.is_file() else PreTrainedConfig.get_config_dict(model, **kwargs)[0]
+    check_counts(config, folder)
+    return config.get("model_type")
 
 
 def _fits_one_softmax(settings: dict[str, Any]) -> bool:

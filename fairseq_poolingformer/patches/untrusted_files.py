@@ -24,6 +24,7 @@ from fairseq_poolingformer.checkpoints import (
     OPTIMIZER,
     CheckpointError,
     ConfigurationError,
+    check_is_file,
     data_folder,
     explained,
     load,
@@ -92,6 +93,8 @@ def read_what_processes_sent(original: Callable, file: IO[bytes], **kwargs: Any)
 def explain_unusable_model(original: Callable, filenames: list[str], *args: Any, **kwargs: Any) -> Any:
     """Name the checkpoint from which no model can be built."""
     with explained(os.pathsep.join(map(str, filenames))), without_optimizer():
+        for name in filenames:
+            check_is_file(name)
         return use_options_of_a_checkpoint(original, filenames, *args, **kwargs)
 
 

@@ -37,6 +37,8 @@ def read_counts(path: Path) -> dict[str, int]:
 def read_entries(path: str | Path, flag: str | None = None) -> Iterator[tuple[int, str, int, bool]]:
     """The lines of a fairseq dictionary file: their numbers, symbols and counts, and whether they end in a flag."""
     number = 0
+    if Path(path).exists() and not Path(path).is_file():
+        raise ValueError(f"{path}: not a file")  # a pipe would never end
     with open(path, encoding="utf-8") as lines:
         try:
             while line := lines.readline(LONGEST_LINE):

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from fairseq_poolingformer.checkpoints import OPTIMIZER, CheckpointError, load, read, recorded_folder
 from fairseq_poolingformer.command import require_writable
+from fairseq_poolingformer.settings import DEFAULTS
 from fairseq_poolingformer.text.atomic_write import (
     LOCK,
     SUFFIX,
@@ -31,6 +32,7 @@ from fairseq_poolingformer.text.atomic_write import (
 )
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
+from fairseq_poolingformer.weights.family import require_size
 from fairseq_poolingformer.weights.heads import LONGEST_LABEL, class_of, labels_of
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -123,12 +125,40 @@ def read_config(folder: Path) -> Settings:
 
 def read_huggingface_weights(folder: Path) -> State:
     """Return the parameters of a Hugging Face folder, from one file or from the shards that an index lists."""
+    paths, names = _weight_files(folder)
+    if not paths:
+        raise ConversionError(f"{folder} has neither {WEIGHTS[0]} nor {WEIGHTS[1]}, whole or in shards")
+    state: State = {}
+    for path in paths:
+        state.update(_read_weights(path))
+    if lacking := sorted(names - set(state)):
+        raise ConversionError(f"{folder}: its index lists parameters that its shards lack: {listed(lacking)}")
+    return state
+
+
+def check_counts(config: Settings, folder: Path) -> None:
+    """Refuse a configuration with more layers or labels than the weights have tensors or rows, before it is built."""
+    counts = {name for name in config if name == "num_labels" or name.endswith("layers")} - set(DEFAULTS)
+    tensors, most_rows = 0, 0
+    for path in _weight_files(folder)[0]:
+        rows = _rows(path)
+        tensors, most_rows = tensors + len(rows), max([most_rows, *rows])
+    for name in counts:
+        require_size("config.json has", name, config[name])
+        if tensors and config[name] > (most_rows if name == "num_labels" else tensors):
+            raise ConversionError(
+                f"{folder / 'config.json'} has {name} {config[name]}, and the weights beside it are {tensors} tensors "
+                f"of up to {most_rows} rows: they belong to different models"
+            )
+
+
+def _weight_files(folder: Path) -> tuple[list[Path], set[str]]:
+    """Return the files of a folder's weights, if any, and the names of the parameters that an index lists."""
     for name in WEIGHTS:
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
-            return _read_weights(folder / name)
+            return [folder / name], set()
         if index.is_file():
-            state: State = {}
             weight_map = read_json_file(index).get("weight_map")
             if not weight_map or not isinstance(weight_map, dict):
                 raise ConversionError(
@@ -137,12 +167,21 @@ def read_huggingface_weights(folder: Path) -> State:
             for shard in weight_map.values():
                 if not isinstance(shard, str) or Path(shard).name != shard or not (folder / shard).is_file():
                     raise ConversionError(f"{index} names {shard!r}, which is not a file of this folder")
-            for shard in sorted(set(weight_map.values())):
-                state.update(_read_weights(folder / shard))
-            if lacking := sorted(set(weight_map) - set(state)):
-                raise ConversionError(f"{index} lists parameters that its shards lack: {listed(lacking)}")
-            return state
-    raise ConversionError(f"{folder} has neither {WEIGHTS[0]} nor {WEIGHTS[1]}, whole or in shards")
+            return [folder / shard for shard in sorted(set(weight_map.values()))], set(weight_map)
+    return [], set()
+
+
+def _rows(path: Path) -> list[int]:
+    """Return the first size of each tensor of a file, of whose numbers none is read."""
+    with conversion_errors(path):
+        if path.suffix == ".safetensors":
+            with safe_open(path, "pt") as file:
+                shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
+        else:
+            values = contents.values() if isinstance(contents := read(path, has_tensors=False), dict) else ()
+            shapes = [list(value.shape) for value in values if type(value) in (torch.Tensor, torch.nn.Parameter)]
+    most = path.stat().st_size  # a shape alone costs a file nothing
+    return [min(shape[0], most) for shape in shapes if shape]
 
 
 def _read_weights(path: Path) -> State:

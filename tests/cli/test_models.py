@@ -1,5 +1,6 @@
 """The models of checkpoints: what is refused before anything is built."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,8 @@ def test_models_of_transformers_are_no_checkpoints(tmp_path, monkeypatch):
             FileNotFoundError, match=f"^{name}: no such checkpoint; of a model of the Hugging Face Hub, "
         ):
             checkpoint_of(Path(name))
-    for path in ("run/checkpoint_best.pt", "a/b/c", "/nowhere"):
+    os.mkfifo("pipe.pt")
+    for path in ("run/checkpoint_best.pt", "a/b/c", "/nowhere", "pipe.pt"):
         with pytest.raises(FileNotFoundError, match=f"^{path}: no such checkpoint$"):
             checkpoint_of(Path(path))
 

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 from fairseq.data import Dictionary
@@ -36,11 +38,12 @@ def test_symbols_are_fairseqs_and_a_flag_may_follow_the_count(tmp_path):
         (b"</s> 1\n", "line 1: symbol '</s>' is there a second time"),
         (b"a 1\n\xff 2\n", "not UTF-8"),
         (b"x" * LONGEST_LINE + b" 1\n", "line 1: expected"),
+        (None, "not a file"),
     ],
 )
 def test_wrong_files_are_named_with_the_line(tmp_path, content, message):
     path = tmp_path / "dict.txt"
-    path.write_bytes(content)
+    os.mkfifo(path) if content is None else path.write_bytes(content)
     with pytest.raises(ValueError, match=message) as raised:
         read_counts(path)
     assert str(raised.value).startswith(str(path))

@@ -11,7 +11,10 @@ import torch
 from safetensors.torch import load_file
 
 from fairseq_poolingformer.cli import convert
+from fairseq_poolingformer.huggingface import PoolingformerBartModel
+from fairseq_poolingformer.weights import ConversionError
 from fairseq_poolingformer.weights.card import write_card
+from fairseq_poolingformer.weights.files import check_counts
 from tests import lab
 from tests.models import tiny_huggingface
 
@@ -63,6 +66,24 @@ def sentence(folder, capsys):
 def test_settings(tmp_path, capsys, name, value):
     write(tmp_path, {name: value})
     assert "config" in sentence(tmp_path, capsys)
+
+
+@pytest.mark.parametrize("make", ["from_short", "from_pretrained"])
+@pytest.mark.parametrize("content", [None, dict])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("num_labels", (10**8, 10**6, "x", 1e2, -1)), ("encoder_layers", (10**6, 900, "x", -1))],
+)
+def test_layers_and_labels_that_transformers_would_build(tmp_path, make, content, name, values):
+    write(tmp_path, content=content)
+    state = load_file(template() / "model.safetensors")
+    most = {"encoder_layers": len(state), "num_labels": max(len(value) for value in state.values())}[name]
+    settings = json.loads((tmp_path / "config.json").read_text())
+    for value in (*values, most + 1):
+        (tmp_path / "config.json").write_text(json.dumps({**settings, name: value}))
+        with pytest.raises(ConversionError, match=rf"config.json has {name} {value!r}, (which is no size|and the w)"):
+            getattr(PoolingformerBartModel, make)(tmp_path)
+    check_counts({name: most}, tmp_path)
 
 
 EMBEDDING = "model.shared.weight"

@@ -33,7 +33,7 @@ _END_OF_GENERATION = re.compile(r"Generate \S+ with beam=\d+: (.*)")
 _EMPTY_SHARD = re.compile(r"shard \d+ of \d+ has no examples")
 _CHECKPOINT = re.compile(r"Checkpoint (.*), checksum ([0-9a-f:]+)")  # of fairseq-generate, by the plugin
 _LOG = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,?\d* \| )?(DEBUG|INFO|WARNING|ERROR)( \| |:)")
-_SYMBOLS = re.compile(r"<+(?:unk|s|/s|pad)>+")
+_SYMBOLS = re.compile(r"(?<!<)<+(?:unk|s|/s|pad)>+")  # from the first of a run on, in linear time
 _SHOWN = 10
 
 
