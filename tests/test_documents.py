@@ -65,3 +65,15 @@ def test_records_of_my_data_are_read(tmp_path):
         folder = tmp_path / corpus.__name__
         assert convert(corpus, folder, "--data", tmp_path / "train.jsonl") == 0
         assert (folder / "train.id.txt").read_text().split() == re.findall(r'"id": "(\w+)"', records)
+
+
+def test_every_row_of_reliability_names_tests_that_exist():
+    rows = re.findall(
+        r"^\| [^|]*\w[^|]* \|.*", (ROOT / "docs/reliability.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(rows) > 10
+    for row in rows:
+        named = re.findall(r"`([\w/]+\.py)::(\w+)`", row)
+        assert named, row
+        for path, name in named:
+            assert f"\ndef {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), (path, name)
