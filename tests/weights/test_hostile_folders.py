@@ -86,6 +86,12 @@ def test_layers_and_labels_that_transformers_would_build(tmp_path, make, content
     check_counts({name: most}, tmp_path)
 
 
+def test_rows_without_numbers_bound_no_labels(tmp_path):
+    write(tmp_path, content=lambda state: {"a": torch.empty(10**7, 0)})
+    with pytest.raises(ConversionError, match=r"config\.json has num_labels 1000000, and the weights"):
+        check_counts({"num_labels": 10**6}, tmp_path)
+
+
 EMBEDDING = "model.shared.weight"
 TENSORS = {
     "sparse": lambda value: value.to_sparse(),
