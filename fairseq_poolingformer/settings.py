@@ -253,6 +253,11 @@ class TwoLevels(RelativeSettings, LevelSettings):
         for name in settings_with("each_layer"):
             self.windows(num_layers, name)
         pooled_layers = self.layers_with_level_two()
+        if pooled_layers and self.pool_merge == "softmax" and self.pool_kernel_size != self.pool_stride:
+            raise ValueError(
+                f"{spelled('pool_merge', 'softmax')} counts every token once: give "
+                f"{spelled('pool_kernel_size', self.pool_stride)}, as wide as {spelled('pool_stride')}, or leave it out"
+            )
         if pooled_layers and max(pooled_layers) >= num_layers:
             raise ValueError(
                 f"{spelled('pooled_layers', self.pooled_layers)} names layer {max(pooled_layers)}, "

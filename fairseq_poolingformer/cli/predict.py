@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from fairseq_poolingformer.cli.models import add_device_options, batches, load_models, read_batches
+from fairseq_poolingformer.cli.summarize import OTHER_COMMANDS
 from fairseq_poolingformer.command import UsageError, output_file, run_command
 from fairseq_poolingformer.options import (
     add_shard_options,
@@ -24,6 +25,11 @@ from fairseq_poolingformer.options import (
 )
 from fairseq_poolingformer.tasks import registry
 
+UNPREDICTED = {
+    "long_summarization": 'fairseq-generate DATA-FOLDER --user-dir "$(poolingformer user-dir)" '
+    "--task long_summarization --path",
+    **OTHER_COMMANDS,
+}
 _EPILOG = """\
 examples:
   poolingformer predict data-bin/imdb --model run/checkpoint_best.pt --subset test --output predictions.jsonl
@@ -77,6 +83,12 @@ def run(args: argparse.Namespace, own: ModuleType | None = None) -> None:
     if not args.data.is_dir():
         raise FileNotFoundError(f"{args.data}: no such folder")
     folder_task = registry.of_folder(args.data)
+    if folder_task is not None and folder_task.name in UNPREDICTED:
+        command = UNPREDICTED[folder_task.name].replace("DATA-FOLDER", str(args.data))
+        raise ValueError(
+            f"{args.data}: a data folder of --task {folder_task.name}, which is not predicted; {command} {args.path} "
+            "reads it"
+        )
     if folder_task is None or not folder_task.is_predicted:
         known = ", ".join(name for name, task in registry.tasks().items() if task.is_predicted)
         raise ValueError(f"{args.data}: not a finished data folder of a task that is predicted ({known})")

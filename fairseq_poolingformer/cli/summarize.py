@@ -12,10 +12,12 @@ from fairseq_poolingformer.cli.models import add_device_options, checkpoint_of, 
 from fairseq_poolingformer.command import UsageError, load_fairseq, run_command
 from fairseq_poolingformer.options import finite, natural, positive
 from fairseq_poolingformer.tasks import registry
+from fairseq_poolingformer.text.json_file import HEAD_BYTES, other_than_text
 
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
 OTHER_COMMANDS = {  # of tasks without predictions
-    "long_masked_lm": "fairseq-validate DATA-FOLDER --user-dir fairseq_poolingformer --task long_masked_lm --path",
+    "long_masked_lm": 'fairseq-validate DATA-FOLDER --user-dir "$(poolingformer user-dir)" '
+    "--task long_masked_lm --path",
     "char_lm": "poolingformer eval-lm DATA-FOLDER --model",
 }
 
@@ -105,10 +107,13 @@ def search(args: argparse.Namespace) -> dict[str, Any]:
 
 def read_text(name: str) -> str:
     data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    if problem := other_than_text(data[:HEAD_BYTES]):
+        raise ValueError(f"{name}: {problem}")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: not UTF-8 at byte {error.start}; convert it, e.g. with iconv") from error
+        remedy = "convert it, such as text of Windows with iconv -f CP1252 -t UTF-8"
+        raise ValueError(f"{name}: not UTF-8 at byte {error.start}; {remedy}") from error
     if not text.strip():
         raise ValueError(f"{name}: no text in it")
     return text

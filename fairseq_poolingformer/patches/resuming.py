@@ -208,6 +208,12 @@ def refuse_missing_or_unfit_checkpoint(
     cfg = self.cfg.checkpoint
     default = os.path.join(cfg.save_dir, f"checkpoint_last{self.checkpoint_suffix}.pt")
     asked_for = cfg.restore_file != "checkpoint_last.pt" or filename != default
+    if asked_for and os.path.isfile(os.path.join(filename, "config.json")):
+        flag = "--restore-file" if filename == cfg.restore_file else "--finetune-from-model"
+        raise MissingCheckpointError(
+            f"{flag} {filename}: a folder of transformers; make a checkpoint of it with poolingformer convert "
+            f"to-fairseq {filename} NEW, and give {flag} NEW/model.pt"
+        )
     if asked_for and not PathManager.isfile(filename):
         raise MissingCheckpointError(
             f"the checkpoint to start from, {filename}, is not there or not a file. Correct --restore-file (or "

@@ -157,7 +157,8 @@ def table(title: str, rows: Mapping[str, Any]) -> str:
 def _use(family: Family, library: str, architecture: str) -> str:
     if library == "fairseq":
         return (
-            "`fairseq-train --user-dir fairseq_poolingformer --finetune-from-model model.pt` with the flags in "
+            '`fairseq-train DATA-FOLDER --user-dir "$(poolingformer user-dir)" --finetune-from-model model.pt` with '
+            f"`--task {family.task}`, a `--criterion` and an optimizer, and the flags in "
             "`flags.txt`; the tokenizer is in `tokenizer/`."
         )
     auto = task_of(architecture)[1]

@@ -266,7 +266,8 @@ def decoded(line: bytes, number: int, problem: str = "") -> tuple[str, str]:
         return line.decode("utf-8"), problem
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: byte {error.start} of line {number}, {error.reason}"
-        return line.decode("utf-8", "replace"), problem or f"{reason}; convert Latin-1 with iconv -f LATIN1 -t UTF-8"
+        reason += "; convert it, such as text of Windows with iconv -f CP1252 -t UTF-8"
+        return line.decode("utf-8", "replace"), problem or reason
 
 
 def describe_file(path: Path) -> dict[str, object]:

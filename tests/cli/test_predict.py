@@ -32,3 +32,16 @@ def test_a_checkpoint_must_be_named(tmp_path, capsys):
     with pytest.raises(SystemExit):
         predict.main([str(tmp_path), "--output", str(tmp_path / "p.json")])
     assert "give --model, the checkpoint or folder to predict with" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_predicted_names_the_command_that_reads_it(tmp_path, capsys):
+    for corpus, command in (
+        (
+            "arxiv_pubmed",
+            'fairseq-generate {} --user-dir "$(poolingformer user-dir)" --task long_summarization --path m',
+        ),
+        ("char_lm", "poolingformer eval-lm {} --model m"),
+    ):
+        (tmp_path / "corpus.json").write_text(json.dumps({"corpus": corpus}))
+        assert predict.main([str(tmp_path), "--model", "m", "--output", str(tmp_path.parent / "p.json")]) == 1
+        assert f"{command.format(tmp_path)} reads it" in capsys.readouterr().err

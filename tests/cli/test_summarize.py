@@ -76,10 +76,12 @@ def test_standard_input(run, files, monkeypatch):
 def test_mistakes_are_one_sentence(run, tmp_path):
     (tmp_path / "blank.txt").write_text(" \n")
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "paper.pdf").write_bytes(b"%PDF-1.7\n\xe2\xe3")
     for name, message in (
         ("no.txt", "No such file"),
         ("blank.txt", "no text in it"),
-        ("latin.txt", "not UTF-8 at byte 3"),
+        ("latin.txt", "not UTF-8 at byte 3; convert it, such as text of Windows with iconv -f CP1252"),
+        ("paper.pdf", "is a PDF file; extract its text first, such as with pdftotext"),
     ):
         status, out, err = run(tmp_path / name)
         assert (status, out) == (1, "")

@@ -107,7 +107,7 @@ def test_summarize_says_what_it_cuts_and_agrees_with_generate(generated, tmp_pat
     (tmp_path / "short.txt").write_text(documents[short], encoding="utf-8")
     (tmp_path / "long.txt").write_text(" ".join(documents.values()), encoding="utf-8")
     files = [tmp_path / "short.txt", tmp_path / "long.txt"]
-    arguments = ["--checkpoint", folder / "checkpoint_best.pt", "--max-length", 12, "--device", "cpu"]
+    arguments = ["--checkpoint", folder / "checkpoint_best.pt", "--max-len-b", 12, "--device", "cpu"]
     result = run("fairseq_poolingformer.cli.main", "summarize", *files, *arguments)
     assert re.search(r"long\.txt: [\d,]+ tokens; the model reads the first 126", result)
     assert "short.txt: " not in result

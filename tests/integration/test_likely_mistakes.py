@@ -51,6 +51,8 @@ def folder(tmp_path_factory):
     damaged.write_bytes(damaged.read_bytes()[:99])
     lab.copy(lab.bart().parent, folder / "bart")
     lab.copy(lab.roberta().parent, folder / "roberta")
+    (folder / "hf").mkdir()
+    (folder / "hf" / "config.json").write_text("{}")
     return folder
 
 
@@ -92,6 +94,15 @@ def test_a_mistake_is_named(folder, sentence, tmp_path, monkeypatch):
 
 SENTENCES = {  # plain ValueErrors of the plugin, files that are missing, and options that fairseq and torch refuse
     "no folder": (["nowhere", *TRAIN], "nowhere: no such folder"),
+    "no positions": (["pairs", *TRAIN, "--max-source-positions", 0], "--max-source-positions 0 has no room"),
+    "wide pools": (
+        ["pairs", *TRAIN, "--pool-merge", "softmax", "--pool-kernel-size", 5],
+        "give --pool-kernel-size 4",
+    ),
+    "transformers": (
+        ["pairs", *TRAIN, "--finetune-from-model", "hf"],
+        "convert to-fairseq hf NEW, and give",
+    ),
     "no dictionary of summaries": (["unfinished", *TRAIN], "unfinished/dict.target.txt: No such file"),
     "a folder for a dictionary": (["nested", *TRAIN], "nested/dict.target.txt: Is a directory"),
     "a cut split": (["cut", *TRAIN], "cut/train.source-target.source.bin: has 5 bytes where its index says"),

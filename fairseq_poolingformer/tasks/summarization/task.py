@@ -181,6 +181,12 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         super().__init__(cfg, src_dict, tgt_dict)
         if cfg.left_pad_source or cfg.left_pad_target:
             raise ValueError("documents and summaries are padded on the right: pooling counts from the first position")
+        for name in ("max_source_positions", "max_target_positions"):
+            if (limit := getattr(cfg, name)) is not None and limit < 3:
+                flag = f"--{name.replace('_', '-')}"
+                raise ValueError(
+                    f"{flag} {limit} has no room for <s>, a token and </s>: give 3 or more, or leave it out"
+                )
         self.source_limit, self.target_limit = cfg.max_source_positions, cfg.max_target_positions
         self.global_tokens = 0  # the model's first ones; 0: it has none
         paths = DataFolder(self.data_folder, PAIRS).dictionary_paths()

@@ -61,6 +61,17 @@ def test_a_sample_ends():
     assert beginning(texts()) == "a" * (SAMPLE - 1) + "\nb"
 
 
+def test_control_characters_of_windows_text_are_told(tmp_path, capsys):
+    """CP1252 that was read as Latin-1 is UTF-8 without euros and quotes."""
+    for name, encoding in (("train", "latin-1"), ("valid", "cp1252")):
+        (tmp_path / name).write_text("„five €“\n".encode("cp1252").decode(encoding), encoding="utf-8")
+    files = ["--input", str(tmp_path / "train"), "--valid", str(tmp_path / "valid"), "--gpt2-bpe", str(lab.gpt2())]
+    assert plain_text.main([*files, "--output-folder", str(tmp_path / "data"), "--workers", "1"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "control" in line]
+    assert line.startswith("train: 3 of its first 8 characters are control characters, first U+0084: was text of")
+    assert line.endswith("iconv -f CP1252 -t UTF-8")
+
+
 def test_commands_say_which_split_it_is_and_go_on(tmp_path, capsys):
     for name, text in (("train", "ids"), ("valid", "text")):
         (tmp_path / name).write_text({**OTHERS, "ids": TOKENIZED["ids"][0]}[text], encoding="utf-8")
