@@ -234,7 +234,7 @@ def moved(tmp_path_factory):
 
 def test_it_summarizes(moved, tmp_path, capsys):
     (tmp_path / "x.txt").write_text("the thing in there")
-    assert summarize.main(["--checkpoint", str(moved), "--max-length", "5", str(tmp_path / "x.txt")]) == 0
+    assert summarize.main(["--checkpoint", str(moved), "--max-len-b", "5", str(tmp_path / "x.txt")]) == 0
     assert capsys.readouterr().err == ""
     assert PoolingformerBART.from_pretrained(str(moved.parent), moved.name).encode("the thing").numel() > 2
     assert os.path.isabs(load(moved)["cfg"]["task"]["data"])
