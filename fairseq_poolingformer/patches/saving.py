@@ -15,7 +15,6 @@ import torch
 
 from fairseq_poolingformer.checkpoints import CheckpointError, DamagedCheckpointError, damage, first_line
 from fairseq_poolingformer.text.atomic_write import atomic_write
-from fairseq_poolingformer.text.tokenizers import tokenizer_files
 
 logger = logging.getLogger(__name__)
 
@@ -171,6 +170,9 @@ def copy_data_files(source: Path, target: Path) -> None:
     """Copy the dictionaries and the tokenizer of a folder into another one, each file whole, unless it has them."""
     if (target / "corpus.json").exists():
         return
+    # not above: where a tokenizer's library is missing, patches that say so must be there first
+    from fairseq_poolingformer.text.tokenizers import tokenizer_files
+
     for path in (*(source / name for name in DICTIONARIES), *tokenizer_files(source)):
         copied = target / path.relative_to(source)
         if path.is_file() and not (copied.is_file() and filecmp.cmp(path, copied, shallow=False)):

@@ -371,7 +371,8 @@ def test_two_processes_are_one_training_that_resumes_and_share_generation(bart, 
     assert "loading pretrained model from" not in output
     assert re.search(r"Loaded checkpoint .*checkpoint_last.pt \(epoch \d @ 1 updates\)", output)
     assert '_num_updates": "2"' in output
-    assert "valid_best_rouge1" in output
+    assert "valid_rouge1" in output
+    assert "The best one by loss is checkpoint_best_loss.pt now" in output
     output = run_script("summarization/arxiv_4k.sh", *arguments, "steps=generate,score", "gen_batch=2")
     folder = tmp_path / "tiny" / "arxiv_4k"
     numbers = [re.findall(r"^D-(\d+)", (folder / f"generate.{k}.out").read_text(), re.MULTILINE) for k in range(2)]
