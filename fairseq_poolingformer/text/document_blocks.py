@@ -28,10 +28,30 @@ class DocumentBlocks:
         return self.end_token - self.first_token + FRAME
 
 
+def documents_of_lines(bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The bounds of documents that empty lines divide, and the last tokens of each that are not its text's.
+
+    A line ends with ``</s>``, an empty one is it alone. Those between a document's lines are tokens of its text.
+    """
+    is_empty = np.diff(bounds) <= 1
+    first = np.flatnonzero(~is_empty & np.append(True, is_empty)[:-1])  # lines
+    last = np.flatnonzero(~is_empty & np.append(is_empty, True)[1:])
+    empty_behind = np.append(first, len(is_empty))[1:] - last - 1
+    return np.append(bounds[first], bounds[-1]), 1 + empty_behind
+
+
 def cut_into_blocks(
-    bounds: np.ndarray, *, max_tokens: int, min_tokens: int | None = None, pack: bool = False
+    bounds: np.ndarray,
+    *,
+    max_tokens: int,
+    min_tokens: int | None = None,
+    pack: bool = False,
+    num_last: int | np.ndarray = 1,
 ) -> DocumentBlocks:
-    """Cut documents into full blocks ``<s> … </s>``; the last two share their tokens where one would be too short."""
+    """Cut documents into full blocks ``<s> … </s>``; the last two share their tokens where one would be too short.
+
+    ``num_last`` tokens at the end of a document are not its text's: its ``</s>``, and those of empty lines behind it.
+    """
     if max_tokens <= FRAME:
         raise ValueError(f"max_tokens must be at least {FRAME + 1}, for <s>, a token and </s>; got {max_tokens}")
     if min_tokens is None:
@@ -39,10 +59,13 @@ def cut_into_blocks(
     if not 0 <= min_tokens <= max_tokens // 2:
         raise ValueError(f"min_tokens must be between 0 and half of max_tokens {max_tokens}, got {min_tokens}")
     room = max_tokens - FRAME
-    num_empty = int((np.diff(bounds) <= 1).sum())
-    if pack:
-        bounds = bounds[[0, -1]] if len(bounds) > 1 else bounds
-    starts, lengths = bounds[:-1], np.diff(bounds) - 1
+    num_last = np.broadcast_to(num_last, len(bounds) - 1)
+    lengths = np.diff(bounds) - num_last
+    num_empty = int((lengths <= 0).sum())
+    if pack and len(lengths):
+        bounds = bounds[[0, -1]]
+        lengths = np.diff(bounds) - num_last[-1]
+    starts = bounds[:-1]
     counts = -(-lengths // room)
     tails = lengths - (counts - 1) * room
     is_evened = (counts > 1) & (tails + FRAME < min_tokens)

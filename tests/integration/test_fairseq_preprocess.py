@@ -146,6 +146,49 @@ def test_other_formats_are_refused_in_a_sentence(tmp_path, implementation):
         here("fairseq_cli.train", folder, *MODEL, *TRAINING, "--save-dir", tmp_path / "run")
 
 
+@pytest.mark.full
+def test_masked_language_modeling_reads_what_our_preprocessing_gives_it(tmp_path):
+    """Documents are of a line each; characters and words, which only a tokenizer knows, are missing.
+
+    Without random tokens: among theirs is <|endoftext|>, which the tokenizer alone tells from a text.
+    """
+    encoder = get_encoder(*map(str, bpe_files().values()))
+    for split, texts in (("train", TEXTS * 3), ("valid", TEXTS)):
+        rows = [" ".join(map(str, encoder.encode(text))) for text in texts]
+        (tmp_path / f"{split}.bpe").write_text("\n\n".join(rows) + "\n")
+        (tmp_path / f"{split}.txt").write_text("\n\n".join(texts) + "\n")
+    here(
+        *("fairseq_cli.preprocess", "--only-source", "--workers", 1, "--srcdict", lab.gpt2() / "dict.txt"),
+        *("--trainpref", tmp_path / "train.bpe", "--validpref", tmp_path / "valid.bpe"),
+        *("--destdir", tmp_path / "theirs", "--dataset-impl", "mmap"),
+    )
+    splits = ["--input", tmp_path / "train.txt", "--valid", tmp_path / "valid.txt"]
+    ours = ["--documents", "block", "--gpt2-bpe", lab.gpt2(), "--output-folder", tmp_path / "ours"]
+    run("preprocess", "plain_text", *splits, *ours)
+    model = ["--task", "long_masked_lm", "--arch", "poolingformer_roberta_tiny", "--criterion", "long_masked_lm"]
+    model += [
+        "--max-positions",
+        64,
+        "--window-size",
+        8,
+        "--pooled-window-size",
+        24,
+        *PLUGIN,
+        "--cpu",
+        "--num-workers",
+        0,
+    ]
+    model += ["--optimizer", "adam", "--lr", "5e-3", "--batch-size", 2, "--max-update", 4, "--random-token-prob", 0]
+    states = [
+        lab.train(tmp_path / name, *model, "--mask-prob", 0.4, save_dir=tmp_path / f"run_{name}")
+        for name in ("theirs", "ours")
+    ]
+    assert ["bits_per_character" in str(state["extra_state"]["metrics"]) for state in states] == [False, True]
+    assert states[0]["extra_state"]["val_loss"] == states[1]["extra_state"]["val_loss"]
+    with pytest.raises(ValueError, match=r"--mask-whole-words: .*theirs has no tokenizer"):
+        here("fairseq_cli.train", tmp_path / "theirs", *model, "--mask-whole-words", "--save-dir", tmp_path / "run")
+
+
 @pytest.mark.parametrize("name", ["corpus.json", "tokenizer", ".parts", "train.id.txt"])
 def test_a_folder_of_ours_is_never_taken_for_one_of_fairseqs(tmp_path, name):
     assert is_of_fairseq_preprocess(tmp_path)

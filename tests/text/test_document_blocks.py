@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.text.document_blocks import cut_into_blocks
+from fairseq_poolingformer.text.document_blocks import cut_into_blocks, documents_of_lines
 
 
 def bounds(*lengths):
@@ -39,6 +39,19 @@ def test_packed_blocks_by_hand():
         blocks = cut_into_blocks(bounds(*lengths), max_tokens=10, min_tokens=least, pack=True)
         assert ranges(blocks) == expected
         assert (blocks.num_cut, blocks.num_empty, blocks.num_evened) == (0, int(0 in lengths), int(lengths == (9,)))
+
+
+def test_documents_of_lines_by_hand():
+    """Three documents, of two lines, one and one, with empty lines before, between and behind them."""
+    at, num_last = documents_of_lines(bounds(0, 3, 2, 0, 0, 5, 0, 4, 0))
+    assert (at.tolist(), num_last.tolist()) == ([1, 10, 17, 23], [3, 2, 2])
+    assert ranges(cut_into_blocks(at, max_tokens=99, num_last=num_last)) == [(1, 7), (10, 15), (17, 21)]
+    assert ranges(cut_into_blocks(at, max_tokens=99, num_last=num_last, pack=True)) == [(1, 21)]
+    at, num_last = documents_of_lines(bounds(2, 3))
+    assert ranges(cut_into_blocks(at, max_tokens=99, num_last=num_last)) == [(0, 6)]
+    for empty in (bounds(0, 0), np.zeros(1, np.int64)):
+        at, num_last = documents_of_lines(empty)
+        assert len(cut_into_blocks(at, max_tokens=99, num_last=num_last, pack=True)) == 0
 
 
 def test_defaults_no_documents_and_numbers_that_cannot_be():

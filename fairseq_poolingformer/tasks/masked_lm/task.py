@@ -19,13 +19,15 @@ from fairseq.tasks import register_task
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.options import option
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask
-from fairseq_poolingformer.text.data_folder import DataFolder
-from fairseq_poolingformer.text.document_blocks import DocumentBlocks, cut_into_blocks
+from fairseq_poolingformer.text.data_folder import DataFolder, is_of_fairseq_preprocess
+from fairseq_poolingformer.text.document_blocks import DocumentBlocks, cut_into_blocks, documents_of_lines
 from fairseq_poolingformer.text.masking import Masking, SymbolTable
 from fairseq_poolingformer.text.sequences import Sequences
+from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.sized_dataset import SizedDataset
 from fairseq_poolingformer.training.token_losses import linear_cross_entropy
@@ -166,7 +168,20 @@ class LongMaskedLMTask(OneDictionaryTask):
             tokens = getattr(cfg, name)
             if tokens is not None and tokens < 3:  # <s>, a token, </s>
                 raise ValueError(f"--{name.replace('_', '-')} must be 3 or more, got {tokens}")
-        texts = load_tokenizer(self.data_folder).symbol_texts()
+        self.has_lines = is_of_fairseq_preprocess(self.data_folder)  # in place of documents
+        if not self.has_lines:
+            texts = load_tokenizer(self.data_folder).symbol_texts()
+        elif cfg.mask_whole_words:
+            raise UsageError(
+                f"--mask-whole-words: {self.data_folder} has no tokenizer to tell words by; leave it out, or make the "
+                "folder by poolingformer preprocess"
+            )
+        else:  # texts in which no character begins, so that bits_per_character is not computed
+            texts = [b"" if SPARE_SYMBOL.fullmatch(symbol) else b"\x80" for symbol in dictionary.symbols]
+            texts[: dictionary.nspecial] = [b""] * dictionary.nspecial
+            logger.info(
+                "%s has no tokenizer: an empty line ends a document, bits_per_character is left out", self.data_folder
+            )
         if len(texts) != len(dictionary):
             raise ValueError(
                 f"{self.data_folder}: dict.txt gives {len(dictionary)} symbols, and the tokenizer beside it "
@@ -208,8 +223,10 @@ class LongMaskedLMTask(OneDictionaryTask):
         documents = DataFolder(self.folder(split, epoch), self.layout).sequences(split)
         if len(documents) and (not len(documents[0]) or documents[0][-1] != self.dictionary.eos()):
             raise ValueError(f"{documents.prefix}: the documents do not end with </s>; preprocess again")
+        bounds, num_last = documents_of_lines(documents.bounds) if self.has_lines else (documents.bounds, 1)
         blocks = cut_into_blocks(
-            documents.bounds,
+            bounds,
+            num_last=num_last,
             max_tokens=self.block_tokens,
             min_tokens=self.cfg.min_block_tokens,
             pack=self.cfg.document_blocks == "pack",
@@ -218,7 +235,7 @@ class LongMaskedLMTask(OneDictionaryTask):
         logger.info(
             "%s: %d blocks of %d documents: %d tokens; median %d, %d blocks of the full %d; %d documents cut, "
             "%d of their last blocks share with the block before; %d documents empty",
-            *(split, len(blocks), len(documents), sizes.sum(), np.median(sizes) if len(sizes) else 0),
+            *(split, len(blocks), len(bounds) - 1, sizes.sum(), np.median(sizes) if len(sizes) else 0),
             *((sizes == self.block_tokens).sum(), self.block_tokens),
             *(blocks.num_cut, blocks.num_evened, blocks.num_empty),
         )
