@@ -104,7 +104,7 @@ SENTENCES = {  # plain ValueErrors of the plugin, files that are missing, and op
         "convert to-fairseq hf NEW, and give",
     ),
     "no dictionary of summaries": (["unfinished", *TRAIN], "unfinished/dict.target.txt: No such file"),
-    "a folder for a dictionary": (["nested", *TRAIN], "nested/dict.target.txt: Is a directory"),
+    "a folder for a dictionary": (["nested", *TRAIN], "nested/dict.target.txt: not a file; take the dictionary"),
     "a cut split": (["cut", *TRAIN], "cut/train.source-target.source.bin: has 5 bytes where its index says"),
     "a layer too many": (["pairs", *TRAIN, "--pooled-layers", 9], "--pooled-layers 9 names layer 9"),
     "no layers": (["pairs", *TRAIN, "--encoder-layers", 0], "but the encoder has layers 0 to -1"),
