@@ -1,5 +1,6 @@
 """Marks by name: checkpoints from before a mark was added, and from tasks with another one."""
 
+import copy
 import logging
 from types import SimpleNamespace
 
@@ -157,7 +158,12 @@ def test_rows_of_a_released_checkpoint_go_by_the_symbols_of_its_dictionary(relea
     model.load_state_dict(state["model"], strict=True)
     symbols = [*WORDS, *(LARGE if "madeup" in (data / "dict.txt").read_text() else []), "<mask>"]
     symbols = symbols[:-1] if family is tiny_bart else symbols
-    assert torch.equal(outputs(family, model, symbols), outputs(family, theirs, symbols))
+    # rows in another order are added up in another order: up to twice the float32 error of the released model
+    released_logits = outputs(family, theirs, symbols)
+    exact = outputs(family, copy.deepcopy(theirs).double(), symbols)
+    error = float((released_logits - exact).abs().max())
+    assert float((outputs(family, model, symbols) - exact).abs().max()) <= 2 * error
+    assert error < 1e-4
     assert ("lacks them: madeupword0003 to madeupword0008" in caplog.text) == (len(theirs.encoder.dictionary) == 44)
 
 
