@@ -11,6 +11,7 @@ import logging
 import sys
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -27,7 +28,7 @@ from .pipeline.command import log_to_stderr
 from .pipeline.records import InputError, describe_file, expand, open_compressed
 from .pipeline.report import progress
 from .pipeline.splits import SPLITS
-from .pipeline.tokenized import SAMPLE, tokens_in
+from .pipeline.tokenized import ENCODED_CONTROLS, SAMPLE, control_characters, tokens_in
 from .wikitext.text8 import clean
 
 logger = logging.getLogger("preprocess")
@@ -63,6 +64,8 @@ def run(args: argparse.Namespace) -> None:
             held_out=args.held_out,
             overwrite=args.overwrite,
         )
+    for line in made.get("warnings", ()):
+        logger.warning("%s", line)
     for split in SPLITS:
         print(f"{split:5} {made['bytes'][split]:>13,} bytes  sha256 {made['sha256'][split]}")
 
@@ -126,21 +129,22 @@ def make_folder(
         done = data_folder.finished(made_folder, settings, overwrite)  # by another process meanwhile
         if done is not None:
             return done
-        with _joined(files, folder, text8, limit) as (text, total):
+        controls = Counter()
+        with _joined(files, folder, text8, limit, controls) as (text, total):
+            warnings = control_characters(", ".join(inputs), controls)
             sizes = split_sizes(total, sizes if held_out is None else (total - 2 * held_out, held_out, held_out))
             kind = tokens_in(text.read(SAMPLE).decode("utf-8", "replace"))
             text.seek(0)
             if kind is not None:
-                logger.warning(
-                    "%s: its words are %s, of which each digit would be a symbol; give the raw text (prep_enwik8.py "
-                    "writes train.txt.raw)",
-                    *(", ".join(inputs), kind),
+                warnings.append(
+                    f"{', '.join(inputs)}: its words are {kind}, of which each digit would be a symbol; give the raw "
+                    "text (prep_enwik8.py writes train.txt.raw)"
                 )
             made_folder.corpus_path.unlink(missing_ok=True)  # from here on, the folder holds no finished text
             of_each = dict(zip(SPLITS, sizes, strict=True))
             digests = {split: _write_split(made_folder.array_path(split), text, of_each[split]) for split in SPLITS}
         write_lines(made_folder.dictionary_paths()[0], (f"{symbol} 1" for symbol in BYTE_SYMBOLS))
-        made = settings | {"bytes": of_each, "sha256": digests}
+        made = settings | {"bytes": of_each, "sha256": digests, "warnings": warnings}
         made_folder.write_corpus(made, SPLITS)
         return made
 
@@ -160,8 +164,10 @@ def split_sizes(total: int, sizes: Sequence[int] | None) -> tuple[int, ...]:
 
 
 @contextlib.contextmanager
-def _joined(files: Sequence[Path], folder: Path, text8: bool, limit: int | None) -> Iterator[tuple[BinaryIO, int]]:
-    """Give the whole text as one file, and its length, which is known only at the end and decides the splits."""
+def _joined(
+    files: Sequence[Path], folder: Path, text8: bool, limit: int | None, controls: Counter[str]
+) -> Iterator[tuple[BinaryIO, int]]:
+    """Give the whole text as one file, and its length, which decides the splits; count its control characters."""
     with tempfile.TemporaryFile(dir=folder) as text:
         total = 0
         with progress("text", limit) as advance:
@@ -169,6 +175,7 @@ def _joined(files: Sequence[Path], folder: Path, text8: bool, limit: int | None)
                 block = block if limit is None else block[: limit - total]
                 text.write(block)
                 total += len(block)
+                controls.update(map(bytes.decode, ENCODED_CONTROLS.findall(block)))
                 advance(len(block))
                 if total == limit:
                     break

@@ -41,6 +41,7 @@ class SplitResult:
     rejects: list[dict] = field(default_factory=list)  # file, line and reason of each rejected record
     # number of skipped records of each kind; of a part that a limit cuts, all are counted
     skipped: Counter[str] = field(default_factory=Counter)
+    controls: Counter[str] = field(default_factory=Counter)  # of the texts, as ``skipped``
     seen: set[str] | None = None  # the example ids so far; None where ids may repeat
 
     def add(self, part: Part, content: dict, reused: bool, limit: int | None) -> None:
@@ -60,6 +61,7 @@ class SplitResult:
             if whole or reject["before"] < total
         ]
         self.skipped.update(content["skipped"])
+        self.controls.update(content["controls"])
         self.parts.append((part, take, np.array(content["digests"], np.uint64)))
         self.examples += int(np.count_nonzero(take))
         self.reused += reused

@@ -28,12 +28,13 @@ from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
 from .encode import Encoded
 from .records import Example, InputError, Parse, Record, Reject, Skipped, parsed
 from .splits import SplitRecords
+from .tokenized import CONTROLS
 
 logger = logging.getLogger("preprocess")
 
 PART_BYTES = 4 * 2**20
 PART_RECORDS = 4096
-PART_FORMAT = 3  # raise it when what a part holds changes
+PART_FORMAT = 4  # raise it when what a part holds changes
 
 Encode = Callable[[Tokenizer, Example], Encoded | Reject]
 
@@ -104,12 +105,13 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
     """Parse and encode records and write the part."""
     tokenizer = _tokenizer(str(encoding.folder), encoding.fingerprint)
     dtypes = encoding.layout.dtypes(smallest_dtype(len(tokenizer)))
-    places, rejects, skipped = [], [], Counter()
+    places, rejects, skipped, controls = [], [], Counter(), Counter()
     texts: dict[str, list[str]] = {name: [] for name in encoding.layout.texts}
     arrays: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
     for record in records:
         encoded = parsed(record, encoding.parse)
         if isinstance(encoded, Example):
+            controls.update(CONTROLS.findall("".join(encoded.texts)))
             encoded = encoding.encode(tokenizer, encoded) if encoded.id.strip() else Reject("empty id")
         if isinstance(encoded, Skipped):
             skipped[encoded.kind] += 1
@@ -132,7 +134,7 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
     digests = [_digest(document) for document in zip(*inputs, strict=True)]
     result = {"places": places, "texts": texts, "sizes": sizes, "digests": digests, "rejects": rejects}
     result["arrays"] = written
-    result["skipped"] = dict(sorted(skipped.items()))
+    result |= {"skipped": dict(sorted(skipped.items())), "controls": dict(sorted(controls.items()))}
     write_lines(part.json, [json.dumps(result, ensure_ascii=False)])
     return result
 

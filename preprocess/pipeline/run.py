@@ -35,7 +35,7 @@ from .report import (
     unseen_tokens,
 )
 from .splits import SplitRecords
-from .tokenized import tokenized_splits
+from .tokenized import control_characters, tokenized_splits
 
 logger = logging.getLogger("preprocess")
 
@@ -143,7 +143,8 @@ class Work:
             "versions": {name: importlib.metadata.version(name) for name in ("numpy", "tiktoken", "sentencepiece")},
         }
         parts = {split: result.parts for split, result in results.items()}
-        warnings = [*tokenized_splits(corpus.splits, corpus.parse), *shared_documents(parts)]
+        warnings = [line for name, result in results.items() for line in control_characters(name, result.controls)]
+        warnings += [*tokenized_splits(corpus.splits, corpus.parse), *shared_documents(parts)]
         if labels := corpus.entries.get("labels"):
             warnings += [*labels_alike(labels), *contradictions(folder, labels, parts)]
         for line in warnings:

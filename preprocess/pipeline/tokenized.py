@@ -1,6 +1,7 @@
 """Texts that are not the text: cut by a tokenizer already, or with control characters of another encoding."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from .records import Example, Parse, parsed
@@ -16,7 +17,8 @@ MARKS = (
     ("word pieces", re.compile(r"##\w"), 0.05),
 )
 NUMBERS = 0.98  # share of whole numbers
-CONTROLS = re.compile("[\x80-\x9f]")  # C1, which no text has: quotes, dashes and € of CP1252 that was read as Latin-1
+# C1, which no text has: quotes, dashes and € of CP1252 that was read as Latin-1
+CONTROLS, ENCODED_CONTROLS = re.compile("[\x80-\x9f]"), re.compile(b"\xc2[\x80-\x9f]")
 
 
 def tokens_in(text: str) -> str | None:
@@ -35,20 +37,24 @@ def tokens_in(text: str) -> str | None:
 
 
 def tokenized_splits(splits: Mapping[str, SplitRecords], parse: Parse) -> list[str]:
-    """Return a line for each split whose text is tokenized, and for each that has control characters."""
+    """Return a line for each split whose text is tokenized."""
     lines = []
     for name, records in splits.items():
         texts = (parsed(record, records.parse or parse) for record in records.records())
         text = beginning(text for example in texts if isinstance(example, Example) for text in example.texts)
-        if controls := CONTROLS.findall(text):
-            lines.append(
-                f"{name}: {len(controls):,} of its first {len(text):,} characters are control characters, first "
-                f"U+{ord(controls[0]):04X}: was text of Windows read as Latin-1? Then convert the original with iconv "
-                "-f CP1252 -t UTF-8"
-            )
         if (kind := tokens_in(text)) is not None:
             lines.append(f"{name}: its words are {kind}; give the text from before that step, which is cut here again")
     return lines
+
+
+def control_characters(name: str, counts: Counter[str]) -> list[str]:
+    """Return a line for a text in which control characters were counted."""
+    if not counts:
+        return []
+    return [
+        f"{name}: {counts.total():,} characters are control characters, such as U+{ord(min(counts)):04X}: was text of "
+        "Windows read as Latin-1? Then convert the original with iconv -f CP1252 -t UTF-8"
+    ]
 
 
 def beginning(texts: Iterable[str]) -> str:

@@ -62,14 +62,20 @@ def test_a_sample_ends():
 
 
 def test_control_characters_of_windows_text_are_told(tmp_path, capsys):
-    """CP1252 that was read as Latin-1 is UTF-8 without euros and quotes."""
+    """CP1252 that was read as Latin-1 is UTF-8 without euros and quotes, at the end of a long text, too."""
+    before = "text\n" * (2**21 // 5)  # two blocks and more than SAMPLE
     for name, encoding in (("train", "latin-1"), ("valid", "cp1252")):
-        (tmp_path / name).write_text("„five €“\n".encode("cp1252").decode(encoding), encoding="utf-8")
+        text = before + "„five €“\n".encode("cp1252").decode(encoding)
+        (tmp_path / name).write_text(text, encoding="utf-8")
     files = ["--input", str(tmp_path / "train"), "--valid", str(tmp_path / "valid"), "--gpt2-bpe", str(lab.gpt2())]
-    assert plain_text.main([*files, "--output-folder", str(tmp_path / "data"), "--workers", "1"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "control" in line]
-    assert line.startswith("train: 3 of its first 8 characters are control characters, first U+0084: was text of")
-    assert line.endswith("iconv -f CP1252 -t UTF-8")
+    warning = "3 characters are control characters, such as U+0080: was text of Windows read as Latin-1? Then "
+    warning += "convert the original with iconv -f CP1252 -t UTF-8"
+    for _ in range(2):  # made, and up to date
+        assert plain_text.main([*files, "--output-folder", str(tmp_path / "data"), "--workers", "1"]) == 0
+        assert [line for line in capsys.readouterr().out.splitlines() if "Latin-1" in line] == [f"train: {warning}"]
+        for name, lines in (("train", [f"WARNING: {tmp_path / 'train'}: {warning}"]), ("valid", [])):
+            assert char_lm.main(["--input", str(tmp_path / name), "--output-folder", str(tmp_path / f"b{name}")]) == 0
+            assert [line for line in capsys.readouterr().err.splitlines() if "Latin-1" in line] == lines
 
 
 def test_commands_say_which_split_it_is_and_go_on(tmp_path, capsys):
@@ -81,5 +87,6 @@ def test_commands_say_which_split_it_is_and_go_on(tmp_path, capsys):
     assert [line.split(":")[0] for line in warnings] == ["train"]
     for name in ("train", "valid"):
         arguments = ["--input", str(tmp_path / name), "--output-folder", str(tmp_path / f"bytes_{name}")]
-        assert char_lm.main(arguments) == 0
-        assert ("give the raw text (prep_enwik8.py" in capsys.readouterr().err) == (name == "train")
+        for _ in range(2):
+            assert char_lm.main(arguments) == 0
+            assert ("give the raw text (prep_enwik8.py" in capsys.readouterr().err) == (name == "train")
