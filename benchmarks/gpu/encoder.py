@@ -31,16 +31,23 @@ class Ordinary(layers.Ordinary):
         return super().forward(x.transpose(0, 1), masks).transpose(0, 1)
 
 
-def configuration(recompute: bool) -> TransformerConfig:
-    parser = argparse.ArgumentParser(argument_default=None)
+def flags(recompute: bool, **options: object) -> argparse.Namespace:
+    """The options of a Poolingformer-BART with 32 channels, with those that are given."""
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
     PoolingformerBART.add_args(parser)
-    options = argparse.Namespace(**{k: v for k, v in vars(parser.parse_args([])).items() if v is not None})
-    ARCH_CONFIG_REGISTRY["poolingformer_bart_base"](options)
-    options.encoder_embed_dim, options.encoder_ffn_embed_dim, options.encoder_attention_heads = 32, 64, 2
-    options.dropout = options.attention_dropout = 0.1
-    options.quant_noise_pq = options.quant_noise_scalar = 0
-    options.checkpoint_activations, options.max_source_positions = recompute, 16384
-    return TransformerConfig.from_namespace(options)
+    args = parser.parse_args([], argparse.Namespace(**options))
+    args.encoder_embed_dim, args.encoder_ffn_embed_dim = 32, 64
+    args.encoder_attention_heads = args.decoder_attention_heads = 2
+    args.dropout = args.attention_dropout = 0.1
+    args.quant_noise_pq = args.quant_noise_scalar = 0
+    args.checkpoint_activations, args.max_source_positions = recompute, 16384
+    ARCH_CONFIG_REGISTRY["poolingformer_bart_base"](args)
+    return args
+
+
+def as_on_a_gpu() -> None:
+    """Drop activations by PyTorch's dropout, as on a GPU."""
+    encoder.SeededDropout.forward = FairseqDropout.forward
 
 
 def main() -> None:
@@ -50,12 +57,12 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.INFO)
-    encoder.SeededDropout.forward = FairseqDropout.forward  # as on a GPU
+    as_on_a_gpu()
     print(f"{'layer':24s}{'recompute':>10s}{'padding':>8s}  forward: Triton, all  backward: Triton, all   both  waits")
     for name, number in (("ordinary (SDPA)", None), ("window", 0), ("two levels", 5)):
         for recompute in (False, True):
             for with_padding in (False, True):
-                cfg = configuration(recompute)
+                cfg = TransformerConfig.from_namespace(flags(recompute))
                 layer: nn.Module = encoder.PoolingformerEncoderLayer(cfg, number or 0)
                 if number is None:
                     layer.self_attn = Ordinary(32, 2)
