@@ -126,15 +126,6 @@ class Facts:
         return found
 
 
-def shares_right(
-    hypotheses: Sequence[str], references: Sequence[str], documents: Sequence[str] | None = None
-) -> dict[str, tuple[float, int]]:
-    """The share of the references' facts that the hypotheses have right, and how many there are, by group."""
-    facts = Facts(references, documents)
-    right, total = facts.right(hypotheses).sum(0), facts.total.sum(0)
-    return {name: (float(n / max(1, of)), int(of)) for name, n, of in zip(facts.groups, right, total, strict=True)}
-
-
 def shares(right: np.ndarray, total: np.ndarray) -> np.ndarray:
     """Percentages, NaN where there are no facts."""
     return 100 * np.divide(right, total, out=np.full(np.broadcast(right, total).shape, np.nan), where=total > 0)

@@ -51,8 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--max-tokens", type=positive, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
     add_user_dir(parser)
     add_device_options(parser)
-    text = "JSON: the classes, and powers of two as classes"
-    add("--output", type=output_file, required=True, metavar="FILE", help=text)
+    add("--output", type=output_file, required=True, metavar="FILE", help="JSON of the classes")
     return parser
 
 
@@ -63,13 +62,11 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--distances must ascend, got {' '.join(map(str, limits))}")
     distances, nll = evaluate(args)
     classes = summarize(distances, nll, limits)
-    farthest = int(distances.max(initial=1))
-    octaves = summarize(distances, nll, [2**k for k in range(1, 1 + farthest.bit_length())])
     bits = ("-" if row["bits_per_token"] is None else f"{row['bits_per_token']:.3f}" for row in classes)
     rows = [["distance in tokens", "masked tokens", "bits"]]
     rows += [[row["distance"], f"{row['tokens']:,}", value] for row, value in zip(classes, bits, strict=True)]
     print(aligned(rows), flush=True)
-    result = {"checkpoint": args.model, "subset": args.subset, "classes": classes, "octaves": octaves}
+    result = {"checkpoint": args.model, "subset": args.subset, "classes": classes}
     write_lines(args.output, [json.dumps(result, indent=1)])
 
 

@@ -36,7 +36,7 @@ class Results:
         folders = [f"{name}={folder}" for name in systems for folder in sorted(runs.glob(f"{name}_[0-9]*"))]
         self.context = context
         self.classes = {
-            name: [read_classes(folder, context) for folder in seeds.values()]
+            name: [read_classes(folder, context) for folder in seeds]
             for name, seeds in finished(folders, context).items()
         }
         self.systems = {name: systems[name] for name in self.classes}

@@ -163,7 +163,7 @@ measure_cost() {
     "$out/data" "${model[@]}" "${shared[@]}" --optimizer fused_adamw
 }
 
-# report START BASELINE FOLDER: the tables and plots of the systems with one kind of positions, if there are any.
+# report START FOLDER: the tables of the systems with one kind of positions, if there are any.
 report() {
   local seed system context runs=()
   for system in ${systems//,/ }; do
@@ -177,7 +177,7 @@ report() {
   printf '\n# bits per token of masked names, by the distance to the nearest other occurrence; mean, and range of seeds\n'
   for context in "${context_list[@]}"; do
     printf '\n# blocks of %s tokens\n' "$context"
-    run "$python" "$here/report.py" "${runs[@]}" --context "$context" --baseline "$2" --output-folder "$3/$context"
+    run "$python" "$here/report.py" "${runs[@]}" --context "$context" --output-folder "$2/$context"
   done
 }
 
@@ -188,8 +188,8 @@ for step in ${steps//,/ }; do
     train) train_systems ;;
     cost) measure_cost ;;
     report)
-      report absolute window_32 "$out/report"
-      report relative fusion_level_one "$out/report/fusion"
+      report absolute "$out/report"
+      report relative "$out/report/fusion"
       printf '\n# two levels beside one window of as many keys\n'
       run "$python" "$here/crossover.py" "$out" --contexts "${context_list[@]}" --output-folder "$out/report" \
         --cost "$out/cost.json"

@@ -3,9 +3,7 @@
 import ast
 import json
 import re
-import runpy
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -166,14 +164,3 @@ def test_the_onnx_recipe_gives_what_the_model_computes(tmp_path, monkeypatch):
         return torch.from_numpy(found)
 
     assert_same(run, model.get_encoder(), (5, 63, 64, 65, 150))
-
-
-@pytest.mark.full
-def test_the_comparison_of_searches_finds_equal_summaries_under_equal_conditions(tmp_path, monkeypatch, capsys):
-    make(tmp_path)
-    texts = [["the thing", "in the thing"], ["in", "the", "the"]]
-    (tmp_path / "lines.jsonl").write_text("\n".join(json.dumps({"article_text": text}) for text in texts))
-    checkpoint, lines = tmp_path / "fairseq" / "model.pt", tmp_path / "lines.jsonl"
-    monkeypatch.setattr(sys, "argv", ["searches.py", str(checkpoint), str(lines), "--max-len-b", "8"])
-    runpy.run_path(str(ROOT / "benchmarks" / "searches.py"), run_name="__main__")
-    assert "generate, fairseq's conditions: 2 of 2 equal" in capsys.readouterr().out

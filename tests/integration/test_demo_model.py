@@ -95,8 +95,10 @@ def test_facts_are_counted_by_the_nearer_of_the_two_heads_that_decide_about_them
     assert same["place"] == 39, "gossip that says the same decides nothing"
     alone, _ = count_facts.read_papers(PAPERS[: PAPERS.index("This is what gossip")], FACTS)
     assert alone == {"month": 4, "place": 39, "leader": 79}
-    shares = count_facts.shares_right(["It is in Ford. It opens in May."], [FACTS], [PAPERS])
-    assert (shares["0-30"], shares["31-60"], shares["more"]) == ((1 / 2, 2), (0, 1), (0, 0))
+    facts = count_facts.Facts([FACTS], [PAPERS])
+    (right,) = facts.right(["It is in Ford. It opens in May."])
+    counts = {name: (n, of) for name, n, of in zip(facts.groups, right, facts.total[0], strict=True)}
+    assert (counts["0-30"], counts["31-60"], counts["more"]) == ((1, 2), (0, 1), (0, 0))
 
 
 def test_a_control_sees_the_words_before_a_fact_and_guesses_where_no_head_is_among_them(script):
@@ -109,9 +111,10 @@ def test_the_demo_model_reads_names_that_it_never_saw(script):
     maker = DocumentMaker(read_sentences(from_held_out=True), True, script("pretrain").STAGES[1][0])
     documents = [maker.make(Random(f"probe {number}")) for number in range(30)]
     summaries = load_demo_model().summarize([one.text for one in documents], max_len_b=80, batch_size=20, beam=1)
-    shares = script("count_facts").shares_right(summaries, [one.summary for one in documents])
-    assert shares["all"][0] > 0.9
-    assert min(share for share, _ in shares.values()) > 0.8
+    facts = script("count_facts").Facts([one.summary for one in documents])
+    shares = facts.right(summaries).sum(0) / facts.total.sum(0)
+    assert shares[facts.groups.index("all")] > 0.9
+    assert shares.min() > 0.8
 
 
 def test_the_checkpoint_is_the_weights(tmp_path):
