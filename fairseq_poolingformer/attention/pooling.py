@@ -147,10 +147,7 @@ def pool(
     logits = logits.unflatten(2, (-1, pooling.kernel_size)).transpose(1, 2)  # (B, sets, P, κ)
     # the smallest finite number, not -inf: a pool without real tokens must not give NaN
     logits = torch.where(real[:, None], logits, torch.finfo(logits.dtype).min)
-    dynamic = logits.softmax(-1).to(x.dtype)
-    if masks.padding is not None:
-        dynamic = dynamic * real[:, None]
-    return _weighted_sum(x, dynamic, pooling)  # eq. 9: Σ δ_i v_i
+    return _weighted_sum(x, logits.softmax(-1).to(x.dtype), pooling)  # eq. 9: Σ δ_i v_i
 
 
 def _check(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.attention import Pooling, Window, visible_pairs
-from fairseq_poolingformer.attention.patterns import Band, band_of
+from fairseq_poolingformer.attention.patterns import Band
 from tests.attention.naive import sees, sees_pool
 
 
@@ -48,22 +48,6 @@ def test_key_range_and_covers_agree_with_visible(key_stride):
             assert (start, stop) == (columns[0], columns[-1] + 1) if columns else not rows[:, start:stop].any()
             if start < stop:
                 assert band.covers(range(begin, end), range(start, stop)) == rows[:, start:stop].all().item()
-
-
-def test_literal_query_alignment_is_band_with_step():
-    assert band_of(Window(8), Pooling(5, 4, "query")) == Band(-4, 8, step=4)
-
-
-@pytest.mark.parametrize(("kernel_size", "stride", "reach"), [(5, 4, 10), (3, 3, 7), (3, 1, 5), (7, 2, 3)])
-def test_query_alignment_loses_no_token_of_the_window(kernel_size, stride, reach):
-    """Where whole pools fill the window (2·w2 + 1 = κ + m·ξ), a query sees all of it, at the ends too."""
-    pooling, tokens = Pooling(kernel_size, stride, "query"), 30
-    assert (2 * reach + 1 - kernel_size) % stride == 0
-    visible = visible_pairs(Window(reach), pooling, 1, 0, tokens, pooling.num_pools(tokens))[0]
-    for i in range(tokens):
-        pools = (range(j + 1 - kernel_size, j + 1) for j in visible[i].nonzero().flatten().tolist())
-        covered = {token for pool in pools for token in pool if 0 <= token < tokens}
-        assert covered == {j for j in range(tokens) if abs(i - j) <= reach}
 
 
 @pytest.mark.parametrize(

@@ -69,20 +69,6 @@ def test_gradients(kind, alignment):
     assert torch.autograd.gradcheck(run, (x, weight))
 
 
-@pytest.mark.parametrize("kind", POOL_TYPES)
-def test_padding_has_no_influence_and_no_gradient(kind):
-    torch.manual_seed(0)
-    weight = weight_for(kind, 5, 8)
-    x = torch.randn(1, 4, 11, 2, dtype=torch.float64, requires_grad=True)
-    mask = torch.arange(11)[None] >= 7
-    padded, empty = pool_keys(x, Pooling(5, 4), kind=kind, padding_mask=mask, weight=weight)
-    cut, _ = pool_keys(x[:, :, :7], Pooling(5, 4), kind=kind, weight=weight)
-    torch.testing.assert_close(padded[:, :, : cut.size(2)], cut, atol=1e-14, rtol=0)
-    assert empty[0].tolist() == [False, False, True]
-    padded.sum().backward()
-    assert (x.grad[:, :, 7:] == 0).all()
-
-
 def test_kernels_pool_on_the_grid_alone(monkeypatch):
     monkeypatch.setattr(backend, "runs_on", lambda x: True)
     x = torch.zeros(1, 1, 9, 4)

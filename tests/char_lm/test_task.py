@@ -91,16 +91,6 @@ def test_train_and_valid_have_memories_of_their_own_and_an_epoch_begins_with_non
     assert losses(train, True) == undisturbed, "the next epoch"
 
 
-def test_gradients_end_where_the_block_begins(folder):
-    model, (task, criterion) = build(), setup(folder)
-    read = batches(task, "train")
-    for batch in read[:2]:
-        criterion(model, batch)
-    kept = task.train_memory.before(read[2])
-    assert not any(tensor.requires_grad for tensor in kept)
-    criterion(model, read[2])[0].backward()  # of one block: the graph of the others is gone
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_saved_memory_goes_on(folder, workers, monkeypatch):
     model, (task, criterion) = build(), setup(folder)

@@ -194,15 +194,6 @@ def test_folders_of_older_transformers_are_read(tmp_path):
         long(torch.zeros(1, 501, dtype=torch.long))
 
 
-@pytest.mark.full
-@torch.no_grad()
-def test_compiled_models_compute_the_same():
-    model, (tokens, mask) = two_levels(layers=2), batch()
-    compiled = torch.compile(model, backend="eager")
-    actual, expected = (m(tokens, attention_mask=mask).last_hidden_state[mask.bool()] for m in (compiled, model))
-    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
-
-
 def test_a_new_model_is_initialized_as_modernbert_is():
     sizes = {**SIZES, "hidden_size": 96, "initializer_range": 0.1}
     model = PoolingformerModernBertModel(PoolingformerModernBertConfig(**sizes))

@@ -6,7 +6,6 @@ import io
 import pytest
 import torch
 from torch import nn
-from transformers import Trainer
 
 import fairseq_poolingformer.huggingface
 from fairseq_poolingformer.attention import TwoLevelAttention
@@ -16,7 +15,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaModel,
 )
 from tests.huggingface.test_bart import outputs
-from tests.huggingface.tiny_models import LEVELS, trainer_arguments, without_dropout
+from tests.huggingface.tiny_models import LEVELS
 from tests.models import tiny_huggingface
 from tests.weights.encoders import batch
 
@@ -26,28 +25,6 @@ PROJECTIONS = ["q_proj", "k_proj", "v_proj", "out_proj", *(f"pooled_{letter}_pro
 def bart(**settings):
     settings = {**LEVELS, "max_position_embeddings": 200, **settings}
     return PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart"), **settings)
-
-
-def test_trainer_lowers_the_loss(tmp_path):
-    """Loss from labels, gradient checkpointing, bfloat16 on a CPU."""
-    pytest.importorskip("accelerate")
-    model = without_dropout(bart())
-    before = _pool_weight(model).clone()
-    rates = {"per_device_train_batch_size": 4, "num_train_epochs": 6, "learning_rate": 0.01}
-    half = {"gradient_checkpointing": True, "bf16": True, "dataloader_pin_memory": False}
-    arguments = trainer_arguments(tmp_path, **rates, **half)
-    source, target = tiny_huggingface.batch(rows=3, length=40)
-    columns = {"input_ids": source, "attention_mask": source.ne(1).long(), "labels": target}
-    examples = [{name: column[number % 3] for name, column in columns.items()} for number in range(8)]
-    trainer = Trainer(model, arguments, train_dataset=examples)
-    trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert losses[-1] < 0.9 * losses[0]
-    assert (_pool_weight(model) - before).abs().max() > 1e-5
-
-
-def _pool_weight(model):
-    return model.model.encoder.layers[1].self_attn.pooled_k_pool_weight
 
 
 @pytest.mark.parametrize("settings", [{}, {"pool_share_weights": True}, {"ldconv_heads": 2}])

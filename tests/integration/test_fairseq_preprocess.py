@@ -31,18 +31,9 @@ MODEL = [
     *("--window-size", 8, "--pooled-window-size", 24, *PLUGIN, "--cpu", "--num-workers", 0),
 ]
 TRAINING = [
-    "--optimizer",
-    "adam",
-    "--lr",
-    "5e-3",
-    "--criterion",
-    "cross_entropy",
-    "--batch-size",
-    2,
-    "--max-update",
-    40,
+    *("--optimizer", "adam", "--lr", "5e-3", "--criterion", "cross_entropy", "--batch-size", 2, "--max-update", 40),
+    *("--no-epoch-checkpoints", "--validate-interval", 20),
 ]
-TRAINING += ["--no-epoch-checkpoints", "--validate-interval", 20]
 GENERATION = ["--task", "long_summarization", *PLUGIN, "--cpu", "--num-workers", 0, "--batch-size", 1, "--beam", 1]
 
 
@@ -166,18 +157,8 @@ def test_masked_language_modeling_reads_what_our_preprocessing_gives_it(tmp_path
     ours = ["--documents", "block", "--gpt2-bpe", lab.gpt2(), "--output-folder", tmp_path / "ours"]
     run("preprocess", "plain_text", *splits, *ours)
     model = ["--task", "long_masked_lm", "--arch", "poolingformer_roberta_tiny", "--criterion", "long_masked_lm"]
-    model += [
-        "--max-positions",
-        64,
-        "--window-size",
-        8,
-        "--pooled-window-size",
-        24,
-        *PLUGIN,
-        "--cpu",
-        "--num-workers",
-        0,
-    ]
+    model += ["--max-positions", 64, "--window-size", 8, "--pooled-window-size", 24, *PLUGIN]
+    model += ["--cpu", "--num-workers", 0]
     model += ["--optimizer", "adam", "--lr", "5e-3", "--batch-size", 2, "--max-update", 4, "--random-token-prob", 0]
     states = [
         lab.train(tmp_path / name, *model, "--mask-prob", 0.4, save_dir=tmp_path / f"run_{name}")

@@ -68,17 +68,6 @@ def test_names_are_drawn_by_hand():
     assert drawn(1, 20, count=0) == {()}
 
 
-def test_no_name_is_drawn_twice():
-    rng = np.random.default_rng(0)
-    tokens, words = rng.choice([3, 4, 9, 10], 200), np.repeat(np.arange(100), 2)
-    names = RepeatedNames(TEXTS, 1, 200)
-    for count in (3, 200):
-        chosen = names.draw(tokens, words, count, rng)
-        texts = [b"".join(TEXTS[token] for token in tokens[words == word]).strip(b" .") for word in chosen]
-        assert len(set(texts)) == len(texts) > 2
-        assert len(texts) <= count
-
-
 @pytest.mark.parametrize("distances", [(1, 5), (10, 40)])
 def test_names_are_chosen_by_distance(folder, distances):
     """With a share of 1, all masked words are names at these distances wherever a block has any."""
@@ -127,25 +116,3 @@ def test_distances_by_hand():
     assert nearest([], []) == []
     assert nearest([8, 10, 1, 9], [0, 0, 1, 2]) == [3, 3, NONE, 3]  # "(cat", the, cat.
     assert nearest([8, 8], [0, 1]) == [NONE, NONE]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_distances_beside_all_pairs(seed):
-    rng = np.random.default_rng(seed)
-    tokens = rng.integers(0, len(TEXTS), 60)
-    words = np.cumsum(rng.random(60) < 0.7)
-    words -= words[0]
-    visible = rng.random(60) < 0.7
-    expected = []
-    for word in words:
-        name = b"".join(TEXTS[token] for token in tokens[words == word]).strip(b" \n().")
-        place = np.flatnonzero(words == word)[0]
-        distances = [
-            abs(int(np.flatnonzero(words == other)[0]) - int(place))
-            for other in set(words.tolist())
-            if other != word
-            and visible[words == other].all()
-            and b"".join(TEXTS[token] for token in tokens[words == other]).strip(b" \n().") == name != b""
-        ]
-        expected.append(min(distances, default=NONE))
-    assert nearest_repetitions(tokens, words, visible, TEXTS).tolist() == expected

@@ -15,7 +15,7 @@ from tests.integration.conftest import dry_run, module, options
 from tests.lab import SCRIPTS, run_script
 
 pytestmark = pytest.mark.full
-# flags of all rows of a family, then a row an experiment: its name, the examples of an update, its flags
+# flags of the rows that follow, then a row an experiment: its name, the examples of an update, its flags
 NUMBERS = {
     # thesis §3.1; the numbers of updates are 203,037 and 119,924 documents, or 50,000, ten times over
     "summarization": """
@@ -112,45 +112,37 @@ poolingformer_base 64 --arch poolingformer_roberta_base --lr 3e-5 --window-size 
 """,
     # Longformer's table 12, the published scripts of Transformer-XL and adaptive span, GAA §3.2
     "char_lm": """
-*
+* --lr-scheduler staged --optimizer fused_adamw --clip-norm 0.25 --weight-decay 0.01 --dropout 0.2
 longformer_enwik8/stage1 32 --tokens-per-sample 2048 --max-update 430000 --stage-first-update 0 \
-    --warmup-updates 10000 --lr 2.5e-4 --lr-scheduler staged --dropout 0.2 --optimizer fused_adamw \
-    --clip-norm 0.25 --weight-decay 0.01
+    --warmup-updates 10000 --lr 2.5e-4
 longformer_enwik8/stage2 32 --tokens-per-sample 4096 --max-update 480000 --stage-first-update 430000 \
-    --warmup-updates 5000 --lr 1.25e-4 --lr-scheduler staged --dropout 0.2 --optimizer fused_adamw \
-    --clip-norm 0.25 --weight-decay 0.01 --window-scale 2\
+    --warmup-updates 5000 --lr 1.25e-4 --window-scale 2 \
     --restore-file /out/longformer_enwik8/stage1/checkpoints/checkpoint_last.pt
 longformer_enwik8/stage3 16 --tokens-per-sample 8192 --max-update 530000 --stage-first-update 480000 \
-    --warmup-updates 5000 --lr 6.25e-5 --lr-scheduler staged --dropout 0.2 --optimizer fused_adamw \
-    --clip-norm 0.25 --weight-decay 0.01 --window-scale 4\
+    --warmup-updates 5000 --lr 6.25e-5 --window-scale 4 \
     --restore-file /out/longformer_enwik8/stage2/checkpoints/checkpoint_last.pt
 longformer_enwik8/stage4 16 --tokens-per-sample 16384 --max-update 565000 --stage-first-update 530000 \
-    --warmup-updates 3500 --lr 3.125e-5 --lr-scheduler staged --dropout 0.2 --optimizer fused_adamw \
-    --clip-norm 0.25 --weight-decay 0.01 --window-scale 8\
+    --warmup-updates 3500 --lr 3.125e-5 --window-scale 8 \
     --restore-file /out/longformer_enwik8/stage3/checkpoints/checkpoint_last.pt
 longformer_enwik8/stage5 16 --tokens-per-sample 23040 --max-update 570000 --stage-first-update 565000 \
-    --warmup-updates 500 --lr 1.5625e-5 --lr-scheduler staged --dropout 0.2 --optimizer fused_adamw \
-    --clip-norm 0.25 --weight-decay 0.01 --window-scale 16\
+    --warmup-updates 500 --lr 1.5625e-5 --window-scale 16 \
     --restore-file /out/longformer_enwik8/stage4/checkpoints/checkpoint_last.pt
+* --lr-scheduler staged --optimizer fused_adamw --clip-norm 0.25 --weight-decay 0.01 --dropout 0.4
 longformer_enwik8_large/stage1 32 --tokens-per-sample 2048 --max-update 350000 --stage-first-update 0 \
-    --warmup-updates 10000 --lr 2.5e-4 --lr-scheduler staged --dropout 0.4 --optimizer fused_adamw \
-    --clip-norm 0.25 --weight-decay 0.01
+    --warmup-updates 10000 --lr 2.5e-4
 longformer_enwik8_large/stage2 32 --tokens-per-sample 4096 --max-update 375000 --stage-first-update 350000 \
-    --warmup-updates 2500 --lr 1.25e-4 --lr-scheduler staged --dropout 0.4 --optimizer fused_adamw \
-    --clip-norm 0.25 --weight-decay 0.01 --window-scale 2\
+    --warmup-updates 2500 --lr 1.25e-4 --window-scale 2 \
     --restore-file /out/longformer_enwik8_large/stage1/checkpoints/checkpoint_last.pt
 longformer_enwik8_large/stage3 16 --tokens-per-sample 8192 --max-update 385000 --stage-first-update 375000 \
-    --warmup-updates 1000 --lr 6.25e-5 --lr-scheduler staged --dropout 0.4 --optimizer fused_adamw \
-    --clip-norm 0.25 --weight-decay 0.01 --window-scale 4\
+    --warmup-updates 1000 --lr 6.25e-5 --window-scale 4 \
     --restore-file /out/longformer_enwik8_large/stage2/checkpoints/checkpoint_last.pt
 longformer_enwik8_large/stage4 16 --tokens-per-sample 16384 --max-update 390000 --stage-first-update 385000 \
-    --warmup-updates 500 --lr 3.125e-5 --lr-scheduler staged --dropout 0.4 --optimizer fused_adamw \
-    --clip-norm 0.25 --weight-decay 0.01 --window-scale 8\
+    --warmup-updates 500 --lr 3.125e-5 --window-scale 8 \
     --restore-file /out/longformer_enwik8_large/stage3/checkpoints/checkpoint_last.pt
 longformer_enwik8_large/stage5 16 --tokens-per-sample 23040 --max-update 395000 --stage-first-update 390000 \
-    --warmup-updates 500 --lr 1.5625e-5 --lr-scheduler staged --dropout 0.4 --optimizer fused_adamw \
-    --clip-norm 0.25 --weight-decay 0.01 --window-scale 16\
+    --warmup-updates 500 --lr 1.5625e-5 --window-scale 16 \
     --restore-file /out/longformer_enwik8_large/stage4/checkpoints/checkpoint_last.pt
+*
 transformer_xl_enwik8/stage1 22 --lr-scheduler cosine --batch-size 11 --tokens-per-sample 512 --warmup-updates 0 \
     --max-update 400000 --clip-norm 0.25
 transformer_xl_enwik8_large/stage1 64 --lr-scheduler cosine --batch-size 8 --tokens-per-sample 768 \
@@ -169,9 +161,11 @@ gate_without_gaa/stage1 64 --arch gaa_lm --max-update 150000
 GPUS = {"char_lm": 2}  # 8 of the others: 22 rows of text go on 1, 2 or 11
 ROWS = {}
 for family, text in NUMBERS.items():
-    common, *rows = text.strip().splitlines()
-    for name, batch, *flags in map(str.split, rows):
-        ROWS[family, name] = batch, {**options(common.split()), **options(flags)}
+    for name, *flags in map(str.split, text.strip().splitlines()):
+        if name == "*":
+            common = options(["*", *flags])
+        else:
+            ROWS[family, name] = flags[0], {**common, **options(flags)}
 # flags that a row has only where it says so
 SWITCHES = {"--pool-mix", "--pool-share-weights", "--freeze-pretrained", "--no-global-attention"}
 

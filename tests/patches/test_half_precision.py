@@ -126,17 +126,8 @@ def trainer(folder, name, *extra):
     """A trainer of an architecture at a tiny size."""
     task, settings = SMALL[ARCH_MODEL_REGISTRY[name]]
     words = [folder, "--user-dir", tiny_bart.USER_DIR, "--task", task, "--arch", name, *as_flags(settings)]
-    words += [
-        "--cpu",
-        "--criterion",
-        "cross_entropy",
-        "--optimizer",
-        "adam",
-        "--lr",
-        "0.01",
-        "--no-save-optimizer-state",
-        *extra,
-    ]
+    words += ["--cpu", "--criterion", "cross_entropy", "--optimizer", "adam", "--lr", "0.01"]
+    words += ["--no-save-optimizer-state", *extra]
     cfg = parse(options.get_training_parser(), words)
     task = tasks.setup_task(cfg.task)
     return Trainer(cfg, task, task.build_model(cfg.model), torch.nn.Module())

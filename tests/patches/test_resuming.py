@@ -183,13 +183,6 @@ def test_other_changes_and_old_checkpoints_are_taken():
     compare(configuration({"pooled_layers": None}), configuration())
 
 
-def test_a_training_refuses(corpus, tmp_path):
-    train(corpus, tmp_path, "--max-update", 1)
-    train(corpus, tmp_path, "--max-update", 2, "--update-freq", 2)
-    with pytest.raises(CheckpointError, match=r"--encoder-attention-heads 2 \(now 4\): with other values"):
-        train(corpus, tmp_path, "--max-update", 5, "--encoder-attention-heads", "4")
-
-
 # ----- curves
 
 

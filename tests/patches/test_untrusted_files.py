@@ -1,8 +1,6 @@
 """Files of strangers: options arrive as the training had them, nothing that they say is run or written."""
 
-import contextlib
 import re
-import subprocess
 import sys
 from argparse import Namespace
 from dataclasses import dataclass, field
@@ -13,7 +11,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils, file_utils, options, tasks
 from fairseq.criterions import CRITERION_REGISTRY, build_criterion
-from fairseq.data import Dictionary, data_utils, encoders, indexed_dataset
+from fairseq.data import Dictionary, data_utils, encoders
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -28,7 +26,7 @@ from fairseq_poolingformer.patches.untrusted_files import LARGEST, REPLACED, as_
 from fairseq_poolingformer.weights.files import write_checkpoint
 from tests import lab
 from tests.models import tiny_bart
-from tests.patches.helpers import TRAINING, TRANSLATION, parse, train, unpatched
+from tests.patches.helpers import TRAINING, TRANSLATION, parse, train
 
 table.apply()
 
@@ -213,15 +211,6 @@ def test_no_name_reaches_a_shell(tmp_path, name, impl):
     (tmp_path / f"{name}.fasta").write_text(">x\nAB\n")
     with pytest.raises(ConfigurationError, match="is not opened as a dataset of kind"):
         data_utils.load_indexed_dataset(str(tmp_path / name), Dictionary(), impl)
-
-
-def test_fasta_is_an_attack(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    unpatched(monkeypatch, indexed_dataset, "make_dataset")
-    Path("$(touch ran).fasta").write_text(">x\nAB\n")
-    with contextlib.suppress(subprocess.CalledProcessError, IndexError, ValueError):
-        data_utils.load_indexed_dataset("$(touch ran)", Dictionary())
-    assert Path("ran").exists()
 
 
 def test_no_file_of_the_users_is_written(tmp_path, good):

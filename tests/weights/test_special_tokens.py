@@ -92,20 +92,6 @@ def test_a_checkpoint_from_before_a_mark_gives_the_same_logits(folder, tmp_path,
     assert any("left out the embeddings of the task's special tokens: [q], " in note for note in converted.notes)
 
 
-def test_a_mark_that_the_task_lacks_is_left_out_in_words(folder, monkeypatch, caplog):
-    with monkeypatch.context() as patched:
-        patched.setattr(WikihopTask, "marks", (*MARKS, "[new]"))
-        _, _, newer = make(folder, "wikihop", *ENCODERS[0])
-    _, _, older = make(folder, "wikihop", *ENCODERS[0])
-    with caplog.at_level(logging.INFO):
-        older.load_state_dict(newer.state_dict(), strict=True)
-    assert "left out, since this task has no such tokens: [new]" in caplog.text
-    assert torch.equal(older.state_dict()[EMBEDDING], newer.state_dict()[EMBEDDING][:-1])
-    unnamed = {name: value for name, value in newer.state_dict().items() if name != NAMES}
-    with pytest.raises(ValueError, match="dictionary must be the checkpoint's own"):
-        older.load_state_dict(unnamed, strict=True)
-
-
 WORDS, LARGE = [f"w{number}" for number in range(30)], [f"madeupword{number:04}" for number in range(3)]
 RELEASED = {  # family -> symbols behind the words in the archive's dict.txt, and in the embedding
     "bart.base": (tiny_bart, [f"madeupword{number:04}" for number in range(9)], ["<mask>"]),

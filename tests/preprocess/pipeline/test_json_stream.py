@@ -6,7 +6,6 @@ import io
 import itertools
 import json
 import random
-import string
 
 import pytest
 
@@ -135,23 +134,3 @@ def read_texts(text):
 def test_texts_of_the_outermost_object(monkeypatch, block, text, expected):
     monkeypatch.setattr(json_stream, "_BLOCK", block)
     assert read_texts(text) == expected
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_random_objects(monkeypatch, seed):
-    rng = random.Random(seed)
-    monkeypatch.setattr(json_stream, "_BLOCK", rng.randint(1, 40))
-
-    def value(depth):
-        kind = rng.randrange(5) if depth < 4 else 0
-        if kind == 1:
-            return [value(depth + 1) for _ in range(rng.randrange(4))]
-        if kind > 1:
-            return {rng.choice(["Domain", "Data", "", '"']): value(depth + 1) for _ in range(rng.randrange(4))}
-        return rng.choice(["Domain", "Web", 3, None, "".join(rng.choices(string.printable, k=8))])
-
-    whole = {"Data": value(1), "x": value(1), "Domain": value(1)}
-    expected = [whole["Domain"]] if isinstance(whole["Domain"], str) else []
-    assert read_texts(json.dumps(whole, indent=rng.choice([None, 1]), ensure_ascii=rng.random() < 0.5)) == expected
-    del whole["Domain"]
-    assert read_texts(json.dumps(whole)) == []
