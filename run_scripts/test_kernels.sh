@@ -3,10 +3,10 @@
 #
 #   run_scripts/test_kernels.sh [KEY=value …]
 #
-# cases: the kernels' tests, forward and backward, each access checked, and programs that race. stages: whether each pass
-# of the compiler keeps what a kernel computes, in hours. Run again, the script does only what is missing; a changed
-# kernel is run anew. Needs Linux, Python 3.12 or 3.13, and as PyTorch comes with CUDA on Linux, several GB. No step measures time, or runs what becomes of the kernels below
-# Triton's own languages: LLVM's code, ptxas and shared memory are a GPU's.
+# The kernels' tests, forward and backward, each access checked, and programs that race. Run again, the script does only
+# what is missing; a changed kernel is run anew. Needs Linux, Python 3.12 or 3.13, and as PyTorch comes with CUDA on
+# Linux, several GB. Nothing measures time, or runs what becomes of the kernels below Triton's own languages: LLVM's
+# code, ptxas and shared memory are a GPU's.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
 set -euo pipefail
@@ -15,9 +15,7 @@ set -euo pipefail
 
 options=(
   "out=$root/runs/kernels" # the folder of all results
-  "steps=cases,stages" # what to do
-  "minutes=1e9" # of each step; a later call continues
-  "capabilities=90,80,100" # the compute capabilities whose stages are compared: 90 is 9.0
+  "minutes=1e9" # a later call continues
   "venv=$root/.venv-kernels" # the virtual environment, made if it is not there
   "python=python3.12" # interpreter to make it with
   "torch_index=" # see install.sh
@@ -25,13 +23,8 @@ options=(
 )
 parse_options "$@"
 require_number minutes
-for step in ${steps//,/ }; do
-  [[ ,cases,stages, == *,$step,* ]] || fail "steps= must be some of cases,stages; got $step"
-done
-IFS=, read -ra targets <<<"$capabilities"
 venv=$(absolute "$venv")
 out=$(absolute "$out")
-here=$root/run_scripts/kernels
 torch=torch==2.14.0 # the versions that ttsem 0.1.0 was tested with
 packages=(ttsem==0.1.0 triton==3.8.0 numpy==2.5.5 pytest==9.2.0 hypothesis==6.170.15)
 
@@ -41,10 +34,4 @@ make_environment "$venv" "$python" "$torch" "${packages[@]}"
 export PYTHONPATH=$root OMP_NUM_THREADS=1 TRITON_CACHE_DIR=$out/compiled
 [[ $dry_run == 1 ]] || mkdir -p "$out"
 cd "$root"
-status=0
-for step in ${steps//,/ }; do
-  command=("$venv/bin/python" "$here/$step.py" "$out" --minutes "$minutes")
-  [[ $step != stages ]] || command+=(--capabilities "${targets[@]}")
-  run "${command[@]}" || status=$? # the other steps are of use all the same
-done
-exit "$status"
+run "$venv/bin/python" "$root/run_scripts/kernels/cases.py" "$out" --minutes "$minutes"

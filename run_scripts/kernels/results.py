@@ -1,4 +1,4 @@
-"""Results that a later call of a script continues from."""
+"""Results that a later call continues from."""
 
 from __future__ import annotations
 
@@ -10,21 +10,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-HERE = Path(__file__).parent
 KERNELS = ROOT / "fairseq_poolingformer" / "attention" / "backends" / "triton"
 FILES = "test_backend.py", "test_positions.py", "test_pooling.py", "test_one_softmax.py"
 TESTS = [ROOT / "tests/attention/backends/triton" / name for name in FILES]
-# what the results of each script depend on, besides the kernels and the versions of packages
-READ = {
-    "cases": [*TESTS, ROOT / "tests" / "attention" / "calls.py"],
-    "stages": [HERE / name for name in ("calls.py", "execute.py", "stages.py")],
-}
+CALLS = ROOT / "tests" / "attention" / "calls.py"
 
 
-def fingerprint(name: str) -> str:
-    """A hash of all that a script's results depend on, so that those of other kernels or versions do not count."""
+def fingerprint() -> str:
+    """A hash of all that results depend on, so that those of other kernels or versions do not count."""
     parts = [f"{package} {version(package)}" for package in ("ttsem", "triton", "torch")]
-    parts += [path.read_text(encoding="utf-8") for path in (*sorted(KERNELS.glob("*.py")), *READ[name])]
+    parts += [path.read_text(encoding="utf-8") for path in (*sorted(KERNELS.glob("*.py")), *TESTS, CALLS)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
@@ -39,12 +34,9 @@ class Results:
                 self.rows[row["key"]] = row
 
     @classmethod
-    def of(cls, folder: Path, name: str) -> Results:
-        """The results of a script in its folder."""
-        return cls(folder / f"{name}.jsonl", fingerprint(name.partition("_")[0]))
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.rows
+    def of(cls, folder: Path) -> Results:
+        """The results in a folder."""
+        return cls(folder / "cases.jsonl", fingerprint())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.rows.values())

@@ -1,16 +1,12 @@
-"""Numbers of the scripts that measure, by hand; calls of run_scripts/kernels by another backend."""
+"""Numbers of the scripts that measure, by hand."""
 
 import json
-from unittest import mock
 
 import numpy as np
-import pytest
-import torch
 
 from run_scripts import equal_budget
 from run_scripts.evidence import crossover, retrieval
 from run_scripts.evidence.systems import System
-from run_scripts.kernels import calls
 
 PEP = "Title: a\n\nFirst\n=====\n\n{0}\n\nAbstract\n========\n\n{1}\n\nLast\n----\n\nthe end\n"
 
@@ -64,16 +60,3 @@ def test_a_log_has_its_last_values(tmp_path):
     )
     values = {"last_loss": 4, "last_lr": 1, "last_epoch": 1, "last_gnorm": 2, "parameters": 1234}
     assert equal_budget.last_values(log) == values | {"train_loss": 4.5, "train_num_updates": 8}
-
-
-@pytest.mark.parametrize("name", [name for name, call in calls.CALLS.items() if isinstance(call, calls.KernelCall)])
-def test_exact_results_of_kernel_calls_are_those_of_the_block_backend(name):
-    attend = calls.KernelCall._attend
-
-    def by_block(call, tensors, backend, dropout_p=0.0):
-        return attend(call, tensors, {"triton": "block"}.get(backend, backend), dropout_p)
-
-    with mock.patch.object(calls.KernelCall, "_attend", by_block):
-        results = calls.CALLS[name].results(torch.float32)
-    assert len(results) >= 4
-    assert max(calls.error(*pair) for pair in results.values()) <= 4 * calls.GREATEST_ERROR[torch.float32]
