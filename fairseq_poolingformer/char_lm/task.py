@@ -11,6 +11,7 @@ from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
+from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import register_task
 from omegaconf import II
 
@@ -53,6 +54,7 @@ class CharLMTask(OneDictionaryTask):
 
     cfg: CharLMConfig
     criterion = "char_lm"
+    models, arch = FairseqLanguageModel, "longformer_lm_small"
 
     def __init__(self, cfg: CharLMConfig) -> None:
         super().__init__(cfg, byte_dictionary())

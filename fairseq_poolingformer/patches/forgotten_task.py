@@ -1,13 +1,17 @@
-"""A forgotten ``--task`` is refused: the data folder, the architecture and the checkpoint say which one is meant."""
+"""A wrong or forgotten ``--task`` or ``--arch`` is refused: data folders, flags and checkpoints say which one fits."""
 
 import contextlib
 import itertools
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping
-from functools import partial
+from argparse import ArgumentParser
+from collections.abc import Callable, Container, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
+
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from fairseq_poolingformer.checkpoints import CheckpointError, checked_states
 from fairseq_poolingformer.command import UsageError, shorten_errors
@@ -30,7 +34,7 @@ def refuse_task_of_another_folder(original: Callable, cfg: Any, **kwargs: Any) -
 
 
 def explain_unknown_flags(original: Callable, parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Explain unknown flags in one sentence: those of a forgotten task, or ones that resemble others."""
+    """Explain unknown flags in one sentence: those of another task or model, or ones that resemble others."""
     words = list(map(str, sys.argv[1:] if input_args is None else input_args))
     if "error" not in vars(parser):  # fairseq calls itself
         say, task = parser.error, dict(itertools.pairwise(words)).get("--task", "translation")
@@ -41,10 +45,43 @@ def explain_unknown_flags(original: Callable, parser: Any, input_args: Any = Non
             folders = [(word, readers[0]) for word in words if (readers := _readers(Path(word.split(":")[0])))]
             if folders and task != folders[0][1] and message.startswith("unrecognized arguments"):
                 say(f"{message}; {folders[0][0]} is a data folder for --task {folders[0][1]}, not for --task {task}")
+            flags = re.findall(r" (--[\w-]+)", message) if message.startswith("unrecognized arguments") else ()
+            for flag in flags:
+                if choices := _choices_with(flag, parser):
+                    say(f"{message}; {flag} belongs to {' and to '.join(choices)}: give that one or leave the flag out")
             explain(message)
 
         parser.error = error
     return original(parser, input_args, *args, **kwargs)
+
+
+def _choices_with(flag: str, parser: Any) -> list[str]:
+    """The first ``--arch``, ``--task`` and so on that adds a flag, of this project if there are such."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+    from fairseq.registry import REGISTRIES
+    from fairseq.tasks import TASK_REGISTRY
+
+    tables = {"arch": ARCH_MODEL_REGISTRY, "task": TASK_REGISTRY}
+    tables |= {name: entry["registry"] for name, entry in REGISTRIES.items()}
+    choices: dict[bool, list[str]] = {True: [], False: []}
+    for option, table in tables.items():
+        if all(action.dest != option for action in parser._actions):
+            continue
+        for is_ours in choices:
+            kinds = (kind for kind in table.items() if kind[1].__module__.startswith(PACKAGE) == is_ours)
+            names = (name for name, kind in kinds if flag in _flags(kind))
+            choices[is_ours] += [f"--{option.replace('_', '-')} {name}" for name in itertools.islice(names, 1)]
+    return choices[True] or choices[False]
+
+
+@cache
+def _flags(kind: type) -> Container[str]:
+    parser = ArgumentParser(add_help=False, conflict_handler="resolve")
+    if hasattr(kind, "add_args"):
+        kind.add_args(parser)
+    elif dataclass := getattr(kind, "__dataclass", None):
+        gen_parser_from_dataclass(parser, dataclass())
+    return parser._option_string_actions
 
 
 def _check_folder(cfg: Any) -> None:

@@ -291,15 +291,12 @@ def _kind_of_model(cfg: Mapping[str, Any]) -> str | None:
     """The kind of a configuration's model; None where fairseq knows no such model."""
     from fairseq import models
 
+    from fairseq_poolingformer.tasks.shared.base_task import KINDS
+
     options = options_of(cfg.get("model"))
     registries = {**models.MODEL_REGISTRY, **models.ARCH_MODEL_REGISTRY}
     model = next((registries[name] for name in (options.get("arch"), options.get("_name")) if name in registries), None)
-    kinds = {
-        models.FairseqEncoderDecoderModel: "an encoder with a decoder",
-        models.FairseqEncoderModel: "an encoder alone",
-        models.FairseqLanguageModel: "a decoder alone",
-    }
-    return next((text for kind, text in kinds.items() if model is not None and issubclass(model, kind)), None)
+    return next((text for kind, text in KINDS.items() if model is not None and issubclass(model, kind)), None)
 
 
 def options_of(group: Any) -> dict[str, Any]:

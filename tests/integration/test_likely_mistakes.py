@@ -30,7 +30,8 @@ TRAIN = [*lab.SUMMARIES, *lab.BART, *LOSS, *lab.UPDATE]
 def folder(tmp_path_factory):
     """Short names of data folders and checkpoints."""
     folder = tmp_path_factory.mktemp("folder")
-    (folder / "pairs").symlink_to(lab.summaries())
+    for name, source in (("pairs", lab.summaries()), ("texts", lab.texts()), ("bytes", lab.characters())):
+        (folder / name).symlink_to(source)
     lab.copy(lab.words(), folder / "others")
     (folder / "file").write_text("text\n")
     for name, examples in (("empty", []), ("beyond", [([5, 9000], [5])])):
@@ -63,6 +64,15 @@ HEADS = ["--max-update", 2, "--encoder-attention-heads", 2, "--save-dir", "bart"
 LONGER = ["--max-update", 2, "--max-source-positions", 100, "--save-dir", "bart"]  # with fairseq's Adam
 MISTAKES = {  # a part of the sentence -> the command
     "an encoder alone, and --arch is an encoder with": [*TRAIN_PAIRS, "--finetune-from-model", ROBERTA_PT],
+    "poolingformer_roberta_tiny is an encoder alone, and this task trains an encoder with a decoder: give": [
+        *("train", "pairs", *lab.SUMMARIES, *lab.ROBERTA[:2], *lab.SMALL, *LOSS, *lab.UPDATE)
+    ],
+    "poolingformer_bart_tiny is an encoder with a decoder, and this task trains an encoder alone: give": [
+        *("train", "texts", *lab.TEXTS, *lab.BART, *lab.UPDATE)
+    ],
+    "is an encoder alone, and this task trains a decoder alone: give one such as --arch longformer_lm_small": [
+        *("train", "bytes", "--task", "char_lm", *lab.PLUGIN, *lab.ROBERTA, "--criterion", "char_lm", *lab.UPDATE)
+    ],
     "than pairs/dict.source": ["train", "pairs:others", *TRAIN],  # a second folder with other words
     "5 of 6 examples of train have more than": [*TRAIN_PAIRS, "--max-tokens", 10],
     "train.source-target.source.bin has 6 documents, and beside it are 2 summaries": ["train", "unequal", *TRAIN],
@@ -132,6 +142,11 @@ def test_errors_of_data_folders_and_options_are_their_sentence(folder, name, tmp
 
 SLIP = ["--arch", "poolingformer_bart_bas"]
 UNKNOWN = {
+    "--decoder-layers belongs to --arch poolingformer_bart_large: give that one": [
+        *("train", "pairs", *lab.SUMMARIES, *lab.ROBERTA[:2], *lab.SMALL, *LOSS, "--decoder-layers", 2)
+    ],
+    "--mask-prob belongs to --task long_masked_lm: give that": [*TRAIN_PAIRS, "--mask-prob", 0.1],
+    "--total-num-update belongs to --lr-scheduler polynomial_decay": [*TRAIN_PAIRS, "--total-num-update", 9],
     "--pooled-layer 1; did you mean --pooled-layers": [*TRAIN_PAIRS, "--pooled-layer", 1],
     "invalid choice: 'poolingformer_bart_bas'; did you mean poolingformer_bart_base": [*TRAIN_PAIRS, *SLIP],
     "--beams 2; did you mean --beam": [*GENERATE_PAIRS, "--beams", 2],

@@ -13,7 +13,7 @@ from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion
 from fairseq.data import Dictionary, FairseqDataset
 from fairseq.data.data_utils import numpy_seed
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import BaseFairseqModel
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqEncoderModel, FairseqLanguageModel
 from fairseq.tasks import FairseqTask
 from omegaconf import II, MISSING
 
@@ -26,6 +26,12 @@ from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.epoch import EpochBatches
 
 logger = logging.getLogger(__name__)
+
+KINDS = {
+    FairseqEncoderDecoderModel: "an encoder with a decoder",
+    FairseqEncoderModel: "an encoder alone",
+    FairseqLanguageModel: "a decoder alone",
+}
 
 
 @dataclass
@@ -47,6 +53,8 @@ class CheckedTask(FairseqTask):
     criterion: ClassVar[str]  # fairseq's --criterion with the task's loss
     other_criterions: ClassVar[tuple[str, ...]] = ()  # that fit its batches, too
     logged: Sequence[str] = ()  # metrics of a validation, beside those of its criterion
+    models: ClassVar[type[BaseFairseqModel]] = FairseqEncoderModel  # the one of KINDS that it trains
+    arch: ClassVar[str] = "poolingformer_roberta_base"  # such a model
 
     @property
     def data_folder(self) -> Path:
@@ -60,6 +68,16 @@ class CheckedTask(FairseqTask):
     def remember(self, dictionaries: Mapping[str, Sequence[str]]) -> None:
         """Save these dictionaries' digests in checkpoints: file name -> symbols of the file."""
         self.dictionary_digests = {name: symbols_digest(symbols) for name, symbols in dictionaries.items()}
+
+    def build_model(self, cfg, from_checkpoint: bool = False) -> BaseFairseqModel:
+        model = super().build_model(cfg, from_checkpoint)
+        kind = next((text for kind, text in KINDS.items() if isinstance(model, kind)), None)
+        if kind not in (None, KINDS[self.models]):
+            raise UsageError(
+                f"--arch {getattr(cfg, '_name', None) or type(model).__name__} is {kind}, and this task trains "
+                f"{KINDS[self.models]}: give one such as --arch {self.arch}, or another --task"
+            )
+        return model
 
     def build_criterion(self, cfg, from_checkpoint: bool = False) -> FairseqCriterion:
         criterion = super().build_criterion(cfg, from_checkpoint)

@@ -175,6 +175,7 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
     cfg: LongSummarizationConfig
     layout = PAIRS
     criterion = "linear_cross_entropy"
+    models, arch = FairseqEncoderDecoderModel, "poolingformer_bart_base"
     other_criterions = ("cross_entropy", "label_smoothed_cross_entropy", "adaptive_loss")
 
     def __init__(self, cfg: LongSummarizationConfig, src_dict, tgt_dict) -> None:
@@ -203,11 +204,6 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
     def build_model(self, cfg, from_checkpoint: bool = False):
         """Build the model and take the lengths of documents and summaries from it."""
         model = super().build_model(cfg, from_checkpoint)
-        if not isinstance(model, FairseqEncoderDecoderModel):
-            raise ValueError(
-                "--task long_summarization needs an encoder with a decoder such as --arch poolingformer_bart_large, "
-                f"but {type(model).__name__} has no decoder of its own"
-            )
         encoder_limit, decoder_limit = model.max_positions()
         self.source_limit = min(self.source_limit or encoder_limit, encoder_limit)
         self.target_limit = min(self.target_limit or decoder_limit, decoder_limit)
