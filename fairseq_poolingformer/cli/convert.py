@@ -29,6 +29,10 @@ SWITCHES = {  # of settings whose flags have other names, or that a flag turns o
     ("no_token_positional_embeddings", False): "--absolute-positions",
     ("no_scale_embedding", False): "--scale-embedding",
 }
+COMMANDS = {  # with a decoder or without: of preprocessing, and the task with its criterion
+    True: ("arxiv_pubmed --input-folder papers", "long_summarization", "linear_cross_entropy"),
+    False: ("plain_text --input 'texts/*.txt' --valid-share 0.05", "long_masked_lm", "long_masked_lm"),
+}
 LONG = 4096  # a Poolingformer reads at least this many tokens
 WINDOW = int(str(DEFAULTS["window_size"]))
 
@@ -44,10 +48,8 @@ def to_fairseq(options: argparse.Namespace) -> None:
     """Convert a Hugging Face folder and tell the user of it."""
     family, converted = write_fairseq(options.source, options.output, options.arch, options.drop_heads)
     _report(options.output, converted.notes)
-    pages = "README.md" if family.task == "long_summarization" else "docs/pretraining.md and docs/question_answering.md"
     print(
-        f"{pages} has the commands that make a data folder, with the tokenizer in {options.output / 'tokenizer'}, and "
-        f"train on it. The model's flags there are\n{training_flags(family, converted.settings, options.output)}"
+        f"in {options.output}, as its README.md says:\n{training_commands(family, converted.settings, options.output)}"
     )
 
 
@@ -73,7 +75,13 @@ def write_fairseq(
         files.write_checkpoint(folder / "model.pt", settings, converted.state)
         (folder / "flags.txt").write_text(flags + "\n", encoding="utf-8")
         text = card.model_card(
-            output.name, family, converted.settings, converted.state, library="fairseq", notes=converted.notes
+            output.name,
+            family,
+            converted.settings,
+            converted.state,
+            library="fairseq",
+            commands=training_commands(family, converted.settings, folder),
+            notes=converted.notes,
         )
         card.write_card(folder, text, source)
     return family, converted
@@ -113,8 +121,8 @@ def model_flags(family: Family, settings: Settings) -> str:
     return shlex.join(filter(None, words))
 
 
-def training_flags(family: Family, settings: Settings, folder: Path) -> str:
-    """Return flags of a training from a converted checkpoint: two-level windows, but for LED and Longformer."""
+def training_commands(family: Family, settings: Settings, folder: Path) -> str:
+    """Return commands for a converted checkpoint's folder: train with two-level windows, but for LED and Longformer."""
     longer = dict(settings)
     if family.poolingformer_arch:
         longer = {key: value for key, value in settings.items() if key not in LEVELS}
@@ -124,7 +132,20 @@ def training_flags(family: Family, settings: Settings, folder: Path) -> str:
         longer.update(family.level_two(longer))
         if settings.get("max_relative_positions", WINDOW) < WINDOW:
             longer["window_size"] = settings["max_relative_positions"]  # no window may reach beyond these positions
-    return f"{model_flags(family, longer)} --finetune-from-model {shlex.quote(str(folder / 'model.pt'))}"
+    models = [path.relative_to(folder) for path in (folder / "tokenizer").glob("*.model")]
+    tokenizer = f"--sentencepiece-model {models[0]}" if models else "--gpt2-bpe tokenizer"
+    preprocess, task, criterion = COMMANDS[family.seq2seq]
+    plugin = f'--user-dir "$(poolingformer user-dir)" --task {task}'
+    commands = [
+        f"poolingformer preprocess {preprocess} {tokenizer} --output-folder data",
+        f"fairseq-train data {plugin} --criterion {criterion} {model_flags(family, longer)} --finetune-from-model "
+        "model.pt --optimizer fused_adamw --lr 2e-5 --clip-norm 0.1 --batch-size 2 --max-epoch 10 --save-dir run",
+    ]
+    if family.seq2seq:
+        commands.append(
+            f"fairseq-generate data {plugin} --path run/checkpoint_best.pt --gen-subset valid --batch-size 2"
+        )
+    return "\n".join(commands)
 
 
 def to_huggingface(options: argparse.Namespace) -> None:

@@ -63,6 +63,7 @@ def model_card(
     library: str = "transformers",
     architecture: str = "",
     updates: int | None = None,
+    commands: str = "",
     notes: Iterable[str] = (),
 ) -> str:
     """Return the text of a model card."""
@@ -77,9 +78,9 @@ def model_card(
         head({"library_name": library, "pipeline_tag": task}, tags[_levels(family, settings, library)]),
         MARK,
         f"# {name}\n\n{introduction}, converted by fairseq-poolingformer.",
+        f"## Use\n\n{_training_use(family, commands) if commands else _use(name, family, architecture)}",
         table("Architecture", _architecture(family, settings, state, _levels(family, settings, library))),
         table("Training", _training(settings, updates)),
-        f"## Use\n\n{_use(family, library, architecture)}",
     ]
     if listed := "\n".join(f"- {note}" for note in notes):
         parts.append(f"## Notes of the conversion\n\n{listed}")
@@ -154,17 +155,19 @@ def table(title: str, rows: Mapping[str, Any]) -> str:
     return "\n".join([f"## {title}\n", "| | |", "|---|---|", *lines]) if lines else ""
 
 
-def _use(family: Family, library: str, architecture: str) -> str:
-    if library == "fairseq":
-        return (
-            '`fairseq-train DATA-FOLDER --user-dir "$(poolingformer user-dir)" --finetune-from-model model.pt` with '
-            f"`--task {family.task}`, a `--criterion` and an optimizer, and the flags in "
-            "`flags.txt`; the tokenizer is in `tokenizer/`."
-        )
+def _training_use(family: Family, commands: str) -> str:
+    records = '`papers/{train,valid}.jsonl` have a line `{"document": "…", "summary": "…"}` a paper'
+    return (
+        f"In this folder, where {records if family.seq2seq else '`texts/` has a text in each file'}:\n\n"
+        f"```bash\n{commands}\n```\n\n`flags.txt` has the flags of the model as it was."
+    )
+
+
+def _use(name: str, family: Family, architecture: str) -> str:
     auto = task_of(architecture)[1]
     register = "import fairseq_poolingformer.huggingface  # registers the model\n" if family.two_levels else ""
     return (
         f"```python\n{register}from transformers import {auto}, AutoTokenizer\n\n"
-        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\n'
-        f'model = {auto}.from_pretrained("FOLDER")\n```'
+        f"tokenizer = AutoTokenizer.from_pretrained({name!r})\n"
+        f"model = {auto}.from_pretrained({name!r})\n```"
     )

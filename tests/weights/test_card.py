@@ -1,6 +1,10 @@
 """Model cards: Hugging Face's own reader parses them, and they say what the checkpoint is."""
 
 import json
+import os
+import re
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +13,7 @@ from huggingface_hub import ModelCard
 from fairseq_poolingformer.checkpoints import load
 from fairseq_poolingformer.weights.card import model_card
 from fairseq_poolingformer.weights.convert import FAMILIES
+from tests import lab
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
 
@@ -79,6 +84,37 @@ def test_a_card_that_somebody_wrote_travels_along_and_one_of_ours_does_not(folde
     assert run("to-fairseq", folders / "summarizer", folders / "back") == 0
     assert not (folders / "back" / "SOURCE_README.md").exists()
     assert (folders / "hf" / "README.md").read_text(encoding="utf-8").endswith("hand-written")
+
+
+def block(folder, language):
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    return re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)[1]
+
+
+def test_the_python_of_a_card_opens_the_model(folders, monkeypatch):
+    monkeypatch.chdir(folders)
+    names = {}
+    exec(block(folders / "summarizer", "python"), names)
+    assert type(names["model"]).__name__ == "PoolingformerBartForConditionalGeneration"
+    assert names["tokenizer"]("text").input_ids
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("model_type", ["bart", "roberta"])
+def test_the_commands_of_a_card_train(model_type, tmp_path):
+    source = tiny_huggingface.folder(tmp_path / "hf", model_type)
+    assert run("to-fairseq", source, tmp_path / "new") == 0
+    (tmp_path / "new" / "papers").mkdir()
+    (tmp_path / "new" / "texts").mkdir()
+    for number, split in enumerate(("train", "valid")):
+        record = {"document": f"{number} words and more. " * 9, "summary": "some words"}
+        (tmp_path / "new" / "papers" / f"{split}.jsonl").write_text(f"{json.dumps(record)}\n" * 2, encoding="utf-8")
+        (tmp_path / "new" / "texts" / f"{split}.txt").write_text(record["document"], encoding="utf-8")
+    commands = block(tmp_path / "new", "bash").replace("--max-epoch 10", "--max-epoch 1")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    output = lab.call(["bash", "-e", "-c", commands], cwd=tmp_path / "new", PATH=path)
+    assert (tmp_path / "new" / "run" / "checkpoint_best.pt").is_file()
+    assert ("Generate valid with beam=5" in output) == (model_type == "bart")
 
 
 def test_a_level_that_is_dropped_is_not_on_the_card(folders):
