@@ -225,23 +225,17 @@ def must_agree(name: str, actual: Tensor, expected: Tensor, tolerance: float = 1
         raise SystemExit(f"{name}: differs by {error:.2g} from what it must equal; nothing is timed")
 
 
-def add_arguments(
-    parser: argparse.ArgumentParser,
-    *,
-    repeats: int,
-    warm_ups: int = 1,
-    allocators: Sequence[str] = ("glibc", "kept"),
-) -> None:
-    """Add the options of every measurement, with these defaults and choices."""
+def add_arguments(parser: argparse.ArgumentParser, *, repeats: int) -> None:
+    """Add the options of every measurement."""
     add = parser.add_argument
     add("--device", default="cpu", choices=("cpu", "cuda"))
     add("--repeats", type=int, default=repeats, help="runs that count, of which the median (default: %(default)s)")
-    add("--warm-ups", type=int, default=warm_ups, help="runs before them that do not (default: %(default)s)")
+    add("--warm-ups", type=int, default=1, help="runs before them that do not (default: %(default)s)")
     add("--threads", type=int, default=torch.get_num_threads(), help="of torch (default: %(default)s)")
     add(
         "--allocator",
         default="glibc",
-        choices=tuple(allocators),
+        choices=("glibc", "kept"),
         help="glibc: freed memory goes back to the system, as the C library has it; kept: it is kept for the next "
         "tensor, as the plugin does on a machine without a GPU (default: %(default)s)",
     )

@@ -50,11 +50,11 @@ def write_demo_checkpoint(path: Path, folder: Path = FOLDER) -> None:
     write_checkpoint(path, vars(args), state)
 
 
-def load_demo_model(folder: Path = FOLDER) -> PoolingformerHubInterface:
+def load_demo_model() -> PoolingformerHubInterface:
     """The demo model for use in Python, as ``PoolingformerBART.from_pretrained`` returns models."""
     with tempfile.TemporaryDirectory() as temporary:
-        write_demo_checkpoint(Path(temporary, "demo_model.pt"), folder)
-        return PoolingformerBART.from_pretrained(temporary, "demo_model.pt", str(folder.resolve())).eval()
+        write_demo_checkpoint(Path(temporary, "demo_model.pt"))
+        return PoolingformerBART.from_pretrained(temporary, "demo_model.pt", str(FOLDER.resolve())).eval()
 
 
 def main() -> int:

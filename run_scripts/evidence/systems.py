@@ -52,8 +52,8 @@ def _both_sides(window: str, context: int) -> int:
     return context if window == "all" else min(2 * int(window), context)
 
 
-def read_systems(path: Path = TABLE) -> dict[str, System]:
+def read_systems() -> dict[str, System]:
     """The systems by name, in the order of the file."""
-    lines = [line.split(maxsplit=6) for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line.split(maxsplit=6) for line in TABLE.read_text(encoding="utf-8").splitlines()]
     rows = [words for words in lines if words and words[0] != "name" and not words[0].startswith("#")]
     return {words[0]: System(*words) for words in rows}

@@ -207,10 +207,3 @@ def test_what_cannot_be_made_long_is_said(tmp_path, capsys, kind, arguments, wor
     assert run("from-short", tmp_path / "short", tmp_path / "long", *arguments) == 1
     assert words in capsys.readouterr().err
     assert not (tmp_path / "long").exists()
-
-
-def test_the_head_is_the_short_models_or_the_one_that_is_asked_for(tmp_path, capsys):
-    source = tiny_huggingface.folder(tmp_path / "short", "longformer")
-    options = ["--head", "question-answering", "--global-tokens", 1]
-    assert run("from-short", source, tmp_path / "long", *options) == 0
-    assert "PoolingformerRobertaForQuestionAnswering for 46 tokens" in capsys.readouterr().out

@@ -1,8 +1,5 @@
 """Poolingformer-RoBERTa and the DeBERTa fusion in transformers: fairseq's models with the same weights, both ways."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -79,25 +76,6 @@ def test_from_short_makes_a_classifier_as_wide_as_asked(tmp_path):
         ValueError, match=r"the short model lacks classifier\.dense\.weight, .*: give one of the same kind"
     ):
         cls.from_short(tiny_huggingface.model("roberta"))
-
-
-WITHOUT_FAIRSEQ = """
-import sys
-sys.modules["fairseq"] = None
-import torch
-from transformers import AutoModelForMaskedLM
-import fairseq_poolingformer.huggingface
-model = AutoModelForMaskedLM.from_pretrained({folder!r})
-print(model(torch.tensor([[0, 5, 2]])).logits.shape[-1])
-"""
-
-
-@pytest.mark.full
-def test_no_fairseq_is_needed(made):
-    _, folder = made
-    script = WITHOUT_FAIRSEQ.format(folder=str(folder))
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == str(len(tiny_huggingface.vocabulary()))
 
 
 def test_a_second_level_that_a_folder_lacks_is_initialized(made, tmp_path):

@@ -113,7 +113,7 @@ def test_memory_helps_and_the_commands_agree(folder, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("arch", ["transformer_lm_full", "transformer_xl_lm", "longformer_lm", "gaa_lm"])
+@pytest.mark.parametrize("arch", ["transformer_xl_lm", "gaa_lm"])
 def test_a_resumed_training_is_the_uninterrupted_one(arch, tmp_path):
     flags = ("--disable-validation",)
     whole = train(characters(), tmp_path / "whole", *MODELS, "--arch", f"{arch}_tiny", *flags, "--max-update", 6)

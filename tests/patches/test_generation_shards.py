@@ -60,11 +60,6 @@ def test_shards_generate_every_input_once(shard, whole, shards):
         assert output.count("Generate test with beam=2") == 1
 
 
-def test_a_shard_that_does_not_exist_is_refused(shard):
-    with pytest.raises(ValueError, match="--shard-id 2 with --num-shards 2: give one from 0 to 1"):
-        shard("--num-shards", 2, "--shard-id", 2)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_torchrun_prints_what_one_process_prints(corpus, checkpoint, whole, processes, tmp_path):

@@ -14,7 +14,7 @@ from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES 
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50
 
 from fairseq_poolingformer.huggingface import PoolingformerMBartForConditionalGeneration
-from fairseq_poolingformer.models import PoolingformerRoberta, demo_model
+from fairseq_poolingformer.models import demo_model
 from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 from fairseq_poolingformer.weights import files, sentencepiece_model
@@ -179,13 +179,6 @@ def test_the_tasks_special_tokens_come_behind_mask(tmp_path, model):
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert tokenizer.convert_tokens_to_ids(["<mask>", *MARKS]) == list(range(words, rows))
     assert (tokenizer(f"the{MARKS[0]}a")["input_ids"].count(words + 1), len(tokenizer)) == (1, rows)
-
-
-def test_pairs_are_encoded_as_hugging_face_does(tmp_path, source):
-    assert run("to-fairseq", source, tmp_path / "fairseq", "--arch", "poolingformer_xlmr_base") == 0
-    ours = PoolingformerRoberta.from_pretrained(str(tmp_path / "fairseq"), window_size="64", pooled_layers="none")
-    expected = XLMRobertaTokenizer.from_pretrained(source)("The document", "of a")["input_ids"]
-    assert ours.encode("The document", "of a").tolist() == expected
 
 
 def test_flags_and_old_settings_say_pre_norm(tmp_path):

@@ -90,17 +90,15 @@ def cut_questions(questions: Sequences, max_length: int) -> np.ndarray:
     return np.minimum(sizes, max_length)
 
 
-def cut(size: int, room: int, max_pieces: int = 0, overlap: int = 0) -> list[tuple[int, int]]:
-    """Cut a document into pieces; the last one is the first that reaches its end."""
-    if room <= overlap or overlap < 0:
-        raise ValueError(f"room must be more than overlap, which is 0 or more; got {room} and {overlap}")
-    spans = [(start, min(start + room, size)) for start in range(0, max(size - overlap, 1), room - overlap)]
+def cut(size: int, room: int, max_pieces: int = 0) -> list[tuple[int, int]]:
+    """Cut a document into pieces of ``room`` tokens, 1 or more."""
+    spans = [(start, min(start + room, size)) for start in range(0, max(size, 1), room)]
     return spans[:max_pieces] if max_pieces else spans
 
 
-def count_pieces(sizes: np.ndarray, room: np.ndarray | int, max_pieces: int = 0, overlap: int = 0) -> np.ndarray:
+def count_pieces(sizes: np.ndarray, room: np.ndarray | int, max_pieces: int = 0) -> np.ndarray:
     """(n,) how many pieces :func:`cut` makes of each document."""
-    counts = np.maximum(-(-(np.asarray(sizes, np.int64) - overlap) // (np.asarray(room, np.int64) - overlap)), 1)
+    counts = np.maximum(-(-np.asarray(sizes, np.int64) // np.asarray(room, np.int64)), 1)
     return np.minimum(counts, max_pieces) if max_pieces else counts
 
 
