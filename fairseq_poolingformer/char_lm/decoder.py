@@ -57,8 +57,9 @@ class CausalDecoder(FairseqDecoder):
         self.dropout = SeededDropout(args.dropout, module_name=type(self).__name__)
         self.layers = nn.ModuleList(self._build_layer(args) for _ in range(layers))
         if args.share_position_biases:
+            first = self.layers[0].positions
             for layer in self.layers[1:]:
-                layer.positions.share_biases(self.layers[0].positions)
+                layer.positions.content_bias, layer.positions.position_bias = first.content_bias, first.position_bias
         self.layer_norm = nn.LayerNorm(channels) if args.decoder_normalize_before else None
         self.output_projection = nn.Linear(channels, len(dictionary), bias=args.output_bias)
         if args.share_decoder_input_output_embed:

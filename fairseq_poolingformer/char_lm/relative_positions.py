@@ -64,10 +64,6 @@ class ProjectedPositions(nn.Module):
         self.farthest: int | None = None
         self._kept: tuple[object, Tensor] | None = None
 
-    def share_biases(self, other: ProjectedPositions) -> None:
-        """Use the u and v of another layer."""
-        self.content_bias, self.position_bias = other.content_bias, other.position_bias
-
     def forward(self, query: Tensor, num_distances: int, scale: float, positions: Tensor | None) -> DistanceScores:
         """The scores of the distances 0 … K − 1."""
         if positions is None:
