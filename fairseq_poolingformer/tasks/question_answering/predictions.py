@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fairseq_poolingformer.command import UsageError, output_file
 from fairseq_poolingformer.options import positive, shard
@@ -23,7 +22,6 @@ from fairseq_poolingformer.tasks.question_answering.data import (
     example_id_text,
     read_answers,
 )
-from fairseq_poolingformer.tasks.question_answering.head import BestAnswers, best_answers, mean_log_probabilities
 from fairseq_poolingformer.tasks.question_answering.official import (
     NATURAL_QUESTIONS,
     NO_SPAN,
@@ -119,7 +117,6 @@ def _limits(args: argparse.Namespace, trained: SegmentLimits, models: list) -> S
     return limits
 
 
-@torch.inference_mode()
 def predict(
     models: list,
     dataset: Any,
@@ -129,17 +126,22 @@ def predict(
     max_answer_length: int = MAX_ANSWER_LENGTH,
 ) -> np.ndarray:
     """Find the best answer of each example in one pass over its segments by all models."""
+    import torch  # not above: --help needs none
+
+    from fairseq_poolingformer.tasks.question_answering.head import BestAnswers, best_answers, mean_log_probabilities
+
     segments, best = dataset.segments, BestAnswers(len(dataset.split))
     numbers = np.arange(segments.bounds[examples.start], segments.bounds[examples.stop])
     # the longest first: a batch that does not fit into memory fails at once
     order = numbers[np.argsort(-segments.size[numbers], kind="stable")]
     batches = dataset.batch_by_size(order, max_tokens=max_tokens)
-    for read, batch in read_batches(batches):
-        log_probs = mean_log_probabilities([model(**batch["net_input"])[0] for model in models])
-        places, index = batch["net_input"]["head_inputs"], read["id"].numpy()
-        masks = places["paragraph_ids"], places["span_mask"], batch["has_text"], batch["document_has_paragraphs"]
-        answers = best_answers(log_probs, *masks, max_answer_length)
-        best.add(answers, segments.example[index], segments.first_token[index], batch)
+    with torch.inference_mode():
+        for read, batch in read_batches(batches):
+            log_probs = mean_log_probabilities([model(**batch["net_input"])[0] for model in models])
+            places, index = batch["net_input"]["head_inputs"], read["id"].numpy()
+            masks = places["paragraph_ids"], places["span_mask"], batch["has_text"], batch["document_has_paragraphs"]
+            answers = best_answers(log_probs, *masks, max_answer_length)
+            best.add(answers, segments.example[index], segments.first_token[index], batch)
     return best.records
 
 
