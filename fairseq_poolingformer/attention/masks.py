@@ -92,6 +92,11 @@ class Masks:
         return masks
 
     @lazy_property
+    def right_padded(self) -> bool:
+        """Whether padding follows the real tokens of every row, where causal windows show it to none of them."""
+        return self.padding is None or not (self.padding[:, :-1] & ~self.padding[:, 1:]).any()
+
+    @lazy_property
     def global_keys(self) -> GlobalTokens | None:
         """The global tokens, padding or not; None where no row has one, if that may be looked at."""
         tokens = self.global_tokens

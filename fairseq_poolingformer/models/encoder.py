@@ -165,6 +165,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
         return {
             "encoder_out": [x],
             "encoder_padding_mask": [padding_mask],
+            "masks": [masks.without_globals],
             "encoder_embedding": [embedding],
             "encoder_states": states,
             "fc_results": [],

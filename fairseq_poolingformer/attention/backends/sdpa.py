@@ -1,16 +1,20 @@
-"""PyTorch's own attention, for windows that show every query every key.
+"""PyTorch's own attention, for windows that show every query every key, and for decoders on a GPU.
 
-It runs by name only, since its results depend on padding up to rounding; layers name it on a CPU where a window is as
-wide as the text, since it is about three times as fast as blocks there.
+As a backend it runs by name only, since its results depend on padding up to rounding; layers name it on a CPU where a
+window is as wide as the text, since it is about three times as fast as blocks there.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import dense, zero_padding
 from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.patterns import band_of
 
 
@@ -33,13 +37,32 @@ def why_not(call: Call) -> str | None:
 
 def run(call: Call) -> Tensor:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
-    mask, blind, padding = None, None, call.key_padding_mask
-    if padding is not None:
-        padding = padding.clone()  # the caller may change it before the backward pass
-        blind = padding.all(1)[:, None]
-        mask = ~(padding & ~blind)[:, None, None]  # a row without keys would give NaN
     # its kernels for 16 bits on a CPU take no vectors that overlap in their backward pass
-    query = dense(call.query)
-    key, value = zero_padding(dense(call.key), padding), zero_padding(dense(call.value), padding)
-    out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=call.dropout_p, scale=call.scale)
-    return out if blind is None else out.masked_fill(blind[:, :, None, None], 0.0)
+    key, value = (zero_padding(dense(x), call.key_padding_mask) for x in (call.key, call.value))
+    return attend(dense(call.query), key, value, call.masks, dropout_p=call.dropout_p, scale=call.scale)
+
+
+def takes(x: Tensor) -> bool:
+    """Whether decoders take :func:`attend` for tensors like ``x``."""
+    return x.device.type == "cuda" and x.dtype != torch.float64
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, masks: Masks, is_causal: bool = False, **named: Any) -> Tensor:
+    """Attention to all keys but padding, where they and their values are zeros; or causal, with padding on the right.
+
+    Queries without a key return zeros, as do causal ones at padding.
+    """
+    if not is_causal:
+        mask = None if masks.padding is None else masks.derived(_mask, query.dtype)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, **named)
+    out = F.scaled_dot_product_attention(query, key, value, is_causal=True, **named)
+    return out if masks.padding is None else out.masked_fill(masks.padding[:, None, :, None], 0.0)
+
+
+def _mask(masks: Masks, dtype: torch.dtype) -> Tensor:
+    """(B, 1, 1, S) −∞ at padding, zeros elsewhere, and in rows without keys, where it would give NaN."""
+    batch, length = masks.padding.shape
+    hidden = masks.padding & ~masks.padding.all(1, keepdim=True)
+    # PyTorch copies a mask at each call unless its rows begin at multiples of 16 bytes
+    mask = torch.zeros(batch, 1, 1, -(-length // 8) * 8, dtype=dtype, device=hidden.device)[..., :length]
+    return mask.masked_fill_(hidden[:, None, None], -torch.inf)

@@ -12,6 +12,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fairseq_poolingformer.tasks.summarization.task  # noqa: F401  (registers)
+from fairseq_poolingformer.attention.backends import sdpa
 from fairseq_poolingformer.tasks.summarization.task import LongSummarizationConfig, LongSummarizationTask
 from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
 
@@ -199,9 +200,11 @@ class Copies(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("beam", [1, 5])
-def test_no_step_of_generation_copies_the_source(folder, beam):
+@pytest.mark.parametrize(("beam", "on_a_gpu"), [(1, False), (5, False), (5, True)])
+def test_no_step_of_generation_copies_the_source(folder, beam, on_a_gpu, monkeypatch):
     """As many tensors of the source's size are made for four tokens as for nine."""
+    if on_a_gpu:
+        monkeypatch.setattr(sdpa, "takes", lambda x: True)
     task, model = build(folder, *SIZES)
     source = torch.randint(4, 30, (2, 1100))
     source[1, 900:] = PAD
