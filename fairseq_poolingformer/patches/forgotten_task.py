@@ -17,8 +17,9 @@ from fairseq_poolingformer.checkpoints import CheckpointError, checked_states
 from fairseq_poolingformer.command import UsageError, shorten_errors
 from fairseq_poolingformer.patches.saving import DICTIONARIES
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.text.dictionary import read_symbols
+from fairseq_poolingformer.text.dictionary import MARKS, read_symbols
 from fairseq_poolingformer.text.json_file import corpus_of
+from fairseq_poolingformer.weights.special_tokens import rows_by_symbol
 
 PACKAGE = __package__.partition(".")[0]
 READ_DOCUMENTS = ("long_masked_lm", "masked_lm", "language_modeling")  # and fairseq's variants of the last two
@@ -162,7 +163,7 @@ def refuse_padding_on_the_left(original: Callable, self: Any, cfg: Any, from_che
 def refuse_checkpoint_of_another_task(
     original: Callable, filenames: Any, arg_overrides: Any = None, task: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
-    """Refuse a checkpoint of a task of this plugin where a command has another ``--task``."""
+    """Refuse a checkpoint of a task of this plugin where a command has another ``--task``; match the symbols' rows."""
     with contextlib.nullcontext() if task is None else checked_states(partial(_check_checkpoint, task=task)):
         return original(filenames, arg_overrides, task, *args, **kwargs)
 
@@ -173,9 +174,13 @@ def _check_checkpoint(path: str, state: Mapping[str, Any], task: Any) -> None:
     holder = getattr(state.get("cfg"), "task", None) or state.get("args")
     name = getattr(holder, "_name", None) or getattr(holder, "task", None)
     trained = TASK_REGISTRY.get(name) if name in registry.tasks() else None
+    is_ours = type(task).__module__.startswith(f"{PACKAGE}.")
     if trained is None:
+        if is_ours:  # of a released checkpoint, as training does
+            words = getattr(task.source_dictionary, "symbols", ())
+            rows_by_symbol(Path(path), state, [symbol for symbol in words if symbol not in MARKS])
         return
-    if not isinstance(task, trained) and type(task).__module__.startswith(("fairseq.", f"{PACKAGE}.")):
+    if not isinstance(task, trained) and (is_ours or type(task).__module__.startswith("fairseq.")):
         raise CheckpointError(
             f"{path}: a checkpoint of --task {name}, and this command has another --task; give that one or another "
             "checkpoint"

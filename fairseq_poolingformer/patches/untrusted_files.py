@@ -38,6 +38,7 @@ from fairseq_poolingformer.text.sequences import check_dataset
 REPLACED = {"user_dir": None, "save_predictions": None, "use_plasma_view": False, "tpu": False}
 REPLACED |= {"ddp_backend": "legacy_ddp"}
 LARGEST = 100_000  # characters of a literal, items of a list in it, and options of a checkpoint
+MOST_UNSEEN = 100  # layers that a model may have without a tensor of its own for each
 # options that fairseq makes names of files from, and what such a part of a name may have
 OF_NAMES, PLAIN = re.compile(r"(.*_)?lang|langs|lang_pairs|.*_subset|dataset_impl"), re.compile(r"[\w,.-]*")
 OVERWRITE = "#fairseq:overwrite"  # ends the line of a symbol of a dictionary that may be there already
@@ -102,6 +103,7 @@ def as_trained(state: Mapping[str, Any], checkpoint: Path, is_used: bool = True)
     """Return a checkpoint's state with its options as they were trained, but :data:`REPLACED` and the data folder."""
     # a training that goes on uses its own options, so it may have names of any kind
     left = itertools.count(LARGEST, -1)
+    most_layers = max(MOST_UNSEEN, len(state.get("model") or ()))
 
     def option(value: Any, name: str = "") -> Any:
         if not next(left):  # a crafted file may hold one object many times
@@ -110,6 +112,10 @@ def as_trained(state: Mapping[str, Any], checkpoint: Path, is_used: bool = True)
             return REPLACED[name]
         if name == "data":
             return str(data_folder(checkpoint, value))
+        if is_used and type(value) is int and str(name).endswith("layers") and value > most_layers:
+            raise ConfigurationError(
+                f"its option {name} is {value}, and it has {len(state.get('model') or ())} tensors"
+            )
         if isinstance(value, Namespace):
             return Namespace(**option(vars(value)))
         if isinstance(value, Mapping):

@@ -35,6 +35,7 @@ from fairseq_poolingformer.weights import ConversionError, Settings, State, list
 from fairseq_poolingformer.weights.family import require_size
 from fairseq_poolingformer.weights.heads import LONGEST_LABEL, class_of, labels_of
 
+WIDTHS = ("vocab_size", "hidden_size", "intermediate_size", "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 NO_PARAMETERS = ("config",)  # DeBERTa's published weights also hold the configuration
 
@@ -137,15 +138,15 @@ def read_huggingface_weights(folder: Path) -> State:
 
 
 def check_counts(config: Settings, folder: Path) -> None:
-    """Refuse a configuration with more layers or labels than the weights have tensors or rows, before it is built."""
-    counts = {name for name in config if name == "num_labels" or name.endswith("layers")} - set(DEFAULTS)
+    """Refuse a configuration with more layers, labels or width than the weights have tensors or rows."""
+    counts = {name for name in config if name in ("num_labels", *WIDTHS) or name.endswith("layers")} - set(DEFAULTS)
     tensors, most_rows = 0, 0
     for path in _weight_files(folder)[0]:
         rows = _rows(path)
         tensors, most_rows = tensors + len(rows), max([most_rows, *rows])
     for name in counts:
         require_size("config.json has", name, config[name])
-        if tensors and config[name] > (most_rows if name == "num_labels" else tensors):
+        if tensors and config[name] > (tensors if name.endswith("layers") else most_rows):
             raise ConversionError(
                 f"{folder / 'config.json'} has {name} {config[name]}, and the weights beside it are {tensors} tensors "
                 f"of up to {most_rows} rows: they belong to different models"

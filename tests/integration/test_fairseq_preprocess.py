@@ -8,6 +8,7 @@ import pytest
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 
 from fairseq_poolingformer.cli import score
+from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.models import PoolingformerBART
 from fairseq_poolingformer.text.data_folder import is_of_fairseq_preprocess
 from fairseq_poolingformer.text.gpt2_bpe import GPT2_FILES
@@ -166,6 +167,9 @@ def test_masked_language_modeling_reads_what_our_preprocessing_gives_it(tmp_path
     ]
     assert ["bits_per_character" in str(state["extra_state"]["metrics"]) for state in states] == [False, True]
     assert states[0]["extra_state"]["val_loss"] == states[1]["extra_state"]["val_loss"]
+    flags = [*model, "--best-checkpoint-metric", "bits_per_character", "--save-dir", tmp_path / "run"]
+    with pytest.raises(UsageError, match=r"bits_per_character: with these options validation has loss, ppl"):
+        here("fairseq_cli.train", tmp_path / "theirs", *flags)
     with pytest.raises(ValueError, match=r"--mask-whole-words: .*theirs has no tokenizer"):
         here("fairseq_cli.train", tmp_path / "theirs", *model, "--mask-whole-words", "--save-dir", tmp_path / "run")
 

@@ -4,12 +4,14 @@ import json
 from contextlib import nullcontext
 
 import pytest
+import torch
 from fairseq import checkpoint_utils, options, tasks
 
 import fairseq_poolingformer
 from fairseq_poolingformer import checkpoints as checkpoint_files
 from fairseq_poolingformer.patches import CheckpointError
 from fairseq_poolingformer.weights.files import write_checkpoint
+from tests import lab
 from tests.models import tiny_bart
 from tests.tasks.folders import write
 
@@ -100,3 +102,25 @@ def test_a_criterion_of_another_task_is_refused(pairs, criterion):
     args, task = setup(pairs, "--task", "long_summarization", "--criterion", criterion)
     with pytest.raises(ValueError, match=f"needs --criterion linear_cross_entropy, and it is {criterion}"):
         task.build_criterion(args)
+
+
+def test_a_released_checkpoint_is_generated_with_by_its_symbols(tmp_path):
+    """bart.base has other lines in its dict.txt than the data folder: rows go by symbols, as in training."""
+    _, task = setup(lab.summaries(), "--task", "long_summarization")
+    good = checkpoint_files.load(lab.bart())
+    table = good["model"]["encoder.embed_tokens.weight"]
+    symbols = list(task.source_dictionary.symbols)
+    assert len(table) == len(symbols)
+    order = [*range(4), *torch.randperm(len(symbols) - 4).add(4).tolist()]
+    (tmp_path / "released").mkdir()
+    lines = [f"{symbols[row]} 1" for row in order[4:]] + ["madeupword9999 0"]
+    (tmp_path / "released" / "dict.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    model = {
+        name: torch.cat([value[order], value[:1]]) if value.shape == table.shape else value
+        for name, value in good["model"].items()
+    }
+    settings = {**vars(good["cfg"]["model"]), "task": "denoising", "data": str(tmp_path)}
+    path = tmp_path / "released" / "model.pt"
+    write_checkpoint(path, settings, model)
+    (loaded,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task)
+    torch.testing.assert_close(loaded.encoder.embed_tokens.weight.detach(), table, rtol=0, atol=0)

@@ -288,6 +288,13 @@ def test_options_that_do_not_fit_are_one_sentence(tmp_path, good, folder, change
     assert "\n" not in str(caught.value)
 
 
+def test_layers_that_fairseq_would_build_are_bounded_by_the_tensors(tmp_path, good):
+    for name in ("encoder_layers", "decoder_layers"):
+        write_checkpoint(tmp_path / "x.pt", {**good[0], name: 10**6}, good[1])
+        with pytest.raises(CheckpointError, match=rf"its option {name} is 1000000, and it has {len(good[1])} tensors"):
+            checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "x.pt")])
+
+
 @pytest.mark.parametrize("sections", [True, False])
 def test_a_loss_that_refuses_a_way_of_training_is_built(good, sections):
     state = {"args": Namespace(**{**good[0], "criterion": "adaptive_loss", "ddp_backend": "pytorch_ddp"})}

@@ -72,12 +72,16 @@ def test_settings(tmp_path, capsys, name, value):
 @pytest.mark.parametrize("content", [None, dict])
 @pytest.mark.parametrize(
     ("name", "values"),
-    [("num_labels", (10**8, 10**6, "x", 1e2, -1)), ("encoder_layers", (10**6, 900, "x", -1))],
+    [
+        ("num_labels", (10**8, 10**6, "x", 1e2, -1)),
+        ("encoder_layers", (10**6, 900, "x", -1)),
+        ("d_model", (2**22, 2**20, 0)),
+    ],
 )
-def test_layers_and_labels_that_transformers_would_build(tmp_path, make, content, name, values):
+def test_layers_labels_and_widths_that_transformers_would_build(tmp_path, make, content, name, values):
     write(tmp_path, content=content)
     state = load_file(template() / "model.safetensors")
-    most = {"encoder_layers": len(state), "num_labels": max(len(value) for value in state.values())}[name]
+    most = len(state) if name == "encoder_layers" else max(len(value) for value in state.values())
     settings = json.loads((tmp_path / "config.json").read_text())
     for value in (*values, most + 1):
         (tmp_path / "config.json").write_text(json.dumps({**settings, name: value}))

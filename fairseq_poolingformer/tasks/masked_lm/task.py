@@ -15,7 +15,7 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
-from fairseq.tasks import register_task
+from fairseq.tasks import FairseqTask, register_task
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -41,6 +41,11 @@ class LongMaskedLMCriterion(FairseqCriterion):
 
     # ``loss`` is in bits per masked token, Longformer's "BPC"; ``bits_per_character`` compares between vocabularies
     logged = ("loss", "bits_per_character", "ppl")
+
+    def __init__(self, task: FairseqTask) -> None:
+        super().__init__(task)
+        if getattr(task, "has_lines", False):
+            self.logged = ("loss", "ppl")
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """Compute the loss of a batch of ``MaskedLMDataset``, a sum whatever ``reduce`` is."""
