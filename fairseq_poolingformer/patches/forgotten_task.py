@@ -11,8 +11,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from fairseq.dataclass.utils import gen_parser_from_dataclass
-
 from fairseq_poolingformer.checkpoints import CheckpointError, checked_states
 from fairseq_poolingformer.command import UsageError, shorten_errors
 from fairseq_poolingformer.patches.saving import DICTIONARIES
@@ -46,8 +44,7 @@ def explain_unknown_flags(original: Callable, parser: Any, input_args: Any = Non
             folders = [(word, readers[0]) for word in words if (readers := _readers(Path(word.split(":")[0])))]
             if folders and task != folders[0][1] and message.startswith("unrecognized arguments"):
                 say(f"{message}; {folders[0][0]} is a data folder for --task {folders[0][1]}, not for --task {task}")
-            flags = re.findall(r" (--[\w-]+)", message) if message.startswith("unrecognized arguments") else ()
-            for flag in flags:
+            for flag in re.findall(r" (--[\w-]+)", message) * message.startswith("unrecognized arguments"):
                 if choices := _choices_with(flag, parser):
                     say(f"{message}; {flag} belongs to {' and to '.join(choices)}: give that one or leave the flag out")
             explain(message)
@@ -64,24 +61,17 @@ def _choices_with(flag: str, parser: Any) -> list[str]:
 
     tables = {"arch": ARCH_MODEL_REGISTRY, "task": TASK_REGISTRY}
     tables |= {name: entry["registry"] for name, entry in REGISTRIES.items()}
-    choices: dict[bool, list[str]] = {True: [], False: []}
-    for option, table in tables.items():
-        if all(action.dest != option for action in parser._actions):
-            continue
-        for is_ours in choices:
-            kinds = (kind for kind in table.items() if kind[1].__module__.startswith(PACKAGE) == is_ours)
-            names = (name for name, kind in kinds if flag in _flags(kind))
-            choices[is_ours] += [f"--{option.replace('_', '-')} {name}" for name in itertools.islice(names, 1)]
-    return choices[True] or choices[False]
+    options = {action.dest: action.option_strings[0] for action in parser._actions if action.dest in tables}
+    choices = ((option, *choice) for dest, option in options.items() for choice in tables[dest].items())
+    owners = [choice for choice in choices if flag in _flags(choice[2])]
+    ours = [owner for owner in owners if owner[2].__module__.startswith(PACKAGE)]
+    return [f"{option} {name}" for option, name in {owner[0]: owner[1] for owner in reversed(ours or owners)}.items()]
 
 
 @cache
 def _flags(kind: type) -> Container[str]:
     parser = ArgumentParser(add_help=False, conflict_handler="resolve")
-    if hasattr(kind, "add_args"):
-        kind.add_args(parser)
-    elif dataclass := getattr(kind, "__dataclass", None):
-        gen_parser_from_dataclass(parser, dataclass())
+    getattr(kind, "add_args", lambda parser: None)(parser)  # some of fairseq's have none
     return parser._option_string_actions
 
 

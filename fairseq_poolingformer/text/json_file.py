@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
+import contextlib
 import gzip
 import json
+import lzma
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fairseq_poolingformer.text.json_values import type_name
 
@@ -48,14 +52,24 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read_json_file(path: Path, kind: type = dict, unique: bool = False) -> Any:
-    """Read a file, plain or ``.gz``, that holds one JSON value of a kind; ``unique`` refuses a key that comes twice."""
-    path = Path(path)
+@contextlib.contextmanager
+def opened(path: str | Path) -> Iterator[BinaryIO]:
+    """The content of a file, which may be compressed: ``.gz``, ``.bz2`` or ``.xz``."""
+    kind: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(Path(path).suffix, open)
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            content = file.read()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path}: damaged gzip file ({error})") from None
+        with kind(path, "rb") as file:
+            yield file
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk, not of the content
+        raise ValueError(f"{path}: damaged {Path(path).suffix} file ({error})") from None
+
+
+def read_json_file(path: Path, kind: type = dict, unique: bool = False) -> Any:
+    """Read a file, compressed or not, with one JSON value of a kind; ``unique`` refuses a key that comes twice."""
+    path = Path(path)
+    with opened(path) as file:
+        content = file.read()
     if problem := other_than_text(content[:HEAD_BYTES]):
         raise ValueError(f"{path}: {problem}")
     try:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from .records import Example, Parse, parsed
 from .splits import SplitRecords
@@ -57,15 +57,10 @@ def control_characters(name: str, counts: Counter[str]) -> list[str]:
     ]
 
 
-def beginning(texts: Iterable[str]) -> str:
+def beginning(texts: Iterator[str]) -> str:
     """The first SAMPLE characters of texts, each on lines of its own."""
-
-    def until_enough() -> Iterator[str]:
-        size = 0
-        for text in texts:
-            yield text[: SAMPLE - size]
-            size += len(text)
-            if size >= SAMPLE:
-                return
-
-    return "\n".join(until_enough())
+    beginnings, left = [], SAMPLE
+    while left > 0 and (text := next(texts, None)) is not None:
+        beginnings.append(text[:left])
+        left -= len(text)
+    return "\n".join(beginnings)

@@ -1,3 +1,4 @@
+import gzip
 import json
 import random
 
@@ -87,9 +88,11 @@ def test_gold_in_every_released_format(tmp_path):
         (tmp_path / "test" / label).mkdir(parents=True)
         (tmp_path / "test" / label / "0_3.txt").write_text("x")
     (tmp_path / "truth.xml").write_text(XML)
+    (tmp_path / "lines.jsonl.gz").write_bytes(gzip.compress(b'{"id": "1", "label": "true"}\n'))
     for gold, predictions, expected in (
         ("test", {"test/pos/0_3": "pos", "test/neg/0_3": "pos"}, {"accuracy": 50, "recall_pos": 100, "recall_neg": 0}),
         ("truth.xml", {"1": "true"}, {"f1_true": 100}),
+        ("lines.jsonl.gz", {"1": "true"}, {"accuracy": 100}),
         # no document of one label is in the split
         ("truth.xml", {"2": "false"}, {"precision_true": 0, "recall_true": 0, "f1_true": 0}),
     ):

@@ -10,6 +10,7 @@ import numpy as np
 from fairseq_poolingformer.tasks.classification.released import IMDB_LABELS, imdb_id, read_ground_truth
 from fairseq_poolingformer.tasks.shared.answers import compared
 from fairseq_poolingformer.tasks.shared.estimates import Mean, Statistic, shares
+from fairseq_poolingformer.text.json_file import opened
 from fairseq_poolingformer.text.json_values import BadLine, placed, read_object
 from fairseq_poolingformer.text.labels import id_of, label_of
 
@@ -48,7 +49,7 @@ def read_gold(path: Path) -> dict[str, str]:
     if path.suffix in (".csv", ".tsv", ".parquet"):
         raise ValueError(f'{path}: not lines of JSON with "id" and "label"; make one of each row')
     labels: dict[str, str] = {}
-    with open(path, "rb") as lines:
+    with opened(path) as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 with placed(path, f"line {number}"):

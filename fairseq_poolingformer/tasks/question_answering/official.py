@@ -1,6 +1,7 @@
 """Answers in the official formats of Natural Questions and TyDi QA: people's, which are released, and predictions.
 
-Natural Questions has one JSON object a file, TyDi QA lines of JSON. A name with ``.gz`` is compressed.
+Natural Questions has one JSON object a file, TyDi QA lines of JSON. A name with ``.gz``, ``.bz2`` or ``.xz`` is
+compressed; predictions are written as ``.gz`` alone.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import contextlib
 import gzip
 import json
 import math
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fairseq_poolingformer.text.atomic_write import atomic_write
-from fairseq_poolingformer.text.json_file import read_json_file
+from fairseq_poolingformer.text.json_file import opened, read_json_file
 from fairseq_poolingformer.text.json_values import (
     YES_NO_ANSWERS,
     BadLine,
@@ -178,16 +178,12 @@ def _collect(
 
 def _read_file(path: str | Path) -> list[tuple[int, GoldExample]]:
     """The examples of a file with their line numbers."""
-    examples, number = [], 0
-    try:
-        with (gzip.open if Path(path).suffix == ".gz" else open)(path, "rb") as file:
-            for number, line in enumerate(file, start=1):
+    examples = []
+    with opened(path) as file:
+        for number, line in enumerate(file, start=1):
+            with placed(path, f"line {number}"):
                 if not line.isspace():
                     examples.append((number, _example(line)))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path}: damaged gzip file after line {number} ({error})") from None
-    except ValueError as error:
-        raise ValueError(f"{path}, line {number}: {error}") from None
     return examples
 
 
@@ -325,11 +321,8 @@ def whole_text_file(path: str | Path) -> Iterator[TextIO]:
 def read_predictions(path: str | Path) -> tuple[str, dict[int | str, Prediction]]:
     """Read an official file, plain or ``.gz``: lines of objects (TyDi QA), or one with ``predictions``."""
     path = Path(path)
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            lines = [(number, line) for number, line in enumerate(file, 1) if line.strip()]
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path}: damaged gzip file ({error})") from None
+    with opened(path) as file:
+        lines = [(number, line) for number, line in enumerate(file, 1) if line.strip()]
     try:
         kind = NATURAL_QUESTIONS if not lines or "predictions" in read_object(lines[0][1]) else TYDIQA
     except BadLine:

@@ -1,5 +1,7 @@
+import bz2
 import gzip
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,15 @@ def _object(**changes: object) -> str:
 REVERSED = {"start_byte_offset": 5, "end_byte_offset": 4}
 
 
+@pytest.mark.parametrize("kind", [gzip, bz2, lzma])
+def test_gold_is_read_as_preprocessing_reads_it(tmp_path, kind):
+    (tmp_path / "gold").write_bytes(_lines(TYDIQA))
+    path = tmp_path / f"gold.{ {gzip: 'gz', bz2: 'bz2', lzma: 'xz'}[kind] }"
+    path.write_bytes(kind.compress(_lines(TYDIQA)))
+    assert read_gold([path]) == read_gold([tmp_path / "gold"])
+    assert read_gold([path])[1]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -163,7 +174,9 @@ REVERSED = {"start_byte_offset": 5, "end_byte_offset": 4}
         ("gold", _lines(_changed(SIMPLIFIED, long_answer=span(3, 2))), "long_answer: start 3 is after end 2"),
         ("gold", _lines(TYDIQA) + b"\n{\n", "line 3: broken JSON"),
         ("gold", b'{"language": "\xff"}\n', "line 1: not UTF-8"),
-        ("gold.gz", gzip.compress(_lines(TYDIQA))[:-9], "damaged gzip file after line"),
+        ("gold.gz", gzip.compress(_lines(TYDIQA))[:-9], "damaged .gz file"),
+        ("gold.bz2", _lines(TYDIQA), "damaged .bz2 file"),
+        ("gold.xz", lzma.compress(_lines(TYDIQA))[:-9], "damaged .xz file"),
         ("predictions", '{"predictions": []}', "no predictions"),
         ("predictions", '{"predictions": [\n{"example_id": 1},\n{"exam', "line 3: not JSON"),
         ("predictions", _line() + "\n" + _line(), "example -2226525965842375672 has a prediction already (line 1)"),
