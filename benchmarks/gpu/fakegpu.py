@@ -65,7 +65,6 @@ def triton_launches() -> int:
 
 def use_cuda_path() -> None:
     """Take the branches of CUDA on CPU tensors, those of many programs: 12 heads and 16,384 tokens need no splits."""
-    from fairseq_poolingformer.attention import modules
     from fairseq_poolingformer.attention.backends import sdpa, self_check
     from fairseq_poolingformer.attention.backends.triton import arguments, backend
 
@@ -76,7 +75,7 @@ def use_cuda_path() -> None:
     self_check._failures = Passed()
     backend.self_check = lambda call: self_check.failure(backend.run, call)  # looked up at each call, as on a GPU
     sdpa.takes = lambda x: True
-    modules.can_be_dense = lambda *tensors, **arguments: False
+    sdpa.why_not = lambda call: "layers take it on a CPU alone"
 
 
 use_cuda_path()

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_exporting
 
-from fairseq_poolingformer.attention.call import ScoreTerm
+from fairseq_poolingformer.attention.backends import sdpa
+from fairseq_poolingformer.attention.call import Call, ScoreTerm
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.joined import pool_both, pool_projected_both, projected
 from fairseq_poolingformer.attention.masks import Masks
 from fairseq_poolingformer.attention.one_softmax import by_one_kernel, of_both, share_of_pools
-from fairseq_poolingformer.attention.patterns import Pooling, Window, band_of
+from fairseq_poolingformer.attention.patterns import Pooling, Window
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 from fairseq_poolingformer.attention.pooling import pool, pool_masks
 from fairseq_poolingformer.attention.probabilities import LevelWeights, band_weights
@@ -293,8 +294,9 @@ class TwoLevelAttention(nn.Module):
     def _operator(self, level: str, query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Any:
         """:func:`band_attention` by the layer's backend."""
         backend = self.backend
-        if backend is None and level != "global" and can_be_dense(query, key, **arguments):
-            backend = "sdpa"
+        if backend is None and level != "global" and query.device.type == "cpu" and not is_exporting():
+            call = Call(query, key, value, **{"scale": None, **arguments})
+            backend = None if sdpa.why_not(call) else "sdpa"  # the fastest on a CPU
         return band_attention(query, key, value, backend=backend, **arguments)
 
     def check_score_terms(self, score_terms: tuple[ScoreTerm, ...]) -> None:
@@ -366,19 +368,3 @@ class TwoLevelAttention(nn.Module):
     def _merge(self, x: Tensor) -> Tensor:
         """From (B, H, T, D) back to the layout of the input."""
         return (x.transpose(1, 2) if self.batch_first else x.permute(2, 0, 1, 3)).flatten(2)
-
-
-def can_be_dense(
-    query: Tensor,
-    key: Tensor,
-    *,
-    window: Window,
-    pooling: Pooling | None = None,
-    score_terms: tuple[ScoreTerm, ...] = (),
-    dropout_p: float = 0.0,
-    **unused: Any,
-) -> bool:
-    """Whether every query sees every key, so that PyTorch's own attention is the fastest on a CPU."""
-    if is_exporting() or score_terms or dropout_p or query.device.type != "cpu" or window.dilation != 1:
-        return False
-    return band_of(window, pooling).covers((0, query.size(2) - 1), (0, key.size(2) - 1))
