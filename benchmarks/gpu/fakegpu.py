@@ -39,11 +39,13 @@ from triton.backends.nvidia import driver  # noqa: E402
 
 
 class Driver(driver.CudaDriver):
-    """Triton's driver of one device of compute capability 9.0."""
+    """Triton's driver of one device."""
+
+    capability = (9, 0)
 
     def __init__(self) -> None:
         self.utils, self.launcher_cls = driver.CudaUtils(), driver.CudaLauncher
-        self.get_device_capability = lambda device=0: (9, 0)
+        self.get_device_capability = lambda device=0: self.capability
         self.get_current_device = self.get_current_stream = lambda device=0: 0
         self.set_current_device = lambda device: None
 
@@ -65,7 +67,8 @@ def triton_launches() -> int:
 
 def use_cuda_path() -> None:
     """Take the branches of CUDA on CPU tensors, those of many programs: 12 heads and 16,384 tokens need no splits."""
-    from fairseq_poolingformer.attention.backends import sdpa, self_check
+    from fairseq_poolingformer.attention import modules
+    from fairseq_poolingformer.attention.backends import self_check
     from fairseq_poolingformer.attention.backends.triton import arguments, backend
 
     triton.runtime.driver.set_active(Driver())
@@ -74,8 +77,7 @@ def use_cuda_path() -> None:
     backend._why_not_on = lambda device: why_not_on(device) and None  # at its cost
     self_check._failures = Passed()
     backend.self_check = lambda call: self_check.failure(backend.run, call)  # looked up at each call, as on a GPU
-    sdpa.takes = lambda x: True
-    sdpa.why_not = lambda call: "layers take it on a CPU alone"
+    modules.can_be_dense = lambda *tensors, **arguments: False
 
 
 use_cuda_path()

@@ -1,10 +1,11 @@
-"""Registers, spills and the instructions of loops of the attention kernels as code of compute capability 9.0.
+"""Registers, spills, programs of a multiprocessor, and instructions of the loops of the compiled attention kernels.
 
-python benchmarks/gpu/sass.py
+python benchmarks/gpu/sass.py [--capability 9.0] [--head-dim 64] [--only "window 256"]
 """
 
 from __future__ import annotations
 
+import argparse
 import collections
 import re
 import subprocess
@@ -12,7 +13,7 @@ import tempfile
 import warnings
 from typing import Any
 
-import fakegpu  # noqa: F401
+import fakegpu
 import torch
 import triton
 
@@ -22,7 +23,9 @@ from fairseq_poolingformer.attention.call import Call
 from fairseq_poolingformer.attention.score_terms.unseen_tokens import UnseenTokens
 
 KERNELS = forward.forward, backward.backward_queries, backward.backward_keys
-LENGTH, HEADS, HEAD_DIM = 16384, 12, 64
+LENGTH, WIDTH = 16384, 768
+# by compute capability: KiB of shared memory and warps of a multiprocessor, which has 65,536 registers
+MULTIPROCESSORS = {(8, 0): (164, 64), (8, 6): (100, 48), (8, 9): (100, 48), (9, 0): (228, 64), (12, 0): (100, 48)}
 
 
 def disassembled(binary: Any) -> tuple[str, str]:
@@ -35,8 +38,8 @@ def disassembled(binary: Any) -> tuple[str, str]:
     return usage, code
 
 
-def inner_loops(code: str) -> list[list[str]]:
-    """The instructions of each loop without a loop in it."""
+def inner_loops(code: str) -> list[tuple[list[str], int]]:
+    """The instructions of each loop without a loop in it, and how many of them :func:`left_out` counts."""
     labels: dict[str, int] = {}
     instructions: list[str] = []
     for line in code.splitlines():
@@ -44,31 +47,52 @@ def inner_loops(code: str) -> list[list[str]]:
             labels[match[1]] = len(instructions)
         elif match := re.search(r"/\*[0-9a-f]{4,}\*/\s+(.*?);", line):
             instructions.append(match[1])
-    loops = []
-    for last, instruction in enumerate(instructions):
-        match = re.search(r"BRA[^`]*`\((\.L_x_\d+)\)", instruction)
-        if match and labels.get(match[1], last + 1) <= last:
-            loops.append((labels[match[1]], last))
+    jumps = {
+        place: labels[match[1]]
+        for place, instruction in enumerate(instructions)
+        if (match := re.search(r"BRA[^`]*`\((\.L_x_\d+)\)", instruction)) and match[1] in labels
+    }
+    loops = [(target, place) for place, target in jumps.items() if target <= place]
     inner = [x for x in loops if not any(y != x and x[0] <= y[0] and y[1] <= x[1] for y in loops)]
-    return [instructions[start : stop + 1] for start, stop in inner]
+    return [(instructions[start : stop + 1], left_out(jumps, start, stop)) for start, stop in inner]
+
+
+def left_out(jumps: dict[int, int], start: int, stop: int) -> int:
+    """The instructions of a loop that a pass leaves out which takes every jump forward."""
+    count = 0
+    for place, target in sorted(jumps.items()):
+        if start <= place < target <= stop:
+            count += target - place - 1
+            start = target
+    return count
+
+
+def programs(registers: int, shared: int, warps: int) -> int:
+    """The programs that a multiprocessor has at a time."""
+    kib, most_warps = MULTIPROCESSORS[fakegpu.Driver.capability]
+    by_registers = 65536 // (-(-registers // 8) * 8 * 32 * warps)
+    return min(by_registers, (kib << 10) // (shared + 1024), most_warps // warps)
 
 
 def report(name: str, binary: Any) -> None:
     usage, code = disassembled(binary)
     registers, spilled = (int(re.search(rf"{word}:(\d+)", usage)[1]) for word in ("REG", "STACK"))
-    print(f"  {name}: {registers} registers, {spilled} bytes spilled, {binary.metadata.shared} bytes of shared memory")
-    for loop in inner_loops(code):
+    shared, resident = binary.metadata.shared, programs(registers, binary.metadata.shared, binary.metadata.num_warps)
+    print(f"  {name}: {registers} registers, {spilled} bytes spilled, {shared} bytes shared, {resident} programs")
+    for loop, skipped in inner_loops(code):
         operators = collections.Counter(re.sub(r"^@!?U?P\w+\s+", "", x.strip()).split()[0] for x in loop)
         products = {x: count for x, count in operators.items() if "MMA" in x}
         if products:
-            print(f"    loop of {len(loop)} instructions, products {products}")
+            print(f"    loop of {len(loop)} instructions, {skipped} of them in branches, products {products}")
 
 
-def compiled(num_keys: int = LENGTH, pools: dict[str, Any] | None = None, **arguments: Any) -> dict[str, list[Any]]:
+def compiled(
+    head_dim: int, num_keys: int = LENGTH, pools: dict[str, Any] | None = None, **arguments: Any
+) -> dict[str, list[Any]]:
     """The kernels that a call, forward and backward, compiles, by name; with ``pools`` one softmax over both."""
     num_pools = 0 if pools is None else pools["pooling"].num_pools(LENGTH)
     query, key, value, pooled_key, pooled_value = (
-        torch.empty(length, 1, HEADS, HEAD_DIM, dtype=torch.bfloat16).permute(1, 2, 0, 3).requires_grad_()
+        torch.empty(length, 1, WIDTH // head_dim, head_dim, dtype=torch.bfloat16).permute(1, 2, 0, 3).requires_grad_()
         for length in (LENGTH, num_keys, num_keys, num_pools, num_pools)
     )
     launches.launches_of.cache_clear()
@@ -84,6 +108,12 @@ def compiled(num_keys: int = LENGTH, pools: dict[str, Any] | None = None, **argu
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--capability", default="9.0", choices=[f"{x}.{y}" for x, y in MULTIPROCESSORS])
+    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--only", metavar="NAME", help="one of the calls")
+    options = parser.parse_args()
+    fakegpu.Driver.capability = tuple(map(int, options.capability.split(".")))
     warnings.simplefilter("ignore")
     place, pooling = torch.arange(LENGTH)[None], Pooling(4, 4)
     unseen = UnseenTokens(Window(128), pooling, place >= 0)
@@ -97,8 +127,10 @@ def main() -> None:
         "one softmax, window 128, pools of 4 within 512": {"window": Window(128), "pools": beside},
     }
     for title, arguments in calls.items():
+        if options.only not in (None, title):
+            continue
         print(title)
-        for name, binaries in compiled(**arguments).items():
+        for name, binaries in compiled(options.head_dim, **arguments).items():
             for binary in binaries if "pools" in arguments else binaries[:1]:  # the others are of global queries
                 report(name, binary)
 
