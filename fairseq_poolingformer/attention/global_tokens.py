@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.compiler import is_exporting
 
@@ -168,6 +169,28 @@ class GlobalTokens:
         x = x.clone()
         self.put(x, values)
         return x
+
+
+class SlottedTokens(GlobalTokens):
+    """Global tokens of which a graph sees tensors alone: their slots, whose number is a power of two.
+
+    Args:
+        tokens: the global tokens, which may be looked at.
+    """
+
+    num_first, known = 0, True
+
+    def __init__(self, tokens: GlobalTokens) -> None:
+        super().__init__(tokens.mask)
+        unused = (
+            2 ** max(1, (tokens.num_slots - 1).bit_length()) - tokens.num_slots
+        )  # a graph would take 1 for a constant
+        slots = for_later(F.pad, tokens.slots, (0, unused), value=-1)
+        vars(self).update(slots=slots, index=slots.clamp(min=0), unused=slots < 0)
+
+    @property
+    def num_slots(self) -> int:
+        return self.index.size(1)
 
 
 class FirstTokens(GlobalTokens):

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.compiler import is_exporting
 
 from fairseq_poolingformer.attention.compiler import for_later, keeps_tensors, lazy_property
-from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.global_tokens import GlobalTokens, SlottedTokens
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,6 +73,18 @@ class Masks:
         if keeps_tensors():
             self._derived[key] = result
         return result
+
+    def settled(self) -> Masks:
+        """Masks for compiled layers: all that these read is computed, in tensors of any size."""
+        tokens = self.global_tokens
+        masks = Masks(None if tokens is None else SlottedTokens(tokens), self.padding)
+        for part in (masks, masks.without_globals, masks.without_global_queries):
+            for name in ("without_globals", "without_global_queries", "hidden", "hidden_globals"):
+                getattr(part, name)
+        for tensor in (masks.padding, *(vars(masks.global_tokens).values() if tokens else ())):
+            if tensor is not None:  # else equal sizes would be taken for one
+                torch._dynamo.maybe_mark_dynamic(tensor, (0, 1))
+        return masks
 
     @property
     def global_mask(self) -> Tensor | None:

@@ -13,6 +13,7 @@ from fairseq.models.bart.model import bart_base_architecture, bart_large_archite
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor
 
+from fairseq_poolingformer.models.compiled import add_flag
 from fairseq_poolingformer.models.decoder import PoolingformerDecoder
 from fairseq_poolingformer.models.encoder import PoolingformerEncoder
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface
@@ -35,6 +36,7 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
         """Add BART's flags and those of the two levels."""
         BARTModel.add_args(parser)
         TwoLevelFlags.add_args(parser)
+        add_flag(parser)
         parser.add_argument(
             "--scale-embedding",
             action="store_false",

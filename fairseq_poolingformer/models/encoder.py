@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from fairseq_poolingformer.attention import Masks, RelativeProjections, TwoLevelAttention
 from fairseq_poolingformer.choices import UNLIMITED
 from fairseq_poolingformer.levels import attention_arguments, check_positions, relative_projections, relative_tables
+from fairseq_poolingformer.models import compiled
 from fairseq_poolingformer.models.positions import LearnedPositions
 from fairseq_poolingformer.settings import TwoLevelFlags
 from fairseq_poolingformer.training.nonfinite import require_finite_output
@@ -106,7 +107,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
     """fairseq's transformer encoder with Poolingformer's layers, global tokens, and shared relative positions."""
 
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
-        self._layers_built = 0
+        self._layers_built, self.compile_layers = 0, getattr(cfg, "compile_layers", False)
         super().__init__(cfg, dictionary, embed_tokens)
         self.dropout_module = SeededDropout(cfg.dropout, module_name=type(self).__name__)
         settings = TwoLevelFlags.of(cfg)
@@ -126,6 +127,9 @@ class PoolingformerEncoder(TransformerEncoderBase):
     def build_encoder_layer(self, cfg) -> nn.Module:
         layer = PoolingformerEncoderLayer(cfg, self._layers_built)
         self._layers_built += 1
+        if self.compile_layers:
+            compiled.check(cfg, layer)
+            layer = compiled.compiled(layer)
         return wrapped(layer, cfg)
 
     def forward(
@@ -147,6 +151,8 @@ class PoolingformerEncoder(TransformerEncoderBase):
         tables = self._relative_tables(global_mask)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
         masks = Masks(global_mask, padding_mask if padding_mask.any() else None)  # read once, for all layers
+        if self.compile_layers and self.training:
+            masks = masks.settled()
         if masks.padding is not None:
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)

@@ -11,7 +11,7 @@ from typing import Any
 from fairseq import hub_utils
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model_architecture
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 from torch import Tensor
 
 import fairseq_poolingformer
@@ -50,6 +50,8 @@ def as_namespace(model: type, cfg: Any) -> Any:
     if not OmegaConf.is_config(cfg):
         return cfg
     given = OmegaConf.to_container(cfg, resolve=True)
+    with open_dict(cfg):
+        cfg.pop("compile_layers", None)  # which checkpoints do not have
     parser = argparse.ArgumentParser(add_help=False)
     model.add_args(parser)
     settings = argparse.Namespace()
@@ -64,6 +66,10 @@ class LoadsCheckpoints:
     """Loads a :class:`TwoLevels` model from fairseq's checkpoints; ``dictionary_file`` has the encoder's symbols."""
 
     dictionary_file: str
+
+    def __init__(self, args: Any, *parts: Any) -> None:
+        super().__init__(args, *parts)
+        vars(args).pop("compile_layers", None)  # which checkpoints do not have
 
     @classmethod
     def hub_interface(

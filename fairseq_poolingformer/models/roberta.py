@@ -15,6 +15,7 @@ from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.utils import safe_hasattr
 from torch import Tensor, nn
 
+from fairseq_poolingformer.models.compiled import add_flag
 from fairseq_poolingformer.models.encoder import PoolingformerEncoder
 from fairseq_poolingformer.models.hub import PoolingformerRobertaHubInterface
 from fairseq_poolingformer.models.positions import PartlyFrozenPositions
@@ -93,6 +94,7 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
         """Add RoBERTa's flags, those of the two levels, and how to train."""
         RobertaModel.add_args(parser)
         TwoLevelFlags.add_args(parser)
+        add_flag(parser)
         add = parser.add_argument
         add("--checkpoint-activations", action="store_true", help="recompute each layer in the backward pass")
         add("--offload-activations", action="store_true", help="--checkpoint-activations, and keep them on the CPU")

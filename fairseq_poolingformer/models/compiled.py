@@ -1,0 +1,68 @@
+"""``--compile-layers``: torch.compile for the encoder's layers in training, with one graph for all layers of a kind."""
+
+from __future__ import annotations
+
+import argparse
+from functools import cache, partial
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def add_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag; it is no setting of a model, and no checkpoint has it."""
+    parser.add_argument(
+        "--compile-layers",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="in training, run the layers of an encoder without level two by torch.compile; no GPU has run it yet",
+    )
+
+
+def check(cfg: Any, layer: nn.Module) -> None:
+    """Raise ``ValueError`` where ``--compile-layers`` does not go together with a layer or with another flag."""
+    reason = None
+    if getattr(layer, "relative_projections", None) is not None:
+        reason = "--relative-attention, whose scores no graph holds"
+    elif layer.self_attn.pooling is not None:
+        reason = "level two, whose pools Inductor compiles anew for each length (--pooled-layers none has no level two)"
+    elif cfg.offload_activations:
+        reason = "--offload-activations, which moves a graph's inputs"
+    elif getattr(cfg, "ddp_backend", None) == "fully_sharded":
+        reason = "--ddp-backend fully_sharded, which replaces parameters"
+    if reason is not None:
+        raise ValueError(f"--compile-layers and {reason}, do not go together: leave one out")
+
+
+def compiled(layer: nn.Module) -> nn.Module:
+    """``layer``, whose forward pass is a graph in training; its parameters keep their names."""
+    layer.forward = partial(_forward, layer, repr(layer))
+    return layer
+
+
+def _forward(layer: nn.Module, kind: str, x: Tensor, **named: Any) -> Tensor:
+    if not layer.training:
+        return type(layer).forward(layer, x, **named)
+    if not torch.is_grad_enabled():  # the first of two passes: inputs of later layers would need no gradients
+        x = x.detach()
+    if x.stride() != (x.size(1) * x.size(2), x.size(2), 1):  # contiguous() would leave those of a single row
+        x = x.clone(memory_format=torch.contiguous_format)
+    torch._dynamo.maybe_mark_dynamic(x, (0, 1))
+    try:
+        return _graphs(type(layer).forward, kind)(layer, x, **named)
+    except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
+        reason = str(error.__cause__ or error).partition("\n")[0]
+        raise RuntimeError(
+            f"--compile-layers: torch.compile gave up on {type(layer).__name__} ({reason}); leave the flag out"
+        ) from error
+
+
+@cache
+def _graphs(forward: FunctionType, kind: str) -> Any:
+    """``forward`` compiled for the layers of a kind, whose graphs count towards a limit of their own."""
+    code = forward.__code__.replace()  # graphs, and their greatest number, belong to a code object
+    function = FunctionType(code, forward.__globals__, forward.__name__, forward.__defaults__)
+    # with fullgraph, reaching the limit is an error
+    return torch.compile(function, fullgraph=True, dynamic=True)
