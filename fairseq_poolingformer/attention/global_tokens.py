@@ -182,9 +182,8 @@ class SlottedTokens(GlobalTokens):
 
     def __init__(self, tokens: GlobalTokens) -> None:
         super().__init__(tokens.mask)
-        unused = (
-            2 ** max(1, (tokens.num_slots - 1).bit_length()) - tokens.num_slots
-        )  # a graph would take 1 for a constant
+        # at least 2 slots: a graph would take 1 for a constant
+        unused = 2 ** max(1, (tokens.num_slots - 1).bit_length()) - tokens.num_slots
         slots = for_later(F.pad, tokens.slots, (0, unused), value=-1)
         vars(self).update(slots=slots, index=slots.clamp(min=0), unused=slots < 0)
 

@@ -21,24 +21,19 @@ def add_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check(cfg: Any, layer: nn.Module) -> None:
-    """Raise ``ValueError`` where ``--compile-layers`` does not go together with a layer or with another flag."""
-    reason = None
-    if getattr(layer, "relative_projections", None) is not None:
-        reason = "--relative-attention, whose scores no graph holds"
-    elif layer.self_attn.pooling is not None:
-        reason = "level two, whose pools Inductor compiles anew for each length (--pooled-layers none has no level two)"
-    elif cfg.offload_activations:
-        reason = "--offload-activations, which moves a graph's inputs"
-    elif getattr(cfg, "ddp_backend", None) == "fully_sharded":
-        reason = "--ddp-backend fully_sharded, which replaces parameters"
-    if reason is not None:
+def compiled(layer: nn.Module, cfg: Any) -> nn.Module:
+    """``layer``, whose forward pass is a graph in training; ``ValueError`` where another flag does not go with that."""
+    others = {
+        "--relative-attention, whose scores no graph holds": getattr(layer, "relative_projections", None) is not None,
+        "level two, whose pools Inductor compiles anew for each length (--pooled-layers none has no level two)": (
+            layer.self_attn.pooling is not None
+        ),
+        "--offload-activations, which moves a graph's inputs": cfg.offload_activations,
+        "--ddp-backend fully_sharded, which replaces parameters": getattr(cfg, "ddp_backend", None) == "fully_sharded",
+    }
+    for reason in (reason for reason, applies in others.items() if applies):
         raise ValueError(f"--compile-layers and {reason}, do not go together: leave one out")
-
-
-def compiled(layer: nn.Module) -> nn.Module:
-    """``layer``, whose forward pass is a graph in training; its parameters keep their names."""
-    layer.forward = partial(_forward, layer, repr(layer))
+    layer.forward = partial(_forward, layer, repr(layer))  # whose parameters keep their names
     return layer
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fairseq_poolingformer.attention import Masks, RelativeProjections, TwoLevelAttention
 from fairseq_poolingformer.choices import UNLIMITED
 from fairseq_poolingformer.levels import attention_arguments, check_positions, relative_projections, relative_tables
-from fairseq_poolingformer.models import compiled
+from fairseq_poolingformer.models.compiled import compiled
 from fairseq_poolingformer.models.positions import LearnedPositions
 from fairseq_poolingformer.settings import TwoLevelFlags
 from fairseq_poolingformer.training.nonfinite import require_finite_output
@@ -128,8 +128,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
         layer = PoolingformerEncoderLayer(cfg, self._layers_built)
         self._layers_built += 1
         if self.compile_layers:
-            compiled.check(cfg, layer)
-            layer = compiled.compiled(layer)
+            layer = compiled(layer, cfg)
         return wrapped(layer, cfg)
 
     def forward(
