@@ -110,9 +110,14 @@ install_fairseq() {
   jobs=$(nproc) memory=$(awk '/^MemAvailable/ {print int($2 / 1.5e6)}' /proc/meminfo)
   ((jobs <= memory)) || jobs=$((memory > 1 ? memory : 1))
   printf '[build_ext]\nparallel = %d\n' "$jobs" >"$venv/build.cfg"
+  # with ninja, torch writes the build.ninja of all extensions to one place; where ninja fails, it builds without
+  mkdir -p "$venv/no-ninja"
+  printf '#!/bin/sh\nexit 1\n' >"$venv/no-ninja/ninja"
+  chmod +x "$venv/no-ninja/ninja"
   # Its build needs torch, numpy and cython, which pip would otherwise fetch once more for the build alone. With torch
   # named, pip cannot exchange it.
-  DIST_EXTRA_CONFIG=${DIST_EXTRA_CONFIG:-$venv/build.cfg} pip_install --no-build-isolation "$fairseq" "$torch"
+  PATH=$venv/no-ninja:$PATH DIST_EXTRA_CONFIG=${DIST_EXTRA_CONFIG:-$venv/build.cfg} pip_install --no-build-isolation \
+    "$fairseq" "$torch"
   # fairseq asks for torchaudio, which it needs for speech alone; one made for another torch does not load, and then
   # transformers does not either
   "$venv/bin/python" -c "import torchaudio" || "$venv/bin/python" -m pip uninstall --yes torchaudio

@@ -493,7 +493,8 @@ def installed(tmp_path):
         f"#!/bin/sh\nprintf '%s\\t' \"$@\" >>{log}\necho >>{log}\n"
         'if [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; fi\n'
         'if [ "$2" = "import fairseq" ]; then exit 1; fi\n'
-        f'case "$*" in *fairseq-fixed*) cp "$DIST_EXTRA_CONFIG" {tmp_path}/build.cfg; esac\n'
+        f'case "$*" in *fairseq-fixed*) cp "$DIST_EXTRA_CONFIG" {tmp_path}/build.cfg;'
+        f" if ninja; then touch {tmp_path}/by_ninja; fi; esac\n"
     )
     python.chmod(0o755)
 
@@ -511,7 +512,12 @@ def test_install_gives_pip_the_extras(installed, extras, given):
 
 
 def test_install_builds_fairseqs_extensions_side_by_side(installed, tmp_path, monkeypatch):
+    """Without ninja, as torch has one build.ninja for all of them."""
+    (tmp_path / "path").mkdir()
+    program(tmp_path / "path" / "ninja", "exit 0")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:{os.environ['PATH']}")
     installed("install.sh")
+    assert not (tmp_path / "by_ninja").exists()
     monkeypatch.setenv("DIST_EXTRA_CONFIG", str(tmp_path / "build.cfg"))
     distribution = setuptools.Distribution()
     distribution.parse_config_files()
