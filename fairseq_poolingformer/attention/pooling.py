@@ -247,8 +247,8 @@ def _taps(x: Tensor, pooling: Pooling) -> Tensor:
 
 
 def _weighted_sum(x: Tensor, weights: Tensor, pooling: Pooling) -> Tensor:
-    """:class:`_WeightedSum`; in exported models all positions at once."""
-    if is_exporting():
+    """:class:`_WeightedSum`; in graphs, whose lengths are no numbers, all positions at once."""
+    if torch.compiler.is_compiling():
         weights = weights.repeat_interleave(x.size(1) // weights.size(1), dim=1)
         return (_taps(x, pooling) * weights[..., None]).sum(3)
     return _WeightedSum.apply(x, weights, pooling)

@@ -17,7 +17,7 @@ def add_flag(parser: argparse.ArgumentParser) -> None:
         "--compile-layers",
         action="store_true",
         default=argparse.SUPPRESS,
-        help="in training, run the layers of an encoder without level two by torch.compile; no GPU has run it yet",
+        help="in training, run the encoder's layers by torch.compile; no GPU has run it yet",
     )
 
 
@@ -25,9 +25,6 @@ def compiled(layer: nn.Module, cfg: Any) -> nn.Module:
     """``layer``, whose forward pass is a graph in training; ``ValueError`` where another flag does not go with that."""
     others = {
         "--relative-attention, whose scores no graph holds": getattr(layer, "relative_projections", None) is not None,
-        "level two, whose pools Inductor compiles anew for each length (--pooled-layers none has no level two)": (
-            layer.self_attn.pooling is not None
-        ),
         "--offload-activations, which moves a graph's inputs": cfg.offload_activations,
         "--ddp-backend fully_sharded, which replaces parameters": getattr(cfg, "ddp_backend", None) == "fully_sharded",
     }

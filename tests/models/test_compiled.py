@@ -55,12 +55,18 @@ EPOCH = [[length, length - 3 * (length % 2)] for length in range(20, 160, 7)]
 
 
 @pytest.mark.full
-def test_four_graphs_serve_a_kind_of_layers_in_an_epoch_of_twenty_lengths(folder, graphs):
-    """Gradients or not, padding or not."""
-    flags = "--separate-global-projections", "--checkpoint-activations"
-    eager, by_graphs = train(folder, *flags, batches=EPOCH, layers=2)
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    [
+        (("--ldconv-heads", "2", "--separate-global-projections", "--checkpoint-activations"), 4),
+        (("--pool-merge", "softmax"), 2),
+    ],
+)
+def test_a_graph_serves_all_lengths(folder, graphs, flags, count):
+    """20 lengths have one with padding and one without, and as many without gradients for recomputation."""
+    eager, by_graphs = train(folder, "--pooled-layers", "0-1", *flags, batches=EPOCH, layers=2)
     assert len(EPOCH) == 20
-    assert graphs() == 4
+    assert graphs() == count
     torch.testing.assert_close(eager, by_graphs, atol=1e-5, rtol=0)
 
 
@@ -85,7 +91,7 @@ def test_dynamos_limit_is_an_error(folder, graphs):
 @pytest.mark.full
 def test_twenty_updates_by_inductor_have_the_losses_of_eager_ones(folder):
     torch.compiler.reset()
-    eager, by_graphs = train(folder, batches=[[33, 33], [40, 40]] * 10, layers=1)
+    eager, by_graphs = train(folder, "--pooled-layers", "0", batches=[[33, 30], [40, 37]] * 10, layers=1)
     torch.compiler.reset()
     assert eager[0] - eager[-1] > 0.1
     torch.testing.assert_close(eager, by_graphs, atol=1e-4, rtol=0)
@@ -95,7 +101,6 @@ def test_twenty_updates_by_inductor_have_the_losses_of_eager_ones(folder):
     ("flags", "reason"),
     [
         (["--relative-attention", "c2p", "--max-relative-positions", "16"], "--relative-attention, whose scores"),
-        (["--pooled-layers", "1"], "level two"),
         (["--offload-activations"], "--offload-activations"),
         (["--ddp-backend", "fully_sharded"], "--ddp-backend fully_sharded"),
     ],

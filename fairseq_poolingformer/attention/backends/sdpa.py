@@ -63,6 +63,7 @@ def _mask(masks: Masks, dtype: torch.dtype) -> Tensor:
     """(B, 1, 1, S) −∞ at padding, zeros elsewhere, and in rows without keys, where it would give NaN."""
     batch, length = masks.padding.shape
     hidden = masks.padding & ~masks.padding.all(1, keepdim=True)
-    # PyTorch copies a mask at each call unless its rows begin at multiples of 16 bytes
-    mask = torch.zeros(batch, 1, 1, -(-length // 8) * 8, dtype=dtype, device=hidden.device)[..., :length]
+    # PyTorch copies a mask at each call unless its rows begin at multiples of 16 bytes; a graph would take
+    # a mask without unused columns for another kind
+    mask = torch.zeros(batch, 1, 1, (length // 8 + 1) * 8, dtype=dtype, device=hidden.device)[..., :length]
     return mask.masked_fill_(hidden[:, None, None], -torch.inf)
