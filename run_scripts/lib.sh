@@ -13,6 +13,11 @@ fail() {
   exit 1
 }
 
+# cpus: prints the number of CPUs that this process may use; nproc alone prints OMP_NUM_THREADS where that is set.
+cpus() {
+  env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc
+}
+
 print_help() {
   local tables=("$0")
   # shellcheck disable=SC2154 # experiments.sh has it

@@ -437,6 +437,9 @@ def test_quickstart(data_folder, tmp_path):
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     logs = [(tmp_path / name / "train.out").read_text() for name in runs]
     assert [", pool_merge=softmax" in log for log in logs] == [True, False]
+    if len(os.sched_getaffinity(0)) > 1:
+        begun, ended = tmp_path / "equal_keys_1" / "settings", tmp_path / "one_softmax_1" / "trained"
+        assert begun.stat().st_mtime_ns < ended.stat().st_mtime_ns, "trainings side by side"
     kept = [tmp_path / name / file for name in runs for file in ("checkpoints/checkpoint_last.pt", "summaries.txt")]
     trained = [path.stat().st_mtime_ns for path in kept]
     again = run_script("quickstart.sh", *arguments, *tiny, f"data={tmp_path / 'corpus_1'}")
