@@ -14,7 +14,6 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     all_count,
     draw_kept,
     inside,
-    keys_inside,
     keys_seen,
     load_block,
     load_lse,
@@ -25,6 +24,7 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     places_in_class,
     pools_of_side,
     queries_seeing,
+    real_blocks,
     real_keys,
     rows_of,
     split_of,
@@ -152,10 +152,11 @@ def backward_queries(
         key_hidden += batch * stride_sb
     most_hidden: tl.constexpr = 1 if GATHERED else 0
     first_before = before if pool_key is None else None  # unseen-token counts, if the first lane's keys are pools
-    start, end = keys_inside(
-        first, stop, first_real, first_query, last_query, lowest, highest, key_stride, 1.0, key_hidden, stride_sn,
-        holes, first_before, most_hidden, BANDED, BLOCK_N, BLOCK_D,
+    start, end, inner_first, inner_stop = real_blocks(
+        first, stop, first_real, tl.minimum(stop_real, num_keys), first_query, last_query, lowest, highest, key_stride,
+        1.0, key_hidden, stride_sn, holes, first_before, most_hidden, BANDED, BLOCK_N, BLOCK_D,
     )  # fmt: skip
+    start, end = inside(start, end, inner_first, inner_stop, BLOCK_N)
     for INSIDE in tl.static_range(2 if first_before is None and BLOCK_D <= 64 else 1):  # wider vectors would spill
         acc = _query_gradient(
             acc, q, queries, query_position, queries + lowest, queries + highest, do, row_lse, row_delta,
@@ -171,10 +172,11 @@ def backward_queries(
         place_of_pools = batch * stride_pb + head * stride_ph
         whole = tl.log2(pool_size.to(tl.float32))
         for SIDE in range(2):
-            first, stop, start, end = pools_of_side(
+            first, stop, start, end, inner_first, inner_stop = pools_of_side(
                 SIDE, first_query, last_query, num_pools, pool_lowest, pool_highest, pool_size, before, num_tokens,
                 near_left, near_right, 1.0, BLOCK_POOLS, BLOCK_D,
             )  # fmt: skip
+            start, end = inside(start, end, inner_first, inner_stop, BLOCK_POOLS)
             stop, end = tl.where(split == 0, stop, first), tl.where(split == 0, end, start)
             for INSIDE in tl.static_range(2 if BLOCK_D <= 64 else 1):
                 acc = _query_gradient(

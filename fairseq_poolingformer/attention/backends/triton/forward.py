@@ -29,19 +29,21 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     HIDDEN,
     WITHIN,
     draw_kept,
-    keys_inside,
     keys_seen,
     load_block,
     load_rows,
     load_tokens,
+    mask_edge,
     mask_scores,
     place_of_split,
     places_in_class,
     pools_of_side,
+    real_blocks,
     real_keys,
     rows_of,
     split_of,
     store_rows,
+    weigh_edge,
     whole_block,
 )
 
@@ -59,15 +61,15 @@ VARYING = [
 @triton.jit
 def _attend(
     acc, top, total, q, queries, query_position, first_token, last_token,
-    key, value, stride_kn, key_hidden, stride_sn, key_token, first, gap, gap_stop, stop, num_keys, key_stride,
-    scale, table, farthest, before, num_tokens, near_left, near_right, positions, head, first_key_position, spacing,
-    seed, dropped, draw, batch_head,
+    key, value, stride_kn, key_hidden, stride_sn, key_token, first, gap, gap_stop, stop, inner_first, inner_stop,
+    num_keys, key_stride, scale, table, farthest, before, num_tokens, near_left, near_right, positions, head,
+    first_key_position, spacing, seed, dropped, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     MOST_HIDDEN: tl.constexpr, SEEN: tl.constexpr, INSIDE: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
     """Add a lane's keys ``first`` … ``gap`` and ``gap_stop`` … ``stop`` to the running softmax of a block of queries.
 
-    INSIDE there is no gap, all keys exist, and all queries see them.
+    INSIDE there is no gap, all keys exist and none is hidden; all queries see ``inner_first`` … ``inner_stop``.
     """
     if INSIDE:
         k_places = whole_block(key, first, stride_kn, BLOCK_N, BLOCK_D)
@@ -91,9 +93,18 @@ def _attend(
             tl.dot(q, tl.trans(k), input_precision="ieee"), q, k, query_position, position, spacing, positions, head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False,
         )  # fmt: skip
-        if INSIDE and table is None and before is None:  # one multiply-add for each score
+        if INSIDE and SEEN == WITHIN:
+            product = mask_edge(
+                product, start, inner_first, inner_stop, query_position, first_token, last_token, key_stride,
+                near_left, near_right, before is not None, BLOCK_N,
+            )  # fmt: skip
+        if INSIDE and table is None:  # one multiply-add for each score
             higher = tl.maximum(top, tl.max(product, 1) * scale)
             weights = tl.exp2(product * scale - higher[:, None])
+            if before is not None:
+                weights = weigh_edge(
+                    weights, start, inner_first, inner_stop, query_position, key_stride, near_left, near_right, BLOCK_N
+                )
         else:
             scores = mask_scores(
                 product, token[None, :], first_token[:, None], last_token[:, None],
@@ -161,24 +172,24 @@ def forward(
         key_hidden += batch * stride_sb
     most_hidden: tl.constexpr = 1 if GATHERED else 0
     first_before = before if pool_key is None else None  # unseen-token counts, if the first lane's keys are pools
-    start, end = keys_inside(
-        first, stop, first_real, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn,
-        holes, first_before, most_hidden, BANDED, BLOCK_N, BLOCK_D,
+    start, end, inner_first, inner_stop = real_blocks(
+        first, stop, first_real, tl.minimum(stop_real, num_keys), first_query, last_query, lowest, highest, key_stride,
+        scale, key_hidden, stride_sn, holes, first_before, most_hidden, BANDED, BLOCK_N, BLOCK_D,
     )  # fmt: skip
     for INSIDE in tl.static_range(2 if first_before is None and BLOCK_D <= 64 else 1):  # wider vectors would spill
         acc, top, total = _attend(
             acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
             key + place, value + place, stride_kn, key_hidden, stride_sn, None,
-            start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop, num_keys, key_stride,
-            scale, table, farthest, first_before, num_tokens, near_left, near_right, positions, head,
-            first_key_position, spacing, seed, dropped, draw, batch_head,
+            start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop, inner_first, inner_stop,
+            num_keys, key_stride, scale, table, farthest, first_before, num_tokens, near_left, near_right, positions,
+            head, first_key_position, spacing, seed, dropped, draw, batch_head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, most_hidden, WITHIN if BANDED else ALL, INSIDE == 1, DROPOUT, GATHERED,
         )  # fmt: skip
     if pool_key is not None:
         place_of_pools = batch * stride_pb + head * stride_ph
         whole = tl.log2(pool_size.to(tl.float32))  # the score of a pool of which the window shows no token
         for SIDE in range(2):
-            first, stop, start, end = pools_of_side(
+            first, stop, start, end, inner_first, inner_stop = pools_of_side(
                 SIDE, first_query, last_query, num_pools, pool_lowest, pool_highest, pool_size, before, num_tokens,
                 near_left, near_right, scale, BLOCK_POOLS, BLOCK_D,
             )  # fmt: skip
@@ -188,8 +199,8 @@ def forward(
                     acc, top - whole if INSIDE else top, total,
                     q, queries, query_position, queries + pool_lowest, queries + pool_highest,
                     pool_key + place_of_pools, pool_value + place_of_pools, stride_pn, None, 0, None,
-                    start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop,
-                    num_pools, pool_size, scale, None, 0, None if INSIDE else before, num_tokens, near_left, near_right,
+                    start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop, inner_first,
+                    inner_stop, num_pools, pool_size, scale, None, 0, before, num_tokens, near_left, near_right,
                     positions, head, 0, 1, seed, dropped, draw + 4, batch_head,
                     HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_POOLS, 0, WITHIN, INSIDE == 1, DROPOUT, False,
                 )  # fmt: skip
@@ -199,7 +210,7 @@ def forward(
         acc, top, total = _attend(
             acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
             extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
-            0, 0, 0, stop, num_extra, 1,
+            0, 0, 0, stop, 0, 0, num_extra, 1,
             scale, table, farthest, None, 0, 0, 0, extra_positions, head, first_key_position, spacing,
             seed, dropped, draw + 1, batch_head, HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0,
             BEYOND if extra_positions.num_rows is None else ALL, False, DROPOUT, True,

@@ -166,21 +166,27 @@ def inside(first, stop, inner_first, inner_stop, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def keys_inside(
-    first, stop, first_real, first_query, last_query, lowest, highest, key_stride, scale, key_hidden, stride_sn, holes,
-    before, MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr,
+def real_blocks(
+    first, stop, first_real, stop_real, first_query, last_query, lowest, highest, key_stride, scale, key_hidden,
+    stride_sn, holes, before, MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """The blocks of keys ``first`` … ``stop`` that all of ``first_query`` … ``last_query`` see: no score is masked.
+    """The blocks of keys ``first`` … ``stop`` in which every key exists and none is hidden.
 
     None where pools' unseen tokens are counted with ``before``, or vectors are wider than 64 numbers. Only with
-    ``holes`` are keys from ``first_real`` to ``stop`` hidden.
+    ``holes`` are keys from ``first_real`` to ``stop_real`` hidden.
+
+    Returns:
+        Their range, and the range of keys that all of ``first_query`` … ``last_query`` see.
     """
-    inner_first, inner_stop = first_real, stop
+    inner_first, inner_stop = 0, stop_real
     if BANDED:
-        inner_first = tl.maximum(inner_first, (tl.maximum(last_query + lowest, 0) + key_stride - 1) // key_stride)
+        inner_first = (tl.maximum(last_query + lowest, 0) + key_stride - 1) // key_stride
         inner_stop = tl.maximum(first_query + highest + key_stride, 0) // key_stride
-    start, end = inside(first, stop, inner_first, inner_stop, BLOCK)
-    end = tl.where(scale < 0.0, start, end)  # inside the greatest product has the greatest score
+    blocks_stop = first + tl.cdiv(tl.maximum(stop - first, 0), BLOCK) * BLOCK
+    start, end = inside(first, blocks_stop, first_real, stop_real, BLOCK)
+    # the greatest product has the greatest score, and no block lies at both edges of the window
+    end = tl.where((scale > 0.0) & (inner_stop - inner_first >= BLOCK), end, start)
     if before is not None or BLOCK_D > 64:
         end = start
     if key_hidden is not None:  # noqa: SIM102 (decided by the compiler)
@@ -192,7 +198,49 @@ def keys_inside(
                     hidden, tl.load(key_hidden + keys.to(tl.int64) * stride_sn, mask=keys < end, other=0)
                 )
             end = tl.where((tl.max(hidden, 0) > MOST_HIDDEN) | (not BANDED), start, end)
-    return tl.where(start < end, start, first), tl.where(start < end, end, first)
+    return tl.where(start < end, start, first), tl.where(start < end, end, first), inner_first, inner_stop
+
+
+@triton.jit
+def mask_edge(
+    product, start, inner_first, inner_stop, query_position, first_token, last_token, key_stride,
+    near_left, near_right, POOLS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The product of a :func:`real_blocks` block, -inf where a query does not see a key.
+
+    Of POOLS those are hidden, too, of which the query's window shows all tokens.
+    """
+    left = start < inner_first
+    edge = left | (start + BLOCK > inner_stop)
+    masked = product
+    if edge:
+        if POOLS:
+            token = ((start + tl.arange(0, BLOCK)) * key_stride)[None, :]
+            seen = (token >= first_token[:, None]) & (token <= last_token[:, None])
+            seen = seen & (
+                (token < (query_position - near_left)[:, None])
+                | (token > (query_position + near_right + 1 - key_stride)[:, None])
+            )
+        else:
+            side = tl.where(left, -1, 1)  # one comparison serves both edges
+            token = start * key_stride * side + tl.arange(0, BLOCK) * (key_stride * side)
+            seen = token[None, :] <= tl.where(left, -first_token, last_token)[:, None]
+        masked = tl.where(seen, product, float("-inf"))
+    return tl.where(edge, masked, product)  # Triton fits its layout to the next product, which it seeks out here
+
+
+@triton.jit
+def weigh_edge(
+    weights, start, inner_first, inner_stop, query_position, pool_size, near_left, near_right, BLOCK: tl.constexpr
+):  # fmt: skip
+    """The weights of pools, all of whose tokens count, times the share of the tokens that the window does not show."""
+    edge = (start < inner_first) | (start + BLOCK > inner_stop)
+    weighed = weights
+    if edge:
+        token = (start + tl.arange(0, BLOCK)) * pool_size
+        _, _, count = shown_tokens(query_position[:, None], token[None, :], pool_size, near_left, near_right)
+        weighed = weights * (count.to(tl.float32) * (1.0 / pool_size.to(tl.float32)))
+    return tl.where(edge, weighed, weights)
 
 
 @triton.jit
@@ -213,7 +261,8 @@ def pools_of_side(
     Pools of which every query's window shows all tokens are on neither side.
 
     Returns:
-        Their range, and in it the range of blocks of which every query sees all pools, and its window no token of them.
+        Their range, in it that of the blocks of which all tokens count, all or none, and the range of the pools that
+        all queries see, and of which no query's window shows a token.
     """
     first, stop = keys_seen(first_query, last_query, num_pools, lowest, highest, pool_size, True)
     shown = tl.maximum(last_query - near_left + pool_size - 1, 0) // pool_size  # the first pool that all windows show
@@ -226,11 +275,20 @@ def pools_of_side(
         first = tl.maximum(middle, (first_query + near_right + 1) // pool_size // 16 * 16)
         inner_first = (last_query + near_right) // pool_size + 1
         inner_stop = tl.maximum(first_query + highest + pool_size, 0) // pool_size
-    start, end = inside(first, stop, inner_first, inner_stop, BLOCK)
-    end = tl.where((scale >= 0.0) & all_count(start, end, pool_size, before, num_tokens), end, start)
-    if BLOCK_D > 64:  # as keys_inside
+    blocks_stop = first + tl.cdiv(tl.maximum(stop - first, 0), BLOCK) * BLOCK
+    start, end = inside(first, blocks_stop, 0, num_tokens // pool_size, BLOCK)
+    end = tl.where((scale > 0.0) & all_count(start, end, pool_size, before, num_tokens), end, start)
+    if BLOCK_D > 64:  # as real_blocks
         end = start
-    return first, stop, start, end
+    return first, stop, start, end, inner_first, inner_stop
+
+
+@triton.jit
+def shown_tokens(query_position, key_position, pool_size, near_left, near_right):
+    """The first of a pool's tokens that the query's window shows, the end of the last, and the number of the others."""
+    first = tl.maximum(key_position, query_position - near_left)
+    stop = tl.maximum(tl.minimum(key_position + pool_size, query_position + near_right + 1), first)
+    return first, stop, pool_size - (stop - first)
 
 
 @triton.jit
@@ -242,9 +300,7 @@ def unseen_tokens(query_position, key_position, pool_size, before, num_tokens, n
     """
     end = key_position + pool_size
     of_pool = tl.load(before + tl.minimum(end, num_tokens)) - tl.load(before + tl.minimum(key_position, num_tokens))
-    first = tl.maximum(key_position, query_position - near_left)
-    stop = tl.maximum(tl.minimum(end, query_position + near_right + 1), first)
-    count = pool_size - (stop - first)
+    first, stop, count = shown_tokens(query_position, key_position, pool_size, near_left, near_right)
     if tl.min(of_pool) < pool_size:
         first = tl.load(before + tl.minimum(tl.maximum(first, 0), num_tokens))
         stop = tl.load(before + tl.minimum(tl.maximum(stop, 0), num_tokens))

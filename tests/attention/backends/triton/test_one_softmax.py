@@ -76,6 +76,13 @@ def test_whole_blocks_of_pools_without_any_token_in_the_window(monkeypatch):
 
 
 @runs_kernels
+def test_production_tiles_of_pools():
+    """Whole blocks of 32 queries and pools: at the ends of both bands, beside the window, and between these."""
+    inputs = [torch.randn(1, 1, n, 16).double() for n in (300, 300, 300, 150, 150)]
+    compare(inputs, Window(9, 12), Window(150, 130), 2, Masks())
+
+
+@runs_kernels
 def test_the_self_check(monkeypatch):
     """It passes, with dropout too, and does not where pools draw another mask backward."""
     for masked in (True, False):
