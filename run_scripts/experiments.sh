@@ -266,7 +266,7 @@ shards() {
       command=(env "CUDA_VISIBLE_DEVICES=$shard" "${command[@]}")
     elif ((devices > 1)); then
       # otherwise each process would use all cores
-      command=(env "OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((($(nproc) + devices - 1) / devices))}" "${command[@]}")
+      command=(env "OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((($(cpu_count) + devices - 1) / devices))}" "${command[@]}")
     fi
     quote "${output//$each/$shard}"
     printf '%s > %s%s\n' "$(print_command "${command[@]}")" "$quoted" "$( ((devices == 1)) || echo ' &')"

@@ -107,7 +107,7 @@ install_fairseq() {
   # setuptools builds extensions one after the other unless a file says otherwise; a compiler of torch's headers takes
   # 1.5 GB
   local jobs memory
-  jobs=$(cpus) memory=$(awk '/^MemAvailable/ {print int($2 / 1.5e6)}' /proc/meminfo)
+  jobs=$(cpu_count) memory=$(awk '/^MemAvailable/ {print int($2 / 1.5e6)}' /proc/meminfo)
   ((jobs <= memory)) || jobs=$((memory > 1 ? memory : 1))
   printf '[build_ext]\nparallel = %d\n' "$jobs" >"$venv/build.cfg"
   # with ninja, torch writes the build.ninja of all extensions to one place; where ninja fails, it builds without

@@ -13,8 +13,8 @@ fail() {
   exit 1
 }
 
-# cpus: prints the number of CPUs that this process may use; nproc alone prints OMP_NUM_THREADS where that is set.
-cpus() {
+# cpu_count: prints the number of CPUs that this process may use; nproc alone prints OMP_NUM_THREADS where that is set.
+cpu_count() {
   env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc
 }
 

@@ -135,7 +135,7 @@ side_by_side() {
     for system in "${all_systems[@]}"; do
       [[ $dry_run == 0 ]] || { "$1" "$system" "$seed" && continue; }
       start "$1" "$system" "$seed"
-      ((${#started[@]} < $(cpus))) || finish
+      ((${#started[@]} < $(cpu_count))) || finish
     done
   done
   finish

@@ -42,9 +42,10 @@ def explain_unknown_flags(original: Callable, parser: Any, input_args: Any = Non
 
         def error(message: str) -> None:
             folders = [(word, readers[0]) for word in words if (readers := _readers(Path(word.split(":")[0])))]
-            if folders and task != folders[0][1] and message.startswith("unrecognized arguments"):
+            unknown = message.startswith("unrecognized arguments")
+            if unknown and folders and task != folders[0][1]:
                 say(f"{message}; {folders[0][0]} is a data folder for --task {folders[0][1]}, not for --task {task}")
-            for flag in re.findall(r" (--[\w-]+)", message) * message.startswith("unrecognized arguments"):
+            for flag in re.findall(r" (--[\w-]+)", message) if unknown else ():
                 if choices := _choices_with(flag, parser):
                     say(f"{message}; {flag} belongs to {' and to '.join(choices)}: give that one or leave the flag out")
             explain(message)
