@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent
 FOLDER = Path(tempfile.gettempdir()) / "fakecuda"
@@ -67,17 +68,22 @@ def triton_launches() -> int:
 
 def use_cuda_path() -> None:
     """Take the branches of CUDA on CPU tensors, those of many programs: 12 heads and 16,384 tokens need no splits."""
-    from fairseq_poolingformer.attention import modules
-    from fairseq_poolingformer.attention.backends import self_check
+    from fairseq_poolingformer.attention import band_attention, modules
+    from fairseq_poolingformer.attention.backends import sdpa, self_check
     from fairseq_poolingformer.attention.backends.triton import arguments, backend
 
     triton.runtime.driver.set_active(Driver())
-    arguments.PROGRAMS = 1
     why_not_on = backend._why_not_on
-    backend._why_not_on = lambda device: why_not_on(device) and None  # at its cost
-    self_check._failures = Passed()
-    backend.self_check = lambda call: self_check.failure(backend.run, call)  # looked up at each call, as on a GPU
-    modules.can_be_dense = lambda *tensors, **arguments: False
+    for owner, name, value in (
+        (arguments, "PROGRAMS", 1),
+        (backend, "_why_not_on", lambda device: why_not_on(device) and None),  # at its cost
+        (self_check, "_failures", Passed()),
+        # looked up at each call, as on a GPU
+        (backend, "self_check", lambda call: self_check.failure(backend.run, call)),
+        (sdpa, "takes", lambda x: True),
+        (modules.TwoLevelAttention, "_operator", lambda layer, level, *x, **y: band_attention(*x, **y)),
+    ):
+        patch.object(owner, name, value).start()  # which refuses names that are gone
 
 
 use_cuda_path()
