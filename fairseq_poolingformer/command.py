@@ -84,11 +84,13 @@ def check_output(flag: str, path: Path, *inputs: Any) -> None:
     """Refuse an output that cannot be written or is an input, and say that it replaces a file.
 
     Raises:
-        UsageError: the file is standard input, an input, or lies in a folder that is one.
+        UsageError: the file is of another compression, standard input, an input, or lies in a folder that is one.
         OSError: it cannot be written, or is no regular file.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "is no regular file; name one to write", str(path))
+    if path.suffix in (".zst", ".zip"):
+        raise UsageError(f"{flag} {path}: is not written as {path.suffix}; take .gz, .bz2, .xz or none")
     require_writable(path)
     if not path.exists():
         return

@@ -53,6 +53,11 @@ def how_to_install(extra: str) -> str:
     return f"pip install '.[{extra}]' in a clone of fairseq_poolingformer"
 
 
+def needs(path: object, kind: str, package: str, otherwise: str) -> ValueError:
+    """The error for a file that only a package which is not installed can read."""
+    return ValueError(f"{path}: is {kind}, which needs the package {package}: {how_to_install('data')}; or {otherwise}")
+
+
 @contextlib.contextmanager
 def needing(extra: str) -> Iterator[None]:
     """Name the extra to install where an import of the block fails because one of its libraries is missing."""

@@ -29,7 +29,7 @@ from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from .pipeline import command
 from .pipeline.encode import Encoded, encode_texts
-from .pipeline.records import Example, InputError, Record, Reject
+from .pipeline.records import Example, Record, Reject
 from .pipeline.report import length_table
 from .pipeline.run import Corpus
 from .records import keys, options
@@ -174,7 +174,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     name = functools.partial(name_of, id_keys=args.id_key or ID_KEYS)
     data = options.find(args, name, functools.partial(parse_article, article_keys=args.article_key or ARTICLE_KEYS))
     if "train" not in data.splits:
-        raise InputError("no training data: give --train" + (f"; no name in {args.data} says it" if args.data else ""))
+        raise ValueError("no training data: give --train" + (f"; no name in {args.data} says it" if args.data else ""))
     settings = {**chosen, "max_line_bytes": args.max_line_bytes, **data.settings}
     return Corpus(
         name="arxiv_pubmed",

@@ -21,11 +21,12 @@ from fairseq_poolingformer.options import positive
 from fairseq_poolingformer.text.atomic_write import disk_errors, write_lines
 from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
+from fairseq_poolingformer.text.input_files import opened
 from fairseq_poolingformer.text.sequences import SequencesWriter
 
 from .pipeline import data_folder
 from .pipeline.command import log_to_stderr
-from .pipeline.records import InputError, describe_file, expand, open_compressed
+from .pipeline.records import describe_file, expand
 from .pipeline.report import progress
 from .pipeline.splits import SPLITS
 from .pipeline.tokenized import ENCODED_CONTROLS, SAMPLE, control_characters, tokens_in
@@ -154,12 +155,12 @@ def split_sizes(total: int, sizes: Sequence[int] | None) -> tuple[int, ...]:
     if sizes is None:
         sizes = (total * 90 // 100, total * 95 // 100 - total * 90 // 100, total - total * 95 // 100)
     if sum(sizes) != total:
-        raise InputError(
+        raise ValueError(
             f"--splits {','.join(map(str, sizes))} is {sum(sizes):,} bytes, but the text has {total:,}; "
             "--limit N uses the first N of them"
         )
     if min(sizes) < 1:
-        raise InputError(f"the text has {total:,} bytes, too few for three splits; is it the right file?")
+        raise ValueError(f"the text has {total:,} bytes, too few for three splits; is it the right file?")
     return tuple(sizes)
 
 
@@ -180,7 +181,7 @@ def _joined(
                 if total == limit:
                     break
         if limit is not None and total < limit:
-            raise InputError(f"--limit {limit:,}, but the text has only {total:,} bytes")
+            raise ValueError(f"--limit {limit:,}, but the text has only {total:,} bytes")
         text.seek(0)
         yield text, total
 
@@ -197,18 +198,18 @@ def _blocks(files: Sequence[Path], text8: bool) -> Iterator[bytes]:
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
     if path.suffix != ".zip":
-        with open_compressed(path, utf_8=False) as (content, _):
+        with opened(path, utf_8=False) as content:
             yield content
         return
     try:
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if not member.is_dir()]
             if len(members) != 1:
-                raise InputError(f"{path}: {len(members)} files in it, not one; unpack it and name the file to use")
+                raise ValueError(f"{path}: {len(members)} files in it, not one; unpack it and name the file to use")
             with archive.open(members[0]) as content:
                 yield content
     except (zipfile.BadZipFile, EOFError) as error:
-        raise InputError(f"{path}: damaged zip file ({error}); fetch it again") from error
+        raise ValueError(f"{path}: damaged zip file ({error}); fetch it again") from error
 
 
 def _write_split(prefix: Path, text: BinaryIO, size: int) -> str:

@@ -25,7 +25,7 @@ from random import Random
 from fairseq_poolingformer.options import natural
 
 from .pipeline import command
-from .pipeline.records import InputError, Record, pack, unpack
+from .pipeline.records import Record, pack, unpack
 from .pipeline.run import Corpus
 from .pipeline.splits import SplitRecords
 
@@ -223,10 +223,10 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 
 def _range(flag: str, numbers: list[int], least: int) -> tuple[int, int]:
-    """The fewest and the most; raises InputError where they are not in order."""
+    """The fewest and the most; raises ValueError where they are not in order."""
     fewest, most = numbers
     if not least <= fewest <= most:
-        raise InputError(f"{flag} {fewest} {most}: MIN must be {least} or more, and MAX no less than MIN")
+        raise ValueError(f"{flag} {fewest} {most}: MIN must be {least} or more, and MAX no less than MIN")
     return fewest, most
 
 
@@ -247,7 +247,7 @@ def read_sentences(from_held_out: bool) -> list[str]:
     library = _library()
     missing = sum(name not in library for name in digests)
     if 2 * missing > len(digests):
-        raise InputError(f"{_LIBRARY} has too few sources with docstrings to take prose from")
+        raise ValueError(f"{_LIBRARY} has too few sources with docstrings to take prose from")
     if missing:
         lacking = "%s of the %s sentences of prose are not in %s, and other sentences stand in for them"
         logger.warning(lacking, missing, len(digests), _LIBRARY)

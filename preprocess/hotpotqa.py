@@ -28,7 +28,7 @@ from fairseq_poolingformer.text.tokenizer_base import Tokenizer, byte_offsets
 from .pipeline import command, task_corpus
 from .pipeline.encode import Encoded, Tokens, one_line
 from .pipeline.json_stream import read_elements
-from .pipeline.records import Example, InputError, Reject, describe_file
+from .pipeline.records import Example, Reject, describe_file
 from .pipeline.report import answer_table
 from .pipeline.run import Corpus
 
@@ -103,7 +103,7 @@ def read_scores(files: tuple[tuple[Path, str], ...]) -> dict[str, list[list]]:
     for path, _ in files:
         scores = read_json_file(path).get(PARAGRAPH_SCORES)
         if not isinstance(scores, dict):
-            raise InputError(f"{path}: no {PARAGRAPH_SCORES!r} in it; give predictions of --task hotpotqa")
+            raise ValueError(f"{path}: no {PARAGRAPH_SCORES!r} in it; give predictions of --task hotpotqa")
         found |= scores
     return found
 
@@ -241,10 +241,10 @@ def make_parser() -> argparse.ArgumentParser:
 def make_corpus(args: argparse.Namespace) -> Corpus:
     """Describe the corpus that the command line names."""
     if args.max_paragraphs < LEAST_KEPT:
-        raise InputError(f"--max-paragraphs {args.max_paragraphs}: must be {LEAST_KEPT} or more")
+        raise ValueError(f"--max-paragraphs {args.max_paragraphs}: must be {LEAST_KEPT} or more")
     missing = next((path for path in args.paragraph_scores if not path.is_file()), None)
     if missing is not None:
-        raise InputError(f"--paragraph-scores {missing}: no such file")
+        raise ValueError(f"--paragraph-scores {missing}: no such file")
     described = [describe_file(path) for path in args.paragraph_scores]
     files = tuple((path, one["sha256"]) for path, one in zip(args.paragraph_scores, described, strict=True))
     read_scores(files)  # what is wrong with them is said now, and forked workers have them

@@ -18,7 +18,7 @@ from fairseq_poolingformer.text.json_values import BadLine
 
 from .labelled_text import LabelledDocument, corpus_of, make_shared_parser
 from .pipeline import command, splits, task_corpus
-from .pipeline.records import InputError, Record, describe_file, read_files
+from .pipeline.records import Record, describe_file, read_files
 from .pipeline.report import task_table, with_lines
 from .pipeline.run import Corpus
 
@@ -36,16 +36,12 @@ def read_articles(path: Path, labels: Mapping[str, str]) -> Iterator[Record]:
 
 
 def _articles(content: BinaryIO, file: str, labels: Mapping[str, str]) -> Iterator[tuple[int, bytes]]:
-    found = False
-    try:
-        for attributes, parts in released.read_articles(content, file):
-            found, name = True, attributes.get("id", "")
-            fields = {"id": name, "label": labels.get(name), "parts": parts}
-            yield 1, json.dumps(fields).encode()
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    if not found:
-        raise InputError(f"{file}: no articles in it; fetch it again")
+    name = None
+    for attributes, parts in released.read_articles(content, file):
+        name = attributes.get("id", "")
+        yield 1, json.dumps({"id": name, "label": labels.get(name), "parts": parts}).encode()
+    if name is None:
+        raise ValueError(f"{file}: no articles in it; fetch it again")
 
 
 def id_of(record: Record) -> str:
@@ -112,7 +108,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     paths = [args.articles, args.truth, *filter(None, [args.splits])]
     for path in paths:
         if not path.is_file():
-            raise InputError(f"{path}: no such file")
+            raise ValueError(f"{path}: no such file")
     labels = read_ground_truth(args.truth)
     whole = splits.SplitRecords(functools.partial(read_articles, args.articles, labels), args.articles.stat().st_size)
     table = task_table

@@ -13,7 +13,7 @@ from fairseq_poolingformer.tasks.classification.released import IMDB_LABELS, imd
 
 from .labelled_text import LabelledDocument, corpus_of, make_shared_parser
 from .pipeline import command, splits
-from .pipeline.records import MAX_LINE_BYTES, InputError, Record, Reject, describe_file
+from .pipeline.records import MAX_LINE_BYTES, Record, Reject, describe_file
 from .pipeline.run import Corpus
 
 
@@ -51,13 +51,13 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         for split in ("train", "test")
     }
     if not files["train"]:
-        raise InputError(f"--input-folder {args.input_folder}: no train/pos/*.txt and train/neg/*.txt in it")
+        raise ValueError(f"--input-folder {args.input_folder}: no train/pos/*.txt and train/neg/*.txt in it")
     whole = {split: splits.SplitRecords.of_files(read_reviews, paths) for split, paths in files.items()}
     divided, settings = splits.by_shares(args, whole["train"], functools.partial(splits.input_of, parse=parse))
     if files["test"]:
         if "test" in divided:
             folder = args.input_folder / "test"
-            raise InputError(f"--test-share {args.test_share:g}: {folder} is the test split; give 0")
+            raise ValueError(f"--test-share {args.test_share:g}: {folder} is the test split; give 0")
         divided["test"] = whole["test"]
     inputs = [[imdb_id(path), describe_file(path)["sha256"]] for paths in files.values() for path in sorted(paths)]
     return corpus_of(IMDB_LABELS, name="imdb", splits=divided, parse=parse, settings=settings, inputs=inputs)

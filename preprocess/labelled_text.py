@@ -15,17 +15,17 @@ import numpy as np
 
 from fairseq_poolingformer.tasks.classification.data import ClassificationSplit
 from fairseq_poolingformer.text.dictionary import EOS
-from fairseq_poolingformer.text.json_values import BadLine, read_object
+from fairseq_poolingformer.text.json_values import BadLine, placed, read_object
 from fairseq_poolingformer.text.labels import id_of, label_of
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from .pipeline import command, task_corpus
 from .pipeline.encode import Encoded, one_line
-from .pipeline.records import Example, InputError, Parse, Record, Reject, parsed
+from .pipeline.records import Example, Parse, Record, Reject, parsed
 from .pipeline.report import task_table
 from .pipeline.run import Corpus
 from .pipeline.splits import SplitRecords
-from .records import keys, options
+from .records import keys, options, sources
 
 KIND = "document_classification"
 MOST_LABELS = 1000
@@ -113,10 +113,25 @@ def name_of(record: Record, where: Keys = USUAL) -> str:
         return f"{Path(record.file).name}:{record.line}"
 
 
+def read_labels(path: Path) -> dict[str, str]:
+    """The labels of records in any format that the command reads, by id."""
+    labels: dict[str, str] = {}
+    for record in options.read(sources.expand([str(path)])):
+        with placed(record.file, f"line {record.line}"):
+            if record.data is None:
+                raise BadLine(record.problem)
+            fields = read_object(record.data)
+            name, label = _name(fields, record, USUAL), label_of(fields)
+            if name in labels:
+                raise BadLine(f"id {name} is there twice")
+        labels[name] = label
+    return labels
+
+
 def train_labels(splits: Mapping[str, SplitRecords], parse: Parse) -> list[str]:
     """The labels of train, sorted; ``parse`` makes the examples, which have ``label``."""
     if "train" not in splits:
-        raise InputError("--labels: give them where there is no --train to find them in")
+        raise ValueError("--labels: give them where there is no --train to find them in")
     labels: set[str] = set()
     first_reject = ""
     for record in splits["train"].records():
@@ -126,13 +141,13 @@ def train_labels(splits: Mapping[str, SplitRecords], parse: Parse) -> list[str]:
         elif not labels:
             first_reject = first_reject or f"; first reject: {record.file}, line {record.line}: {example.reason}"
         if len(labels) > MOST_LABELS:
-            raise InputError(
+            raise ValueError(
                 f"--train: more than {MOST_LABELS:,} labels, such as {', '.join(sorted(labels)[:3])}, which are texts "
                 "or amounts; name the key of the label, or the labels with --labels"
             )
     if len(labels) < 2:
         found = f"{len(labels)}: {min(labels)}" if labels else f"none{first_reject or '; are its files empty?'}"
-        raise InputError(f"--train: needs two labels or more, has {found}")
+        raise ValueError(f"--train: needs two labels or more, has {found}")
     return sorted(labels)
 
 

@@ -31,7 +31,7 @@ from fairseq_poolingformer.text.tokenizers import Tokenizer
 
 from .pipeline import command, task_corpus
 from .pipeline.encode import Encoded, Tokens
-from .pipeline.records import Example, InputError, Reject, read_lines
+from .pipeline.records import Example, Reject, read_lines
 from .pipeline.report import Made, count_notes
 from .pipeline.run import Corpus
 
@@ -192,7 +192,7 @@ def _annotation_row(
 def _marker_ids(tokenizer: Tokenizer) -> np.ndarray:
     spare = tokenizer.spare_symbols()[: len(MARKERS)]
     if len(spare) < len(MARKERS):
-        raise InputError(
+        raise ValueError(
             f"--html-tokens markers: the dictionary has {len(spare)} of the {len(MARKERS)} spare symbols that mark "
             "paragraphs, tables and lists (madeupword0000 and so on, as in fairseq's dict.txt of GPT-2 BPE). Take "
             "--gpt2-bpe with that dict.txt, or --html-tokens drop, or --html-tokens keep"
@@ -248,7 +248,7 @@ def make_corpus(
         try:
             SegmentLimits(length, args.doc_stride)
         except ValueError as error:
-            raise InputError(f"--max-positions {length} --doc-stride {args.doc_stride}: {error}") from error
+            raise ValueError(f"--max-positions {length} --doc-stride {args.doc_stride}: {error}") from error
     return corpus
 
 

@@ -20,6 +20,7 @@ from fairseq_poolingformer.tasks.shared.answers import find_answers
 from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH, MAX_QUESTION_LENGTH
 from fairseq_poolingformer.tasks.triviaqa.data import DOMAINS, PAGE_LISTS, TriviaqaSplit, prediction_key, right_answers
 from fairseq_poolingformer.text import json_values
+from fairseq_poolingformer.text.input_files import opened
 from fairseq_poolingformer.text.json_values import BadLine
 from fairseq_poolingformer.text.surrogates import replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer, byte_offsets
@@ -27,7 +28,7 @@ from fairseq_poolingformer.text.tokenizer_base import Tokenizer, byte_offsets
 from .pipeline import command, task_corpus
 from .pipeline.encode import Encoded, Tokens
 from .pipeline.json_stream import read_elements, text_members
-from .pipeline.records import MAX_LINE_BYTES, Example, InputError, Record, Reject, Skipped, open_compressed
+from .pipeline.records import MAX_LINE_BYTES, Example, Record, Reject, Skipped
 from .pipeline.report import answer_table
 from .pipeline.run import Corpus
 
@@ -56,14 +57,14 @@ def read(paths: Sequence[Path], evidence: Path) -> Iterator[Record]:
 
 def _domain(path: Path) -> str:
     """Find the domain of a file, which may come after hundreds of megabytes of questions."""
-    with open_compressed(path) as (content, _):
+    with opened(path) as content:
         try:
             found = list(dict.fromkeys(text_members(content, "Domain")))
         except ValueError as error:
-            raise InputError(f"{path}: not JSON ({error})") from error
+            raise ValueError(f"{path}: not JSON ({error})") from error
     if len(found) != 1 or found[0] not in DOMAINS:
         named = f"names {' and '.join(map(repr, found))}" if found else "names none"
-        raise InputError(f"{path}: 'Domain' must be {' or '.join(DOMAINS)}, and it {named}; is this TriviaQA?")
+        raise ValueError(f"{path}: 'Domain' must be {' or '.join(DOMAINS)}, and it {named}; is this TriviaQA?")
     return found[0]
 
 
@@ -160,7 +161,7 @@ def describe_evidence(folder: Path) -> dict[str, object]:
             digest.update(f"{path.relative_to(folder).as_posix()}\0{size}\0".encode("utf-8", "surrogateescape"))
             count += 1
     if not count:
-        raise InputError(f"--evidence-folder {folder}: no files in it; give the folder with wikipedia/ and web/")
+        raise ValueError(f"--evidence-folder {folder}: no files in it; give the folder with wikipedia/ and web/")
     return {"files": count, "sha256": digest.hexdigest()}
 
 

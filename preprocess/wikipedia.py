@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from fairseq_poolingformer.options import finite
 
 from .pipeline import command, documents
-from .pipeline.records import Example, InputError, Record, Reject, Skipped, describe_file, expand
+from .pipeline.records import Example, Record, Reject, Skipped, describe_file, expand
 from .pipeline.run import Corpus
 from .pipeline.splits import SplitRecords
 from .wikitext.bounded import MIN_MEMORY, Bounds, PageTooHard, clean
@@ -44,9 +44,9 @@ def parse(
 def make_corpus(args: argparse.Namespace) -> Corpus:
     """Describe the corpus that the command line names."""
     if args.max_page_seconds <= 0:
-        raise InputError(f"--max-page-seconds {args.max_page_seconds:g}: must be more than 0")
+        raise ValueError(f"--max-page-seconds {args.max_page_seconds:g}: must be more than 0")
     if args.max_page_memory < MIN_MEMORY:
-        raise InputError(f"--max-page-memory {args.max_page_memory}: must be {MIN_MEMORY} or more")
+        raise ValueError(f"--max-page-memory {args.max_page_memory}: must be {MIN_MEMORY} or more")
     paths = expand(args.input)
     bounds = Bounds(args.max_page_seconds, args.max_page_memory)
     read = functools.partial(read_pages, max_page_bytes=args.max_page_bytes)

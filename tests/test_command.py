@@ -168,6 +168,7 @@ def writer(tmp_path, *words):
         (["{0}/b", "--model", "{0}/c:{0}/a", "--output", "{0}/a"], "--output {0}/a: is an input"),
         (["{0}/folder", "--output", "{0}/folder/d"], "--output {0}/folder/d: is there already, in {0}/folder"),
         (["{0}/b", "--output", "{0}/new", "--json", "{0}/folder/../new"], "names the same file"),
+        (["{0}/b", "--output", "{0}/new.zst"], "--output {0}/new.zst: is not written as .zst; take .gz"),
         (["{0}/b", "--output", "/dev/null"], "/dev/null: is no regular file"),
         (["{0}/a", "more", "--page", "{0}/a"], "--page {0}/a: is an input"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.options import add_gold, add_of_examples, add_user_dir, given_predictions, take_user_dir
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.text.atomic_write import write_lines
+from fairseq_poolingformer.text.input_files import opened
 
 SUMMARIES = "long_summarization"
 _EPILOG = """\
@@ -71,8 +73,8 @@ def _is_generated(file: str) -> bool:
         return False
     from fairseq_poolingformer.tasks.summarization.scores import is_generate_output
 
-    with open(file, encoding="utf-8", errors="replace") as lines:
-        return is_generate_output(lines)
+    with opened(file) as content:
+        return is_generate_output(io.TextIOWrapper(content, encoding="utf-8", errors="replace"))
 
 
 def _spaced(argument: str) -> str:

@@ -16,7 +16,7 @@ from fairseq_poolingformer.cli.summarize import (
     search,
 )
 from fairseq_poolingformer.command import check_output, load_fairseq, output_file, run_command
-from fairseq_poolingformer.text.atomic_write import atomic_write
+from fairseq_poolingformer.text.atomic_write import text_file
 
 _EPILOG = """\
 examples:
@@ -69,8 +69,8 @@ def run(args: argparse.Namespace) -> None:
     hub = moved(_load(args.checkpoint, args.data_folder), args.device, args.precision)
     model = "the demo model" if args.checkpoint is None else str(args.checkpoint)
     document_look = look(hub, text, summary=summary, words=args.word, title=name, model=model, **search(args))
-    with atomic_write(output) as path:
-        path.write_text(page(document_look), encoding="utf-8")
+    with text_file(output) as file:
+        file.write(page(document_look))
     print(output)
 
 

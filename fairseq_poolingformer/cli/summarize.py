@@ -12,7 +12,7 @@ from fairseq_poolingformer.cli.models import add_device_options, checkpoint_of, 
 from fairseq_poolingformer.command import UsageError, load_fairseq, run_command
 from fairseq_poolingformer.options import finite, natural, positive
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.text.json_file import HEAD_BYTES, other_than_text
+from fairseq_poolingformer.text.input_files import read_input
 
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
 OTHER_COMMANDS = {  # of tasks without predictions
@@ -106,11 +106,8 @@ def search(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def read_text(name: str) -> str:
-    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    if problem := other_than_text(data[:HEAD_BYTES]):
-        raise ValueError(f"{name}: {problem}")
     try:
-        text = data.decode("utf-8")
+        text = read_input(name).decode("utf-8")
     except UnicodeDecodeError as error:
         remedy = "convert it, such as text of Windows with iconv -f CP1252 -t UTF-8"
         raise ValueError(f"{name}: not UTF-8 at byte {error.start}; {remedy}") from error

@@ -3,17 +3,21 @@
 A lock on a folder lets one process at a time write to it.
 """
 
+import bz2
 import contextlib
 import errno
 import fcntl
 import functools
+import gzip
 import logging
+import lzma
 import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, TextIO
 
 SUFFIX = ".unfinished"
 LOCK = ".lock"
@@ -95,9 +99,17 @@ def remove_unlocked(folder: Path) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def text_file(path: Path) -> Iterator[TextIO]:
+    """Open a text file to write, compressed as its name says; it gets its name when the block ends without an error."""
+    kind: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(path.suffix, open)
+    with atomic_write(path) as unfinished, kind(unfinished, "wt", encoding="utf-8", newline="\n") as file:
+        yield file
+
+
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write a text file beside its final name and rename it when it is complete."""
-    with atomic_write(path) as unfinished, open(unfinished, "w", encoding="utf-8", newline="\n") as file:
+    """Write the lines of a :func:`text_file`."""
+    with text_file(path) as file:
         file.writelines(line + "\n" for line in lines)
 
 

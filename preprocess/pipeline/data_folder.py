@@ -21,7 +21,6 @@ from fairseq_poolingformer.text.dictionary import smallest_dtype
 from fairseq_poolingformer.text.sequences import SequencesWriter
 
 from .parts import PART_BYTES, PART_FORMAT, PART_RECORDS, Part
-from .records import InputError
 from .splits import SPLITS
 
 logger = logging.getLogger("preprocess")
@@ -94,7 +93,7 @@ def locked(path: Path) -> Iterator[None]:
     try:
         descriptor = lock_folder(path)
     except BlockingIOError:
-        raise InputError(
+        raise ValueError(
             f"--output-folder {path}: another preprocessing is running in this folder. Wait for it or stop it, or give "
             "another --output-folder"
         ) from None
@@ -111,15 +110,15 @@ def finished(folder: DataFolder, settings: Mapping[str, object], overwrite: bool
         return None
     try:
         found = folder.corpus()
-    except ValueError as error:
+    except ValueError:
         if overwrite:
             return None
-        raise InputError(str(error)) from error
+        raise
     different = [key for key in settings if found.get(key) != json.loads(json.dumps(settings[key]))]
     if not different:
         return found
     if not overwrite:
-        raise InputError(
+        raise ValueError(
             f"{folder.path} holds a finished corpus that differs in: {', '.join(different)} (see corpus.json there). "
             "Give --overwrite to replace it, or another --output-folder"
         )

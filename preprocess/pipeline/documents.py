@@ -10,7 +10,7 @@ from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
 
 from .command import add_number
 from .encode import encode_texts
-from .records import Example, InputError, Parse, Record, parsed
+from .records import Example, Parse, Record, parsed
 from .run import Corpus
 from .splits import ReadAll, SplitRecords, place_of
 
@@ -39,7 +39,7 @@ def make_corpus(
     """Make a corpus of documents; ``text_of`` gives of a record the text whose hash divides."""
     share = args.valid_share
     if not 0 <= share < 1:
-        raise InputError(f"--valid-share {share:g}: must be 0 or more and less than 1")
+        raise ValueError(f"--valid-share {share:g}: must be 0 or more and less than 1")
     if share and "valid" not in splits:
         whole = splits["train"]
         limit = _valid_limit(whole.records, text_of, parse, share)
@@ -75,7 +75,7 @@ def _valid_limit(read: ReadAll, text_of: Callable[[Record], str], parse: Parse, 
     if most < 0:  # train's rejects say why
         return 0
     if least == most:
-        raise InputError(
+        raise ValueError(
             f"only one document ({chosen}), and the valid split takes one: give --valid-share 0, or more documents "
             "(plain_text --documents block makes one of each block of lines)"
         )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from .records import MAX_LINE_BYTES, InputError, Record, read_files
+from .records import MAX_LINE_BYTES, Record, read_files
 
 _BLOCK = 2**20
 _BLANKS = b" \t\r\n\xef\xbb\xbf"  # between values; the last three bytes are the mark before some UTF-8 files
@@ -126,11 +126,11 @@ def elements(content: BinaryIO, name: str, key: str | None, max_bytes: int) -> I
     marks, last_string = _Marks(content, inside, max_bytes), b""
     values, has_array = 0, False  # whole ones so far, and whether the one at hand has the array
 
-    def refusal(place: int) -> InputError:
+    def refusal(place: int) -> ValueError:
         if not values:
-            return InputError(f"{name}: {what} in it")
+            return ValueError(f"{name}: {what} in it")
         line = marks.line_of(place)
-        return InputError(f"{name}, line {line}: neither the end of the file nor another such value; it has {values}")
+        return ValueError(f"{name}, line {line}: neither the end of the file nor another such value; it has {values}")
 
     is_outside = True
     while mark := marks.next():
@@ -158,9 +158,9 @@ def elements(content: BinaryIO, name: str, key: str | None, max_bytes: int) -> I
 
 def _refuse_cut(marks: _Marks, name: str, what: str) -> None:
     if marks.kept is not None:
-        raise InputError(f"{name}: ends inside the {what} that begins in line {marks.line_of_kept()}; fetch it again")
+        raise ValueError(f"{name}: ends inside the {what} that begins in line {marks.line_of_kept()}; fetch it again")
     if marks.depth:
-        raise InputError(f"{name}: ends before the JSON in it does; fetch it again")
+        raise ValueError(f"{name}: ends before the JSON in it does; fetch it again")
 
 
 def lists_of_objects(content: BinaryIO, max_bytes: int) -> list[str]:

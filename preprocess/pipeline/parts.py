@@ -26,7 +26,7 @@ from fairseq_poolingformer.text.dictionary import smallest_dtype
 from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
 
 from .encode import Encoded
-from .records import Example, InputError, Parse, Record, Reject, Skipped, parsed
+from .records import Example, Parse, Record, Reject, Skipped, parsed
 from .splits import SplitRecords
 from .tokenized import CONTROLS
 
@@ -181,7 +181,7 @@ def encode_split(
         while waiting:
             yield oldest()
     except BrokenProcessPool as error:
-        raise InputError(
+        raise ValueError(
             "a worker process died, most often because the machine ran out of memory. Finished parts are kept: run "
             f"the same command again with fewer --workers than {workers}; it continues from here"
         ) from error

@@ -22,7 +22,7 @@ from . import data_folder
 from .data_folder import SplitResult
 from .encode import encode_texts
 from .parts import Encode, Encoding, encode_split, mark_finished
-from .records import InputError, Parse
+from .records import Parse
 from .report import (
     Made,
     Table,
@@ -187,15 +187,15 @@ class Work:
         total, most_rejected = result.examples + len(rejects), self._args.max_reject_fraction
         if not total:
             reason = f"All were skipped: {_counts(result.skipped)}" if result.skipped else "Its files hold none"
-            raise InputError(f"{name}: no good example. {reason}")
+            raise ValueError(f"{name}: no good example. {reason}")
         if rejects:
             kinds = _counts(Counter(reject["reason"].split(":")[0] for reject in rejects))
             first = "{file}, line {line}: {reason}".format(**rejects[0])
             message = f"{name}: {len(rejects)} of {total} lines rejected ({kinds}), listed in {path}; first: {first}"
             if not result.examples:
-                raise InputError(f"{name}: no good example. {message}")
+                raise ValueError(f"{name}: no good example. {message}")
             if len(rejects) > most_rejected * total:
-                raise InputError(
+                raise ValueError(
                     f"{message}. That is more than --max-reject-fraction {most_rejected:g}. The good examples are "
                     "kept: to use them all the same, run the same command with a higher value"
                 )

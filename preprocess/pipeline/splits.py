@@ -12,7 +12,7 @@ from pathlib import Path
 from fairseq_poolingformer.options import finite
 from fairseq_poolingformer.text.json_file import read_json_file
 
-from .records import Example, InputError, Parse, Record, parsed
+from .records import Example, Parse, Record, parsed
 
 SPLITS = ("train", "valid", "test")
 SPLIT_OF = {  # by the names that people give splits
@@ -95,7 +95,7 @@ def by_shares(
     """Divide records among train, valid and test as the options of :func:`add_shares` say, by a hash of their texts."""
     valid, test, seed = args.valid_share, args.test_share, args.split_seed
     if min(valid, test) < 0 or valid + test >= 1:
-        raise InputError(f"--valid-share {valid:g} --test-share {test:g}: must be 0 or more, and together less than 1")
+        raise ValueError(f"--valid-share {valid:g} --test-share {test:g}: must be 0 or more, and together less than 1")
     limits = {"train": (valid + test, 1.0), "valid": (0.0, valid), "test": (valid, valid + test)}
 
     def is_in(record: Record, first: float, end: float) -> bool:
@@ -135,7 +135,7 @@ class NamedSplits:
 
         yield from _chosen(read, is_in)
         if missing:
-            raise InputError(
+            raise ValueError(
                 f"--splits {self.file}: {len(missing)} of {split} are not in the input, such as {min(missing)}"
             )
 
@@ -163,17 +163,17 @@ def read_splits(path: Path, known: Collection[str]) -> NamedSplits:
     documents = Counter(map(plain_id, known))
     twice = [name for name, count in documents.items() if count > 1]
     if twice:
-        raise InputError(f"--splits {path}: several documents have the id {twice[0]}, with and without zeros before it")
+        raise ValueError(f"--splits {path}: several documents have the id {twice[0]}, with and without zeros before it")
     ids: dict[str, set[str]] = {}
     for split, name in _rows(path):
         members = ids.setdefault(SPLIT_OF[split], set())
         if plain_id(name) not in documents:
-            raise InputError(f"--splits {path}: {split} has {name!r}, and there is no such document")
+            raise ValueError(f"--splits {path}: {split} has {name!r}, and there is no such document")
         if plain_id(name) in members:
-            raise InputError(f"--splits {path}: {split} has {name!r} twice")
+            raise ValueError(f"--splits {path}: {split} has {name!r} twice")
         members.add(plain_id(name))
     if "train" not in ids:
-        raise InputError(f"--splits {path}: no documents of train")
+        raise ValueError(f"--splits {path}: no documents of train")
     return NamedSplits(path, {split: frozenset(members) for split, members in ids.items()}, frozenset(documents))
 
 
@@ -182,22 +182,22 @@ def _rows(path: Path) -> Iterator[tuple[str, str]]:
     try:
         content = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"--splits {path}: not UTF-8 (byte {error.start})") from error
+        raise ValueError(f"--splits {path}: not UTF-8 (byte {error.start})") from error
     if content.lstrip().startswith("{"):
         for split, names in read_json_file(path).items():
             if not isinstance(names, list) or not all(type(name) in (int, str) for name in names):
-                raise InputError(f"--splits {path}: {split!r} must be a list of ids, is {json.dumps(names)[:60]}")
+                raise ValueError(f"--splits {path}: {split!r} must be a list of ids, is {json.dumps(names)[:60]}")
             yield from ((_split(path, split), str(name)) for name in names)
         return
     for number, line in enumerate(content.splitlines(), 1):
         if line.strip():
             words = line.split()
             if len(words) != 2:
-                raise InputError(f"--splits {path}, line {number}: must be an id and a split, is {line.strip()[:60]!r}")
+                raise ValueError(f"--splits {path}, line {number}: must be an id and a split, is {line.strip()[:60]!r}")
             yield _split(path, words[1]), words[0]
 
 
 def _split(path: Path, name: str) -> str:
     if name not in SPLIT_OF:
-        raise InputError(f"--splits {path}: {name!r} is not one of {', '.join(SPLITS)}")
+        raise ValueError(f"--splits {path}: {name!r} is not one of {', '.join(SPLITS)}")
     return name

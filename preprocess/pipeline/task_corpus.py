@@ -12,7 +12,7 @@ from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_values import BadLine, read_object
 
 from . import command
-from .records import Example, InputError, Record, Reject, Skipped, describe_files, expand
+from .records import Example, Record, Reject, Skipped, describe_files, expand
 from .report import task_table
 from .run import Corpus
 from .splits import SplitRecords
@@ -55,9 +55,9 @@ def make_corpus(
     named = {"train": args.train, "valid": args.valid, "test": args.test}
     files = {split: expand(patterns) for split, patterns in named.items() if patterns}
     if not files:
-        raise InputError("no data: give files with --train, --valid or --test")
+        raise ValueError("no data: give files with --train, --valid or --test")
     if args.sentencepiece_train is not None and "train" not in files:
-        raise InputError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
+        raise ValueError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
     splits = {
         split: SplitRecords.of_files(read, paths, functools.partial(parse, annotated=split != "test"))
         for split, paths in files.items()

@@ -17,7 +17,7 @@ from fairseq_poolingformer.text.surrogates import replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizer_base import BLANK, GPT2, WHITE_SPACE, TokenizerConfig
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
 
-from .records import Example, InputError, Record, Reject, describe_file, parsed
+from .records import Example, Record, Reject, describe_file, parsed
 from .run import Corpus, TokenizerChoice
 
 logger = logging.getLogger("preprocess")
@@ -53,27 +53,18 @@ def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoic
         paths = [args.gpt2_bpe / name for name in GPT2Tokenizer.files]
         for path in paths:
             if not path.is_file():
-                raise InputError(f"--gpt2-bpe {args.gpt2_bpe}: lacks {path.name}")
+                raise ValueError(f"--gpt2-bpe {args.gpt2_bpe}: lacks {path.name}")
         config = TokenizerConfig(GPT2, args.white_space)
         settings = {"files": [describe_file(path) for path in paths], **config.values()}
-        return TokenizerChoice(settings, lambda folder: _load(GPT2Tokenizer, *paths, config).save(folder))
+        return TokenizerChoice(settings, lambda folder: GPT2Tokenizer(*paths, config).save(folder))
     if args.sentencepiece_model is not None:
         if not args.sentencepiece_model.is_file():
-            raise InputError(f"--sentencepiece-model {args.sentencepiece_model}: no such file")
+            raise ValueError(f"--sentencepiece-model {args.sentencepiece_model}: no such file")
         settings = {**SentencePieceTokenizer.config.values(), "files": [describe_file(args.sentencepiece_model)]}
-        return TokenizerChoice(
-            settings, lambda folder: _load(SentencePieceTokenizer, args.sentencepiece_model).save(folder)
-        )
+        return TokenizerChoice(settings, lambda folder: SentencePieceTokenizer(args.sentencepiece_model).save(folder))
     size, sampled = args.sentencepiece_train, [SAMPLE_BYTES, CHARS_PER_SYMBOL]
     settings = {**SentencePieceTokenizer.config.values(), "train": size, "type": "unigram", "sample": sampled}
     return TokenizerChoice(settings, lambda folder: train_sentencepiece(corpus, size, folder))
-
-
-def _load(cls: type, *arguments: object) -> GPT2Tokenizer | SentencePieceTokenizer:
-    try:
-        return cls(*arguments)
-    except ValueError as error:
-        raise InputError(str(error)) from error
 
 
 def train_sentencepiece(corpus: Corpus, vocabulary: int, folder: Path) -> None:
@@ -100,7 +91,7 @@ def train_sentencepiece(corpus: Corpus, vocabulary: int, folder: Path) -> None:
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise InputError(
+        raise ValueError(
             f"--sentencepiece-train {vocabulary}: sentencepiece cannot make a model of this size ({error}). "
             "Try another size; 256 bytes and every common character need a symbol each"
         ) from error
@@ -122,7 +113,7 @@ def _examples(corpus: Corpus, records: list[Record]) -> Iterator[Example]:
         elif isinstance(example, Reject) and first_reject is None:
             first_reject = f"{record.file}, line {record.line}: {example.reason}"
     if is_empty:
-        raise InputError(f"train: no good example to train a tokenizer on; first: {first_reject or 'no lines'}")
+        raise ValueError(f"train: no good example to train a tokenizer on; first: {first_reject or 'no lines'}")
 
 
 def sample(records: Iterator[Record], max_bytes: int) -> list[Record]:

@@ -2,15 +2,14 @@
 
 import enum
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import BinaryIO
 
+from fairseq_poolingformer.text.input_files import opened, suffix_of
+
 from ..pipeline import json_stream
-from ..pipeline.records import InputError, suffix_of
 from .keys import OTHERWISE
 
-Open = Callable[[], AbstractContextManager[tuple[BinaryIO, BinaryIO]]]
 _HEAD_LINES = 5
 _OPEN = (b"{", b"[", b",", b":")  # ends of a line that the next one continues
 
@@ -28,27 +27,27 @@ class Format(enum.Enum):
 _BY_NAME = {".jsonl": Format.LINES, ".ndjson": Format.LINES, ".csv": Format.CSV, ".tsv": Format.TSV, ".tab": Format.TSV}
 
 
-def format_of(name: str, open_content: Open, max_bytes: int) -> tuple[Format, str]:
+def format_of(path: Path, max_bytes: int) -> tuple[Format, str]:
     """Find the format of a file that is text, and the key of the list of records where it is an object."""
-    if (known := _BY_NAME.get(suffix_of(name))) is not None:
+    if (known := _BY_NAME.get(suffix_of(path.name))) is not None:
         return known, ""
-    with open_content() as (content, _):
+    with opened(path) as content:
         first = _next_line(content, max_bytes).removeprefix(b"\xef\xbb\xbf").lstrip()
         second = _next_line(content, max_bytes) if len(first) <= max_bytes else b""
     if first.startswith(b"["):
         return Format.ARRAY, ""
     if not first.startswith(b"{"):
-        return _of_text(name, open_content, max_bytes), ""
+        return _of_text(path, max_bytes), ""
     if second and (_is_json(first) or (second.startswith(b"{") and not first.rstrip().endswith(_OPEN))):
         return Format.LINES, ""
-    with open_content() as (content, _):
+    with opened(path) as content:
         lists = json_stream.lists_of_objects(content, max_bytes)
     if len(lists) == 1:
         return Format.LIST, lists[0]
     if not lists and not second:
         return Format.LINES, ""
     named = f"several lists of records, {', '.join(lists)}" if lists else "no list of records, and fills several lines"
-    raise InputError(f"{name}: one JSON object, which has {named}; {OTHERWISE}")
+    raise ValueError(f"{path}: one JSON object, which has {named}; {OTHERWISE}")
 
 
 def _next_line(content: BinaryIO, max_bytes: int) -> bytes:
@@ -67,14 +66,14 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _of_text(name: str, open_content: Open, max_bytes: int) -> Format:
-    with open_content() as (content, _):
+def _of_text(path: Path, max_bytes: int) -> Format:
+    with opened(path) as content:
         lines = [_next_line(content, max_bytes) for _ in range(_HEAD_LINES)]
     if not any(lines) or any(line.lstrip().startswith(b"{") for line in lines):
         return Format.LINES
     if b"\t" in lines[0]:
         return Format.TSV
-    raise InputError(
-        f"{name}: neither JSON nor a table; tables end in .csv or .tsv, line pairs in .src and .tgt; texts need a "
+    raise ValueError(
+        f"{path}: neither JSON nor a table; tables end in .csv or .tsv, line pairs in .src and .tgt; texts need a "
         f"folder for each label, or A.txt with A.summary.txt; {OTHERWISE}"
     )

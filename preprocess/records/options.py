@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fairseq_poolingformer.text.input_files import decompressed
+
 from ..pipeline import command, json_stream, records, splits
-from ..pipeline.records import MAX_LINE_BYTES, InputError, Parse, Record, describe_file
+from ..pipeline.records import MAX_LINE_BYTES, Parse, Record, describe_file
 from ..pipeline.report import Table, with_lines
 from ..pipeline.splits import SPLITS, SplitRecords
 from . import keys, parquet, tables, texts
@@ -62,7 +64,7 @@ def find(args: argparse.Namespace, name_of: Callable[[Record], str], parse: Pars
     divides = bool(args.splits or args.valid_share or args.test_share)
     named = {split: patterns for split in SPLITS if (patterns := getattr(args, split))}
     if args.data and named:
-        raise InputError(f"--data {args.data} and --{next(iter(named))} exclude each other: give the one or the others")
+        raise ValueError(f"--data {args.data} and --{next(iter(named))} exclude each other: give the one or the others")
     if args.data:
         sources = splits_of(args.data, unnamed=divides)
     else:
@@ -74,19 +76,19 @@ def find(args: argparse.Namespace, name_of: Callable[[Record], str], parse: Pars
     if divides and "train" in found:
         divided, settings, notes = _divided(args, found["train"], name_of, parse)
         if twice := (divided.keys() & found.keys()) - {"train"}:
-            raise InputError(f"{min(twice)}: there are files of this split already; do not take it out of train, too")
+            raise ValueError(f"{min(twice)}: there are files of this split already; do not take it out of train, too")
         found |= divided
         if args.splits:
             inputs["splits"] = [describe_file(args.splits)]
     if not found and not args.data:
-        raise InputError("no data: give --data, or files with --train, --valid or --test")
+        raise ValueError("no data: give --data, or files with --train, --valid or --test")
     if not found:
-        raise InputError(
+        raise ValueError(
             f"{args.data}: no name in it says train, valid or test; name its files with --train, --valid and --test, "
             "or divide them with --valid-share or --splits"
         )
     if args.sentencepiece_train is not None and "train" not in found:
-        raise InputError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
+        raise ValueError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
     return Data({split: found[split] for split in SPLITS if split in found}, inputs, settings, notes)
 
 
@@ -114,9 +116,9 @@ def _divided(
     if args.splits is None:
         return *splits.by_shares(args, whole, functools.partial(splits.input_of, parse=parse)), ()
     if args.valid_share or args.test_share:
-        raise InputError("--splits, and --valid-share with --test-share exclude each other: give one")
+        raise ValueError("--splits, and --valid-share with --test-share exclude each other: give one")
     if not args.splits.is_file():
-        raise InputError(f"--splits {args.splits}: no such file")
+        raise ValueError(f"--splits {args.splits}: no such file")
     found = splits.read_splits(args.splits, list(map(name_of, whole.records())))
     return found.divide(whole, name_of), {}, found.notes()
 
@@ -136,8 +138,8 @@ def read(sources: Sequence[Source], max_bytes: int = MAX_LINE_BYTES) -> Iterator
 
 def _of_text(source: Source, max_bytes: int) -> Iterator[Record]:
     name = str(source.path)
-    kind, key = format_of(name, source.open, max_bytes)
-    with source.open() as (content, disk):
+    kind, key = format_of(source.path, max_bytes)
+    with open(source.path, "rb") as disk, decompressed(disk, name) as content:
         if kind is Format.LINES:
             yield from records.records_of(records.lines(content, name, max_bytes), name, disk)
         elif kind in (Format.ARRAY, Format.LIST):

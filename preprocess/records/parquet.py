@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from ..pipeline.records import InputError, Record, needs
+from fairseq_poolingformer.extras import needs
+
+from ..pipeline.records import Record
 
 ROWS = 32  # read at a time
 _TABLE = "with pandas, write its rows as JSON lines: to_json(OUT, orient='records', lines=True)"
@@ -30,7 +32,7 @@ def rows(path: Path, max_bytes: int) -> Iterator[Record]:
         for batch in file.iter_batches(ROWS, use_threads=False):
             names = batch.schema.names
             if twice := {name for name in names if names.count(name) > 1}:
-                raise InputError(f"{path}: two columns are called {min(twice)!r}; rename one")
+                raise ValueError(f"{path}: two columns are called {min(twice)!r}; rename one")
             batch.validate(full=True)  # offsets of a damaged file would lead anywhere in memory
             labels = _labels((batch.schema.metadata or {}).get(b"huggingface"))
             for row in batch.to_pylist():
@@ -69,4 +71,4 @@ def _explained(path: Path, arrow: ModuleType) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise InputError(f"{path}: damaged Parquet file ({reason}); fetch it again") from error
+        raise ValueError(f"{path}: damaged Parquet file ({reason}); fetch it again") from error

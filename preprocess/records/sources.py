@@ -3,15 +3,13 @@
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from fairseq_poolingformer.options import matching
 from fairseq_poolingformer.text.data_folder import digest_of
 
-from ..pipeline.records import InputError, describe_file, open_compressed
+from ..pipeline.records import describe_file
 from ..pipeline.splits import SPLIT_OF
 from . import texts
 from .keys import OTHERWISE
@@ -37,10 +35,6 @@ class Source:
     def _paths(self) -> list[Path]:
         return [value for entry in self.entries for value in entry.values() if isinstance(value, Path)]
 
-    def open(self) -> AbstractContextManager[tuple[BinaryIO, BinaryIO]]:
-        """Open a file: its content, and the file on disk, whose position tells progress."""
-        return open_compressed(self.path)
-
     def describe(self) -> list[dict[str, object]]:
         """Identify it, whatever folder it is in."""
         if not self.entries:
@@ -61,9 +55,9 @@ def expand(patterns: Sequence[str]) -> list[Source]:
             paths = matching(pattern)
             sources = [_of_file(Path(path)) for path in paths if Path(path).is_file()]
         if not sources and Path(pattern).is_dir():
-            raise InputError(f"{pattern}: no files in it")
+            raise ValueError(f"{pattern}: no files in it")
         if not sources:
-            raise InputError(f"{pattern}: no such file" + (f"; {OTHERWISE}" if not Path(pattern).suffix else ""))
+            raise ValueError(f"{pattern}: no such file" + (f"; {OTHERWISE}" if not Path(pattern).suffix else ""))
         for source in sources:
             found.setdefault(source.path.absolute(), source)
     return list(found.values())
@@ -77,7 +71,7 @@ def _of_file(path: Path) -> Source:
 def _of_folder(folder: Path) -> list[Source]:
     if any((folder / name).is_file() for name in _SAVED):
         remedy = OTHERWISE.replace("load_dataset(…)", f"load_from_disk({folder.name!r})")
-        raise InputError(f"{folder}: a folder that datasets saved; {remedy}")
+        raise ValueError(f"{folder}: a folder that datasets saved; {remedy}")
     if entries := texts.grouped(folder):
         return [Source(folder, entries=entries)]
     return list(map(_of_file, texts.files_of(folder)))
@@ -121,9 +115,9 @@ def _known(name: str) -> str | None:
     return SPLIT_OF.get(name.lower().partition(".")[0])
 
 
-def _two_forms(data: str, first: Source, second: Source) -> InputError:
+def _two_forms(data: str, first: Source, second: Source) -> ValueError:
     """``train.txt`` beside ``train.txt.gz`` is one and the same, and in two folders it is of two corpora."""
-    return InputError(f"{data}: both {first.path} and {second.path}; name files with --train, --valid and --test")
+    return ValueError(f"{data}: both {first.path} and {second.path}; name files with --train, --valid and --test")
 
 
 def _split_folders(path: Path) -> list[str]:

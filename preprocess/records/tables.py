@@ -1,5 +1,7 @@
 """Rows of CSV and TSV as objects of JSON."""
 
+from __future__ import annotations
+
 import codecs
 import csv
 import json
@@ -8,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from ..pipeline.records import TOO_LONG, InputError, decoded
+from fairseq_poolingformer.text.input_files import TOO_LONG, decoded
 
-Found = Iterator[tuple[int, bytes | str | None]]  # the line of each record, and the record, or why there is none
+Rows = Iterator[tuple[int, bytes | str | None]]  # the line of each row, and the row, or why there is none
 _DELIMITERS = ",;\t|"
 _AS_TEXT = "write the rows as JSON lines if quotation marks are part of the text"
 
@@ -25,13 +27,13 @@ class _Lines:
     def start_row(self) -> None:
         self.first, self._bytes, self.problem = self.number + 1, 0, ""
 
-    def endless(self) -> InputError:
-        return InputError(
+    def endless(self) -> ValueError:
+        return ValueError(
             f"{self._name}, line {self.first}: a quotation mark opens a field in this row and nothing closes it; close "
             f"it, or {_AS_TEXT}"
         )
 
-    def __iter__(self) -> "_Lines":
+    def __iter__(self) -> _Lines:
         return self
 
     def __next__(self) -> str:
@@ -53,7 +55,7 @@ class _Lines:
         return text
 
 
-def rows(content: BinaryIO, name: str, max_bytes: int, delimiter: str = "") -> Found:
+def rows(content: BinaryIO, name: str, max_bytes: int, delimiter: str = "") -> Rows:
     """Yield every row of a table as an object whose keys are the columns' names."""
     head = content.peek(2**16).partition(b"\n")[0].removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
     named = re.fullmatch('"?sep=(.)"?\r?', head)  # a line before the header, which tells Excel the delimiter
@@ -78,7 +80,7 @@ def rows(content: BinaryIO, name: str, max_bytes: int, delimiter: str = "") -> F
                 problem += f"; {_AS_TEXT}"
         problem = lines.problem or problem
         if delimiter == "\t" and lines.number > lines.first and not problem:
-            raise InputError(
+            raise ValueError(
                 f"{name}, line {lines.first}: a quotation mark opens a field that ends in line {lines.number}; "
                 f"{_AS_TEXT}, or save the table as CSV if line feeds are"
             )
@@ -99,5 +101,5 @@ def _header(row: list[str], problem: str, where: str) -> list[str]:
     if twice is not None:
         problem = f"two columns are called {twice!r}"
     if problem:
-        raise InputError(f"{where}: {problem}; the first row must name the columns")
+        raise ValueError(f"{where}: {problem}; the first row must name the columns")
     return columns

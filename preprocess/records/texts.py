@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ..pipeline.records import TOO_LONG, InputError, Record, decoded, open_compressed, suffix_of
+from fairseq_poolingformer.text.input_files import TOO_LONG, decoded, decompressed, opened, suffix_of
+
+from ..pipeline.records import Record
 
 OTHER_SIDE = {".src": ".tgt", ".source": ".target"}
 _DOCUMENTS = {"document", "article", "newsarticle", "text", "source", "src", "story", "storie"}  # or with an s
@@ -37,13 +39,13 @@ def pair_of(path: Path) -> tuple[Path, Path] | None:
     names = [f"{before}{other}{after}", *(f"{before}{other}{end}" for end in ("", ".gz", ".bz2", ".xz", ".zst"))]
     found = next((path.with_name(name) for name in names if path.with_name(name).is_file()), None)
     if suffix in OTHER_SIDE and found is None:
-        raise InputError(f"{path}: {names[0]} is missing, which must have the summary of each line")
+        raise ValueError(f"{path}: {names[0]} is missing, which must have the summary of each line")
     return found and ((path, found) if suffix in OTHER_SIDE else (found, path))
 
 
 def line_pairs(source: Path, target: Path, max_bytes: int) -> Iterator[Record]:
     """Read each line of a file as ``document`` and the same line of another one as ``summary``."""
-    with open_compressed(source) as (documents, disk), open_compressed(target) as (summaries, _):
+    with open(source, "rb") as disk, decompressed(disk, str(source)) as documents, opened(target) as summaries:
         position = 0
         for number in itertools.count(1):
             lines = [content.readline(max_bytes + 1) for content in (documents, summaries)]
@@ -51,7 +53,7 @@ def line_pairs(source: Path, target: Path, max_bytes: int) -> Iterator[Record]:
                 return
             if not all(lines):
                 short, long = (source, target) if not lines[0] else (target, source)
-                raise InputError(f"{short}: ends after line {number - 1}, and {long} does not; their lines must match")
+                raise ValueError(f"{short}: ends after line {number - 1}, and {long} does not; their lines must match")
             problem = ""
             for content, line in zip((documents, summaries), lines, strict=True):
                 while line and not line.endswith(b"\n") and len(line) > max_bytes:
@@ -96,7 +98,7 @@ def _grouped(folder: Path, files: Sequence[Path]) -> list[dict[str, Path | str]]
 
 
 def _is_json(path: Path) -> bool:
-    with open_compressed(path) as (content, _):
+    with opened(path) as content:
         return content.peek(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 
@@ -127,7 +129,7 @@ def together(entries: Sequence[Mapping[str, Path | str]], max_bytes: int) -> Ite
         problem = "".join(f"missing file: the text has no {key}" for key in sorted(wanted - paths.keys()))
         for key, path in paths.items():
             size += path.stat().st_size
-            with open_compressed(path) as (content, _):
+            with opened(path) as content:
                 data = content.read(max_bytes + 1)
             problem = TOO_LONG if len(data) > max_bytes else problem
             try:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import BinaryIO
 from xml.etree import ElementTree
 
-from ..pipeline.records import InputError, Record, open_compressed, read_files
+from fairseq_poolingformer.text.input_files import opened
+
+from ..pipeline.records import Record, read_files
 from .text import FILES_AND_CATEGORIES
 
 ARTICLES, FILES, CATEGORIES = 0, 6, 14  # the keys of these namespaces in every wiki
@@ -72,11 +74,11 @@ def _pages(dump: BinaryIO, name: str, max_page_bytes: int) -> Iterator[tuple[int
 
 def read_site(path: Path) -> Site:
     """Read the description of the wiki at the beginning of a dump."""
-    with open_compressed(path) as (dump, _):
+    with opened(path) as dump:
         head = dump.read(_HEAD_BYTES).partition(b"<page>")[0]
     start, end = head.find(b"<siteinfo"), head.find(b"</siteinfo>")
     if b"<mediawiki" not in head or start < 0 or end < 0:
-        raise InputError(
+        raise ValueError(
             f"{path}: no MediaWiki dump: it does not begin with <mediawiki> and <siteinfo>. Give a file such as "
             "enwiki-latest-pages-articles.xml.bz2"
         )
@@ -84,7 +86,7 @@ def read_site(path: Path) -> Site:
         site = ElementTree.fromstring(head[start : end + len(b"</siteinfo>")])
         namespaces = {int(name.get("key", "")): name.text or "" for name in site.iter("namespace")}
     except (ElementTree.ParseError, ValueError) as error:
-        raise InputError(f"{path}: broken <siteinfo>: {error}") from error
+        raise ValueError(f"{path}: broken <siteinfo>: {error}") from error
     return Site(namespaces)
 
 

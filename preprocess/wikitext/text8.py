@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from ..pipeline.records import InputError
-
 _MAX_RECORD_BYTES = 64 * 2**20
 _BLOCK_BYTES = 2**20
 
@@ -55,7 +53,7 @@ def clean(dump: BinaryIO, name: str) -> Iterator[bytes]:
             in_text = b"</text>" not in record
             yield _clean_record(record)
     if not found:
-        raise InputError(f"{name}: no <text> element in it; --text8 reads a MediaWiki dump (XML), such as enwik9")
+        raise ValueError(f"{name}: no <text> element in it; --text8 reads a MediaWiki dump (XML), such as enwik9")
 
 
 def _records(dump: BinaryIO, name: str) -> Iterator[bytes]:
@@ -65,7 +63,7 @@ def _records(dump: BinaryIO, name: str) -> Iterator[bytes]:
         *whole, rest = (rest + block).split(b">")
         yield from (record + b">" for record in whole)
         if len(rest) > _MAX_RECORD_BYTES:
-            raise InputError(f"{name}: {len(rest):,} bytes without any >; --text8 reads a MediaWiki dump (XML)")
+            raise ValueError(f"{name}: {len(rest):,} bytes without any >; --text8 reads a MediaWiki dump (XML)")
     if rest:
         yield rest
 

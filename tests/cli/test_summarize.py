@@ -69,7 +69,7 @@ def test_one_hypothesis_after_several(tmp_path):
 
 
 def test_standard_input(run, files, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(TEXT.encode()))))
     assert run("-")[1] == run(files[0])[1]
 
 

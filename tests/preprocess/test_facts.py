@@ -9,7 +9,6 @@ from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import facts
 from preprocess.facts import FIELDS, GOSSIP, REGISTER, DocumentMaker, Shape, held_out, read_prose
-from preprocess.pipeline.records import InputError
 from tests.preprocess.conftest import convert, refused
 
 PROSE = [f"This is sentence {word} of the prose." for word in ("alpha", "beta", "gamma", "delta", "epsilon")]
@@ -121,7 +120,7 @@ def test_the_next_sentence_stands_in_for_one_that_a_library_lacks_and_other_docu
 def test_a_library_without_sources_is_refused(monkeypatch, tmp_path):
     listed(PROSE[:4], monkeypatch, tmp_path)
     library(PROSE[:1], monkeypatch)
-    with pytest.raises(InputError, match="too few sources with docstrings"):
+    with pytest.raises(ValueError, match="too few sources with docstrings"):
         facts.read_sentences(from_held_out=False)
 
 

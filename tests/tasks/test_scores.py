@@ -65,7 +65,7 @@ XML = f"<articles>{ARTICLES}</articles>"
         ("wikihop", [question("1", "a")], {"2": "a"}, "p: the gold files do not have '2'"),
         ("wikihop", [question("1", "a"), question("1", "a")], {}, "gold, element 2: id 1 is there twice"),
         ("wikihop", {}, {}, "gold: must hold a list"),
-        ("labels", "gold.csv", {1: 0.5, 2: 0.5}, r'gold\.csv: not lines of JSON with "id" and "label"; make one of'),
+        ("labels", "gold.csv", {1: "x"}, r"gold\.csv, line 2: no label: 'label' must be a string"),
         ("labels", {1: "x", 2: "y"}, {1: 0.5, 2: "x"}, "p, line 1: no label: 'label' must be a string, a whole number"),
         ("labels", {1: "x", 2: ["x", "y"]}, {1: "x"}, "gold, line 2: several labels: 'label' is a list of 2"),
         ("labels", "truth.xml", {"3": "true"}, "do not have '3'"),
@@ -75,6 +75,7 @@ XML = f"<articles>{ARTICLES}</articles>"
 )
 def test_wrong_files_are_named(tmp_path, module, gold, predicted, message):
     (tmp_path / "truth.xml").write_text(XML)
+    (tmp_path / "gold.csv").write_text("id,sentiment\n1,x\n")
     scores, writes = (
         (wikihop_scores, write) if module == "wikihop" else (document_classification_scores, write_json_lines)
     )
@@ -83,21 +84,31 @@ def test_wrong_files_are_named(tmp_path, module, gold, predicted, message):
         scores.score([path], writes(tmp_path / "p", predicted))
 
 
-def test_gold_in_every_released_format(tmp_path):
+def test_gold_in_every_format_of_preprocessing(tmp_path):
+    zstandard, pyarrow = pytest.importorskip("zstandard"), pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+    files = "truth.xml.gz", "lines.jsonl.gz", "lines.zst", "array.json", "rows.parquet"
     for label in ("pos", "neg"):
         (tmp_path / "test" / label).mkdir(parents=True)
         (tmp_path / "test" / label / "0_3.txt").write_text("x")
     (tmp_path / "truth.xml").write_text(XML)
+    (tmp_path / "truth.xml.gz").write_bytes(gzip.compress(XML.encode()))
     (tmp_path / "lines.jsonl.gz").write_bytes(gzip.compress(b'{"id": "1", "label": "true"}\n'))
+    (tmp_path / "lines.zst").write_bytes(zstandard.compress(b'{"id": "1", "label": "true"}\n'))
+    (tmp_path / "rows.csv").write_text('text,label\n"a, b",true\nc,false\n')
+    (tmp_path / "array.json").write_text('[\n{"id": 1, "label": "true"}]')
+    pyarrow.parquet.write_table(pyarrow.table({"id": ["1"], "label": ["true"]}), tmp_path / "rows.parquet")
     for gold, predictions, expected in (
         ("test", {"test/pos/0_3": "pos", "test/neg/0_3": "pos"}, {"accuracy": 50, "recall_pos": 100, "recall_neg": 0}),
+        ("test", {"pos/0_3": "pos", "neg/0_3": "pos"}, {"accuracy": 50}),  # of preprocess labelled_text
         ("truth.xml", {"1": "true"}, {"f1_true": 100}),
-        ("lines.jsonl.gz", {"1": "true"}, {"accuracy": 100}),
+        ("rows.csv", {"rows.csv:2": "true", "rows.csv:3": "true"}, {"accuracy": 50}),
+        *((name, {"1": "true"}, {"accuracy": 100}) for name in files),
         # no document of one label is in the split
         ("truth.xml", {"2": "false"}, {"precision_true": 0, "recall_true": 0, "f1_true": 0}),
     ):
-        files = [tmp_path / gold], write_json_lines(tmp_path / "p.jsonl", predictions)
-        assert expected.items() <= document_classification_scores.score(*files).items()
+        paths = [tmp_path / gold], write_json_lines(tmp_path / "p.jsonl", predictions)
+        assert expected.items() <= document_classification_scores.score(*paths).items()
 
 
 def _conll(path, names="abc"):

@@ -1,4 +1,5 @@
 import gzip
+import lzma
 
 import pytest
 
@@ -10,8 +11,8 @@ from fairseq_poolingformer.text.json_file import read_json_file
     [
         ("a.json", b'{"a": 1}\n{"b": 2}', "line 2: not JSON .Extra data"),
         ("a.json", b"PAR1\x15", "is a Parquet file; write its rows as JSON lines"),
-        ("a.json", gzip.compress(b"{}", mtime=0), "is a gzip file; give it a name that ends in .gz"),
-        ("a.json.gz", gzip.compress(b"\x28\xb5\x2f\xfd", mtime=0), "is a zstd file; decompress it"),
+        ("a.json.gz", gzip.compress(b"\x28\xb5\x2f\xfd", mtime=0), "is compressed twice; decompress it once"),
+        ("a.json.xz", lzma.compress(b"{}")[:-4], "damaged xz file .its end is missing.; fetch it again"),
         ("a.json", '{"a": 1}'.encode("utf-16"), "is text in UTF-16; convert it"),
         ("a.json", b'{"a": "\xff"}', "not UTF-8 .byte 7"),
     ],
@@ -23,5 +24,5 @@ def test_what_is_no_json_is_named(name, content, message, tmp_path):
 
 
 def test_members_of_gzip_and_a_byte_order_mark(tmp_path):
-    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'\xef\xbb\xbf{"a":', mtime=0) + gzip.compress(b" 1}"))
-    assert read_json_file(tmp_path / "a.json.gz") == {"a": 1}
+    (tmp_path / "a.json").write_bytes(gzip.compress(b'\xef\xbb\xbf{"a":', mtime=0) + gzip.compress(b" 1}"))
+    assert read_json_file(tmp_path / "a.json") == {"a": 1}

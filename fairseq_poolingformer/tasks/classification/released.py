@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import BinaryIO
 from xml.etree import ElementTree
 
+from fairseq_poolingformer.text.input_files import opened
+
 IMDB_LABELS = ("neg", "pos")
 HYPERPARTISAN_LABELS = ("false", "true")
 
@@ -14,6 +16,12 @@ HYPERPARTISAN_LABELS = ("false", "true")
 def imdb_id(path: Path) -> str:
     """``test/pos/0_10`` for ``…/test/pos/0_10.txt``."""
     return "/".join((*Path(path).parts[-3:-1], Path(path).stem))
+
+
+def read_imdb(folder: Path) -> dict[str, str]:
+    """Read the label of each review in a folder of IMDB's by its id; nothing where there is none."""
+    files = [file for label in IMDB_LABELS for file in sorted((folder / label).glob("*.txt"))]
+    return {imdb_id(file.resolve()): file.parent.name for file in files}
 
 
 def read_articles(content: BinaryIO, name: str) -> Iterator[tuple[dict[str, str], list[str]]]:
@@ -36,7 +44,7 @@ def read_articles(content: BinaryIO, name: str) -> Iterator[tuple[dict[str, str]
 def read_ground_truth(path: Path) -> dict[str, str]:
     """Read Hyperpartisan's ground truth: "true" or "false" by article id."""
     labels: dict[str, str] = {}
-    with open(path, "rb") as content:
+    with opened(path, utf_8=False) as content:
         for attributes, _ in read_articles(content, str(path)):
             name, label = (attributes.get(key, "") for key in ("id", "hyperpartisan"))
             if not name.strip() or label not in HYPERPARTISAN_LABELS or name in labels:

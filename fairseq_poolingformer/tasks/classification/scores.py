@@ -7,17 +7,27 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.classification.released import IMDB_LABELS, imdb_id, read_ground_truth
+from fairseq_poolingformer.tasks import registry
+from fairseq_poolingformer.tasks.classification.released import read_ground_truth, read_imdb
 from fairseq_poolingformer.tasks.shared.answers import compared
 from fairseq_poolingformer.tasks.shared.estimates import Mean, Statistic, shares
-from fairseq_poolingformer.text.json_file import opened
-from fairseq_poolingformer.text.json_values import BadLine, placed, read_object
-from fairseq_poolingformer.text.labels import id_of, label_of
+from fairseq_poolingformer.text.input_files import suffix_of
 
 
 def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     """Compare predicted labels with the released ones, of the documents that have a prediction."""
-    return figures(*compared(gold, predictions, read_gold, read_gold))
+    read = registry.tasks()["document_classification"].command("labelled_text").read_labels
+    predicted = read(Path(predictions))
+
+    def read_gold(path: Path) -> dict[str, str]:
+        if suffix_of(path.name) == ".xml":
+            return read_ground_truth(path)
+        labels = read_imdb(path) or read(path)
+        if not path.is_dir() or labels.keys() & predicted.keys():
+            return labels
+        return {name.partition("/")[2]: label for name, label in labels.items()}  # made by another command than imdb
+
+    return figures(*compared(gold, predictions, read_gold, lambda _: predicted))
 
 
 def figures(right: Mapping[str, str], predicted: Mapping[str, str]) -> dict[str, float | int]:
@@ -37,25 +47,3 @@ def figures(right: Mapping[str, str], predicted: Mapping[str, str]) -> dict[str,
 def _macro_f1(counts: np.ndarray) -> float:
     hits, found, there = counts.sum(axis=0)
     return float(np.mean(200 * hits / np.maximum(found + there, 1)))
-
-
-def read_gold(path: Path) -> dict[str, str]:
-    """Read the label of every document by its id."""
-    if path.is_dir():
-        files = [file for label in IMDB_LABELS for file in sorted((path / label).glob("*.txt"))]
-        return {imdb_id(file.resolve()): file.parent.name for file in files}
-    if path.suffix == ".xml":
-        return read_ground_truth(path)
-    if path.suffix in (".csv", ".tsv", ".parquet"):
-        raise ValueError(f'{path}: not lines of JSON with "id" and "label"; make one of each row')
-    labels: dict[str, str] = {}
-    with opened(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                with placed(path, f"line {number}"):
-                    fields = read_object(line)
-                    name, label = id_of(fields, str(path), number), label_of(fields)
-                    if name in labels:
-                        raise BadLine(f"id {name} is there twice")
-                labels[name] = label
-    return labels

@@ -8,6 +8,7 @@ numbers are the scorer's too.
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields
@@ -17,6 +18,7 @@ import numpy as np
 
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.coreference.data import SCORED_COLUMNS, ConllDocument, parse_document, split_documents
+from fairseq_poolingformer.text.input_files import opened
 from fairseq_poolingformer.text.json_values import BadLine
 
 MAX_REPEATED = 10  # of more, the official scorer holds the response for wrong and refuses it
@@ -56,7 +58,8 @@ def read_files(paths: Sequence[Path]) -> dict[str, ConllDocument]:
     found: dict[str, ConllDocument] = {}
     for path in paths:
         try:
-            with open(path, encoding="utf-8-sig", newline="\n") as file:
+            with opened(path) as content:
+                file = io.TextIOWrapper(content, encoding="utf-8-sig", newline="\n")
                 documents = [(raw.first_line, parse_document(raw, SCORED_COLUMNS)) for raw in split_documents(file)]
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: not UTF-8 ({error.reason})") from error

@@ -1,23 +1,20 @@
 """Answers in the official formats of Natural Questions and TyDi QA: people's, which are released, and predictions.
 
-Natural Questions has one JSON object a file, TyDi QA lines of JSON. A name with ``.gz``, ``.bz2`` or ``.xz`` is
-compressed; predictions are written as ``.gz`` alone.
+Natural Questions has one JSON object a file, TyDi QA lines of JSON.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
 
-from fairseq_poolingformer.text.atomic_write import atomic_write
-from fairseq_poolingformer.text.json_file import opened, read_json_file
+from fairseq_poolingformer.text.atomic_write import text_file
+from fairseq_poolingformer.text.input_files import opened
+from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_values import (
     YES_NO_ANSWERS,
     BadLine,
@@ -298,7 +295,7 @@ def write_predictions(path: str | Path, kind: str, predictions: Iterable[Predict
     """Write an official file, one prediction a line in both formats, as they come; return their number."""
     head, between, tail = {NATURAL_QUESTIONS: ('{"predictions": [\n', ",\n", "\n]}\n"), TYDIQA: ("", "\n", "\n")}[kind]
     count = 0
-    with whole_text_file(path) as file:
+    with text_file(Path(path)) as file:
         file.write(head)
         for prediction in predictions:
             file.write((between if count else "") + json.dumps(prediction.to_json()))
@@ -307,19 +304,8 @@ def write_predictions(path: str | Path, kind: str, predictions: Iterable[Predict
     return count
 
 
-@contextlib.contextmanager
-def whole_text_file(path: str | Path) -> Iterator[TextIO]:
-    """Open a text file to write, compressed if its name ends in ``.gz``; it gets its name when the block ends well."""
-    path = Path(path)
-    with (
-        atomic_write(path) as unfinished,
-        (gzip.open if path.suffix == ".gz" else open)(unfinished, "wt", encoding="utf-8", newline="\n") as file,
-    ):
-        yield file
-
-
 def read_predictions(path: str | Path) -> tuple[str, dict[int | str, Prediction]]:
-    """Read an official file, plain or ``.gz``: lines of objects (TyDi QA), or one with ``predictions``."""
+    """Read an official file: lines of objects (TyDi QA), or one with ``predictions``."""
     path = Path(path)
     with opened(path) as file:
         lines = [(number, line) for number, line in enumerate(file, 1) if line.strip()]

@@ -30,10 +30,10 @@ from fairseq_poolingformer.tasks.question_answering.official import (
     Prediction,
     Span,
     TydiqaPrediction,
-    whole_text_file,
     write_predictions,
 )
 from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
+from fairseq_poolingformer.text.atomic_write import text_file
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.json_values import example_id_of
 from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace, load_models: Callable, read_batches: Callable)
     write_predictions(args.output, ids.kind, official_predictions(ids, dataset.split, records, examples))
     print(f"{args.output}: predictions of {len(examples)} examples of {args.subset}", file=sys.stderr)
     if args.readable:
-        with whole_text_file(args.readable) as file:
+        with text_file(args.readable) as file:
             lines = readable_lines(ids, dataset.split, records, examples, tokenizer)
             file.writelines(line + "\n" for line in lines)
 

@@ -16,7 +16,6 @@ from fairseq_poolingformer.tasks.question_answering.official import (
     Prediction,
     read_gold,
     read_predictions,
-    whole_text_file,
 )
 from fairseq_poolingformer.tasks.question_answering.scoring import (
     MIN_ANNOTATIONS,
@@ -30,6 +29,7 @@ from fairseq_poolingformer.tasks.question_answering.scoring import (
     score_tydiqa_languages,
     table,
 )
+from fairseq_poolingformer.text.atomic_write import text_file
 
 Gold = Mapping[int | str, GoldExample]
 Predictions = Mapping[int | str, Prediction]
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
     print("\n".join(lines))
     if args.json:
         report = {"kind": kind, "examples": len(gold), "min_annotations": args.min_annotations, **figures}
-        with whole_text_file(args.json) as file:
+        with text_file(args.json) as file:
             file.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -10,7 +10,6 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 from fairseq_poolingformer.command import UsageError, aligned, output_file
 from fairseq_poolingformer.options import Patterns, positive
@@ -27,6 +26,7 @@ from fairseq_poolingformer.tasks.summarization.rouge import (
     unread_note,
 )
 from fairseq_poolingformer.text.atomic_write import write_lines
+from fairseq_poolingformer.text.input_files import read_input
 
 _RECORD = re.compile(r"([STHDPAI])-(\d+)\t(.*)", re.DOTALL)
 _END_OF_GENERATION = re.compile(r"Generate \S+ with beam=\d+: (.*)")
@@ -318,8 +318,7 @@ def _read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 
 def _read_lines(name: str) -> list[str]:
-    content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    return decode_lines(content, "standard input" if name == "-" else name)
+    return decode_lines(read_input(name), "standard input" if name == "-" else name)
 
 
 def _read_plain(name: str) -> list[str]:

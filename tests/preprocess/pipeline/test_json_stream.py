@@ -11,7 +11,6 @@ import pytest
 
 from preprocess.pipeline import json_stream
 from preprocess.pipeline.json_stream import read_elements, text_members
-from preprocess.pipeline.records import InputError
 
 
 def random_value(rng, depth=3):
@@ -81,7 +80,7 @@ def test_all_values_of_a_file_are_read(tmp_path, monkeypatch, block, between, co
 def test_what_is_no_array_is_not_dropped(tmp_path, monkeypatch, block, text, key, message):
     monkeypatch.setattr(json_stream, "_BLOCK", block)
     (tmp_path / "bad.json").write_text(text)
-    with pytest.raises(InputError, match=rf"bad\.json(:|,) {message}"):
+    with pytest.raises(ValueError, match=rf"bad\.json(:|,) {message}"):
         list(read_elements([tmp_path / "bad.json"], key))
 
 

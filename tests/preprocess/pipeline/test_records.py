@@ -1,12 +1,10 @@
-import bz2
 import gzip
-import lzma
 from pathlib import Path
 
 import pytest
 
 from preprocess.pipeline.json_stream import read_elements
-from preprocess.pipeline.records import InputError, expand, read_lines
+from preprocess.pipeline.records import expand, read_lines
 from preprocess.plain_text import read_blocks, read_whole
 from preprocess.wikitext.dump import read_pages
 
@@ -21,7 +19,7 @@ def test_files_come_in_the_order_of_the_arguments_and_sorted_within_a_pattern(tm
     files = list(map(str, expand(["**/c.txt", "[x].txt"])))
     assert files == ["deep/er/c.txt", "[x].txt"]  # a name that is a pattern, too
     for missing, why in (("c.txt", "no such file"), ("folder.txt", "is a folder"), ("*.json", "no such file")):
-        with pytest.raises(InputError, match=why):
+        with pytest.raises(ValueError, match=why):
             expand(["a.txt", missing])
 
 
@@ -33,55 +31,19 @@ def test_reading_bounds_lines_and_skips_blank_ones(tmp_path):
     assert sum(record.progress for record in records) == path.stat().st_size
 
 
-def zstd(data):
-    return pytest.importorskip("zstandard").ZstdCompressor().compress(data)
-
-
-@pytest.mark.parametrize(
-    ("suffix", "compress", "kind"),
-    [("gz", gzip.compress, "gzip"), ("bz2", bz2.compress, "bzip2"), ("xz", lzma.compress, "xz"), ("zst", zstd, "zstd")],
-)
-def test_compressed_lines_and_damaged_files(tmp_path, suffix, compress, kind):
-    if suffix == "zst":
-        pytest.importorskip("zstandard")
-    path = tmp_path / f"lines.{suffix}"
-    other = tmp_path / "whatever its name"
-    other.write_bytes(compress(b"one"))
-    assert [record.data for record in read_lines([other])] == [b"one"]
-    path.write_bytes(compress(b"one\r\n") + compress(b"two"))  # of several members, as parallel compressors write
+def test_progress_counts_bytes_on_disk(tmp_path):
+    path = tmp_path / "lines.gz"
+    path.write_bytes(gzip.compress(b"one\r\n") + gzip.compress(b"two"))
     records = list(read_lines([path]))
     assert [record.data for record in records] == [b"one", b"two"]
     assert sum(record.progress for record in records) == path.stat().st_size
-    for damaged in (compress(b"one\n" * 99)[:-5], b"no such file", compress(b"x")[:12] + b"\xff" * 30):
-        path.write_bytes(damaged)
-        with pytest.raises(InputError, match=rf"lines.{suffix}: damaged {kind} file .*; fetch it again"):
-            list(read_lines([path]))
-
-
-def flipped(data):
-    """With a second stream that is damaged at its beginning."""
-    place = data.index(b"BZh", 1) + 1
-    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-
-
-@pytest.mark.parametrize("damage", [flipped, lambda data: data + b"trailing", lambda data: data[:-3]])
-@pytest.mark.parametrize("lines", [3, 100_000])
-def test_bzip2_does_not_end_in_silence(damage, lines, tmp_path):
-    """Python's own reader does, at whatever follows the first stream."""
-    text = b"".join(b"line %d\n" % number for number in range(lines))
-    path = tmp_path / "lines.bz2"
-    path.write_bytes(bz2.compress(text) + bz2.compress(b"the end"))
-    assert [record.data for record in read_lines([path])] == [*text.splitlines(), b"the end"]
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(InputError, match=r"lines\.bz2: damaged bzip2 file"):
-        list(read_lines([path]))
 
 
 OTHERS = {
     "data.parquet": (b"PAR1\x15\x04", "is a Parquet file; write its rows as JSON lines first, .*read_parquet"),
     "data.arrow": (b"ARROW1\0\0", "is an Arrow file; write"),
     "data.zip": (b"PK\x03\x04\x14", "is a zip archive; unpack it"),
-    "data.jsonl.gz": (gzip.compress(gzip.compress(b"{}")), "is a gzip file; .* decompress it with gunzip"),
+    "data.jsonl.gz": (gzip.compress(gzip.compress(b"{}")), "is compressed twice; decompress it once"),
     "data.tar.gz": (gzip.compress(b"name".ljust(257, b"\0") + b"ustar\x0000"), "is a tar archive"),
     "data.pdf": (b"%PDF-1.7\n", "is a PDF file"),
     "pointer.jsonl": (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer; .* git lfs pull"),
@@ -94,7 +56,7 @@ OTHERS = {
 def test_other_files_are_named_as_what_they_are(name, read, tmp_path):
     content, message = OTHERS[name]
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=rf"{name}: {message}"):
+    with pytest.raises(ValueError, match=rf"{name}: {message}"):
         list(read([tmp_path / name]))
 
 

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from preprocess import arxiv_pubmed
-from preprocess.pipeline.records import InputError, Record
+from preprocess.pipeline.records import Record
 from preprocess.records.options import read
 from preprocess.records.sources import expand, splits_of
 from tests.preprocess.records import test_shapes as shapes
@@ -75,7 +75,7 @@ def fields(path, *max_bytes):
 def test_tables_that_are_none(content, message, tmp_path):
     path = tmp_path / ("x.txt" if r"x\.txt" in message else "x.csv")
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ValueError, match=message):
         problems(path)
 
 
@@ -84,7 +84,7 @@ def test_a_field_over_several_lines_is_refused_where_quotation_marks_may_be_text
     content = 'a\tb\n1\t"2\n3\t4"\n5\t"6"\n'
     for name in ("x.tsv", "x.csv"):
         (tmp_path / name).write_text(content)
-        with pytest.raises(InputError, match=rf"{name}, line 2: .* that ends in line 3; write the .* as CSV if"):
+        with pytest.raises(ValueError, match=rf"{name}, line 2: .* that ends in line 3; write the .* as CSV if"):
             fields(tmp_path / name)
     (tmp_path / "x.csv").write_text(content.replace("\t", ","))
     assert [row["b"] for row in fields(tmp_path / "x.csv")] == ["2\n3,4", "6"]
@@ -111,10 +111,10 @@ def test_line_pairs_must_match(tmp_path):
     (tmp_path / "x.tgt").write_text("1\n2\n3\n")
     assert [row["document"] for row in fields(tmp_path / "x.src")] == ["a", "", "c"]
     (tmp_path / "x.tgt").write_text("1\n2\n")
-    with pytest.raises(InputError, match=r"x\.tgt: ends after line 2, and .*x\.src does not"):
+    with pytest.raises(ValueError, match=r"x\.tgt: ends after line 2, and .*x\.src does not"):
         fields(tmp_path / "x.src")
     (tmp_path / "x.tgt").unlink()
-    with pytest.raises(InputError, match=r"x\.src: x\.tgt is missing"):
+    with pytest.raises(ValueError, match=r"x\.src: x\.tgt is missing"):
         fields(tmp_path / "x.src")
 
 
@@ -128,7 +128,7 @@ def test_a_text_without_its_summary_is_rejected(tmp_path):
         ("c.txt", "missing file: the text has no document"),
     ]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="empty: no files in it"):
+    with pytest.raises(ValueError, match="empty: no files in it"):
         expand([str(tmp_path / "empty")])
 
 
@@ -138,7 +138,7 @@ def test_memory_is_bounded_by_the_size_of_a_record(start, tmp_path):
     (tmp_path / "x.json").write_bytes(gzip.compress(start + b"x" * 12_000_000))
     tracemalloc.start()
     try:
-        with contextlib.suppress(InputError):
+        with contextlib.suppress(ValueError):
             assert all(record.data is None for record in read(expand([str(tmp_path / "x.json")]), 100_000))
         peak = tracemalloc.get_traced_memory()[1]
     finally:

@@ -3,7 +3,6 @@ import json
 import pytest
 
 from preprocess import arxiv_pubmed
-from preprocess.pipeline.records import InputError
 
 ROW = {"id": "a", "article": "A text.", "summary": "One."}
 SENTENCEPIECE = ["--sentencepiece-train", "100"]
@@ -43,5 +42,5 @@ def corpus(folder, *options):
     ],
 )
 def test_refusals(options, message, tmp_path):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ValueError, match=message):
         corpus(tmp_path, *options)

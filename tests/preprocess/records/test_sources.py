@@ -1,6 +1,5 @@
 import pytest
 
-from preprocess.pipeline.records import InputError
 from preprocess.records.sources import expand, split_named, splits_of
 
 
@@ -50,7 +49,7 @@ def test_folders_and_files_of_splits(tmp_path, names, splits):
 )
 def test_two_forms_of_a_split_are_refused(names, tmp_path):
     write(tmp_path, *names)
-    with pytest.raises(InputError, match=r"both .* and .*; name files with --train"):
+    with pytest.raises(ValueError, match=r"both .* and .*; name files with --train"):
         splits_of(str(tmp_path))
 
 
@@ -59,7 +58,7 @@ def test_names_that_tell_nothing(tmp_path):
     assert splits_in(tmp_path / "d") == {"train": ["x.jsonl", "y.jsonl"]}
     assert splits_in(tmp_path / "d", unnamed=False) == {}
     assert list(splits_of(str(tmp_path / "d" / "x.jsonl"), unnamed=False)) == ["train"]
-    with pytest.raises(InputError, match=r"nowhere\.jsonl: no such file"):
+    with pytest.raises(ValueError, match=r"nowhere\.jsonl: no such file"):
         splits_of(str(tmp_path / "nowhere.jsonl"))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from preprocess.pipeline.records import InputError, Record
+from preprocess.pipeline.records import Record
 from preprocess.wikitext.dump import BrokenPage, Site, parse_page, read_pages, read_site
 from tests.preprocess.conftest import page
 
@@ -81,5 +81,5 @@ def test_broken_pages_and_a_dump_that_says_nothing_about_its_wiki(data, message,
     with pytest.raises(BrokenPage, match=message):
         parse_page(Record("f", 7, data), Site({}))
     (tmp_path / "a.xml").write_text("<mediawiki><siteinfo><namespaces><namespace key='x'/></namespaces></siteinfo>")
-    with pytest.raises(InputError, match="broken <siteinfo>"):
+    with pytest.raises(ValueError, match="broken <siteinfo>"):
         read_site(tmp_path / "a.xml")

@@ -112,11 +112,14 @@ OFFICIAL_TYDIQA = {
     ("kind", "predictions"),
     [("natural_questions", PREDICTED_NATURAL_QUESTIONS), *(("tydiqa", PREDICTED_TYDIQA[:end]) for end in (1, 2))],
 )
-@pytest.mark.parametrize("name", ["predictions.json", "predictions.json.gz"])
-def test_what_is_written_is_read(tmp_path, kind, predictions, name):
+@pytest.mark.parametrize("suffix", ["", "gz", "bz2", "xz"])
+def test_what_is_written_is_read(tmp_path, kind, predictions, suffix):
+    name = f"predictions.json.{suffix}".rstrip(".")
     path = tmp_path / name
     assert write_predictions(path, kind, iter(predictions)) == len(predictions)
     assert [file.name for file in tmp_path.iterdir()] == [name]
+    first = {"": b"{" * (kind == "natural_questions"), "gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ"}
+    assert path.read_bytes().startswith(first[suffix])
     assert read_predictions(path) == (kind, {prediction.example_id: prediction for prediction in predictions})
 
 
@@ -174,9 +177,9 @@ def test_gold_is_read_as_preprocessing_reads_it(tmp_path, kind):
         ("gold", _lines(_changed(SIMPLIFIED, long_answer=span(3, 2))), "long_answer: start 3 is after end 2"),
         ("gold", _lines(TYDIQA) + b"\n{\n", "line 3: broken JSON"),
         ("gold", b'{"language": "\xff"}\n', "line 1: not UTF-8"),
-        ("gold.gz", gzip.compress(_lines(TYDIQA))[:-9], "damaged .gz file"),
-        ("gold.bz2", _lines(TYDIQA), "damaged .bz2 file"),
-        ("gold.xz", lzma.compress(_lines(TYDIQA))[:-9], "damaged .xz file"),
+        ("gold.gz", gzip.compress(_lines(TYDIQA))[:-9], "damaged gzip file"),
+        ("gold.bz2", _lines(TYDIQA), "damaged bzip2 file"),
+        ("gold.xz", lzma.compress(_lines(TYDIQA))[:-9], "damaged xz file"),
         ("predictions", '{"predictions": []}', "no predictions"),
         ("predictions", '{"predictions": [\n{"example_id": 1},\n{"exam', "line 3: not JSON"),
         ("predictions", _line() + "\n" + _line(), "example -2226525965842375672 has a prediction already (line 1)"),
