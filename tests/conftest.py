@@ -1,6 +1,7 @@
 """Options of the whole test suite, and what every test starts from."""
 
 import gc
+import importlib.util
 import logging
 import random
 import subprocess
@@ -81,6 +82,35 @@ def pytest_unconfigure():
     gc.unfreeze()  # or nanobind lists all that it has made as leaked
     if (forked := sys.modules.get("tests.forked_python")) is not None:
         forked.remove()  # xdist's workers end without atexit
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hydra_reads_once():
+    """Hydra, which fairseq composes every configuration with, parses a flag once, and copies no list of its folders.
+
+    Both take half of the quarter second that each command line and each checkpoint costs; no test changes the folders.
+    In the processes that tests start, Hydra is as it is.
+    """
+    if importlib.util.find_spec("hydra") is None:  # as it comes with fairseq
+        yield
+        return
+    from hydra._internal.config_repository import CachingConfigRepository
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parse_rule, parsed = OverridesParser.parse_rule, {}
+
+    def parse_once(self, flag, rule):
+        if (flag, rule) not in parsed:
+            parsed[flag, rule] = parse_rule(self, flag, rule)
+        return parsed[flag, rule]
+
+    def keep(self, delegate):
+        self.delegate, self.cache = delegate, {}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OverridesParser, "parse_rule", parse_once)
+        patch.setattr(CachingConfigRepository, "__init__", keep)
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -13,7 +13,9 @@ from fairseq_poolingformer.char_lm.data import TextStream, byte_dictionary
 from fairseq_poolingformer.cli.eval_lm import Stretch, cut, main, score
 from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.command import UsageError
+from fairseq_poolingformer.text.byte_symbols import NEWLINE
 from preprocess.char_lm import make_folder
+from tests.char_lm import naive_char_lm
 from tests.char_lm.conftest import SIZE
 from tests.recurrent_lm import build
 
@@ -126,6 +128,26 @@ def test_another_memory_than_in_training(arch, char_lm_checkpoint, data_folder):
     assert result["memory_length"] == (32 if "longformer" in arch else 100), "no longer than windows reach"
     forgetful = evaluate(path, data_folder, "--context", "20", "--stride", "6", "--memory-length", "0")
     assert (forgetful["memory"], forgetful["memory_length"]) == (False, 0)
+
+
+def test_evaluation_as_transformer_xls(char_lm_checkpoint, tmp_path):
+    """Its ``--same_length`` and ``--clamp_len``, by the equations, with blocks that are shorter than the memory."""
+    path, model = char_lm_checkpoint("transformer_xl_lm_tiny", "--memory-length", "7")
+    text = bytes(np.random.default_rng(0).choice(list(b"ba\nc d"), 32).tolist())
+    folder = tmp_path / "data"
+    (tmp_path / "text").write_bytes(text)
+    make_folder([str(tmp_path / "text")], folder, sizes=(1, 1, 30))
+    flags = ("--memory-length", "9", "--same-length", "--clamp-distances", "5", "--skip-newlines")
+    result = evaluate(path, folder, *flags)
+    parameters = {name: parameter.detach().double() for name, parameter in model.named_parameters()}
+    inputs, targets = TextStream(folder / "test", NEWLINE).read(0, result["scored"])
+    sees = {"sees": lambda layer, head, distance: distance < 9, "farthest": 5}
+    logits = naive_char_lm.logits(parameters, inputs, heads=4, **sees)
+    expected = torch.nn.functional.cross_entropy(logits, targets).item() / math.log(2)
+    assert result["scored"] == len(text[2:].replace(b"\n", b"")) < 30
+    assert result["bpc"] == pytest.approx(expected, abs=1e-5)
+    for others in (flags[2:], flags[:2] + flags[3:], flags[:3] + flags[5:]):
+        assert evaluate(path, folder, *others)["bpc"] != pytest.approx(expected, abs=1e-3)
 
 
 def test_a_model_that_sees_everything_reads_no_more_than_in_training(char_lm_checkpoint, data_folder):

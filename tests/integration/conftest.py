@@ -15,36 +15,6 @@ from tests.lab import run, run_script
 TEXT = "die Größe der Schlüssel wächst linear mit der Länge 長い 文書 を 要約 する naïve café attention window pooled"
 
 
-AS_IT_IS = "test_likely_mistakes"  # the module that runs with Hydra as it is
-PARSED = {}  # flags and rules of Hydra's grammar -> what they are
-
-
-@pytest.fixture(scope="module", autouse=True)
-def flags_are_read_once(request):
-    """Hydra, which fairseq composes every configuration with, parses a flag once, and copies no list of its folders.
-
-    Both take half of the second that each command line and each checkpoint costs; no test changes those folders.
-    """
-    from hydra._internal.config_repository import CachingConfigRepository
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    parse_rule = OverridesParser.parse_rule
-
-    def parsed(self, flag, rule):
-        if (flag, rule) not in PARSED:
-            PARSED[flag, rule] = parse_rule(self, flag, rule)
-        return PARSED[flag, rule]
-
-    def keep(self, delegate):
-        self.delegate, self.cache = delegate, {}
-
-    with pytest.MonkeyPatch.context() as patch:
-        if request.module.__name__.rpartition(".")[2] != AS_IT_IS:
-            patch.setattr(OverridesParser, "parse_rule", parsed)
-            patch.setattr(CachingConfigRepository, "__init__", keep)
-        yield
-
-
 def dry_run(script: str, *arguments: object, **environment: str) -> list[list[str]]:
     """The commands of a dry run of a script, each as its words."""
     output = run_script(script, f"python={PYTHON}", "out=/out", "dry_run=1", *arguments, **environment)
