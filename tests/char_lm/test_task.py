@@ -8,6 +8,7 @@ from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 
+from fairseq_poolingformer.char_lm.data import ARRANGEMENT
 from fairseq_poolingformer.command import UsageError
 from fairseq_poolingformer.text.dictionary import PAD
 from tests.char_lm.conftest import parsed, write_text
@@ -158,11 +159,13 @@ def test_an_epoch_continues_in_the_same_rows_and_blocks_alone(folder, change):
     epoch = saved.next_epoch_itr()
     for _ in range(4):
         next(epoch)
-    resumed.load_state_dict(saved.state_dict())
+    state = saved.state_dict()
+    resumed.load_state_dict(state)
     rest = [batch["id"].tolist() for batch in resumed.next_epoch_itr()]
     with pytest.raises(UsageError, match=rf"within epoch 1, which read the text with {change}\b.*--reset-dataloader"):
-        other.load_state_dict(saved.state_dict())
+        other.load_state_dict(state)
     assert rest == [batch["id"].tolist() for batch in epoch]
+    iterator().load_state_dict({**state, ARRANGEMENT: None})  # of a training before it was kept
     other.load_state_dict(saved.state_dict())  # the epoch is over
     assert other.next_epoch_idx == 2
 

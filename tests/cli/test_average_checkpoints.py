@@ -52,8 +52,9 @@ def test_sums_do_not_overflow_or_lose(tmp_path):
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_is_not_finite_has_no_mean(tmp_path, capsys, value):
     paths = [write(tmp_path / f"{number}.pt", w=torch.tensor([1.0, number])) for number in (1.0, value)]
-    assert main(["--inputs", *map(str, paths), "--output", str(tmp_path / "mean.pt")]) == 1
-    assert "1 of 2 numbers of w are NaN or infinite: the training had failed" in capsys.readouterr().err
+    for inputs in (paths, paths[::-1]):
+        assert main(["--inputs", *map(str, inputs), "--output", str(tmp_path / "mean.pt")]) == 1
+        assert "1 of 2 numbers of w are NaN or infinite: the training had failed" in capsys.readouterr().err
     large = [write(tmp_path / f"{n}.pt", w=torch.full((9,), 3e38), x_float_tensor=torch.tensor(value)) for n in (1, 2)]
     assert average_checkpoints(large)["model"]["w"].isfinite().all()  # only its sum is not
 
@@ -61,11 +62,12 @@ def test_what_is_not_finite_has_no_mean(tmp_path, capsys, value):
 WINDOWS = {"cfg": {"model": {"window_size": "4", "pooled_layers": "0-1"}}}
 OTHERS = {
     "--window-size 4 (8)": (WINDOWS, {"args": Namespace(window_size="8", pooled_layers="0,1")}),
+    "--shared-span False (True)": ({"cfg": {"model": {"shared_span": False}}}, {"args": Namespace(shared_span=True)}),
     "dictionaries": (
         {"task_state": {"dictionaries": {"dict.txt": "12"}}},
         {"task_state": {"dictionaries": {"dict.txt": "34"}}},
     ),
-    "labels": ({"task_state": {"labels": ["a", "b"]}}, {"task_state": {"labels": ["b", "a"]}}),
+    **{name: ({"task_state": {name: "a"}}, {"task_state": {name: "b"}}) for name in ("labels", "problem_type")},
 }
 
 

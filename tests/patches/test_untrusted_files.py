@@ -288,11 +288,16 @@ def test_options_that_do_not_fit_are_one_sentence(tmp_path, good, folder, change
     assert "\n" not in str(caught.value)
 
 
-def test_layers_that_fairseq_would_build_are_bounded_by_the_tensors(tmp_path, good):
+@pytest.mark.parametrize(("tensors", "most"), [(3, 100), (150, 150)])
+def test_layers_that_fairseq_would_build_are_bounded_by_the_tensors(tmp_path, tensors, most):
+    """A hundred where layers share theirs."""
+    model = dict.fromkeys(map(str, range(tensors)))
     for name in ("encoder_layers", "decoder_layers"):
-        write_checkpoint(tmp_path / "x.pt", {**good[0], name: 10**6}, good[1])
-        with pytest.raises(CheckpointError, match=rf"its option {name} is 1000000, and it has {len(good[1])} tensors"):
-            checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "x.pt")])
+        as_trained({"model": model, "args": Namespace(**{name: most})}, tmp_path / "x.pt")
+        state = {"model": model, "args": Namespace(**{name: most + 1})}
+        with pytest.raises(ConfigurationError, match=f"its option {name} is {most + 1}, and it has {tensors} tensors"):
+            as_trained(state, tmp_path / "x.pt")
+        as_trained(state, tmp_path / "x.pt", is_used=False)
 
 
 @pytest.mark.parametrize("sections", [True, False])
