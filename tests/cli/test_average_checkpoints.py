@@ -116,17 +116,18 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "mean"),
+    ("arguments", "mean", "newest"),
     [
-        (["--num-epoch-checkpoints", "2"], 6.5),
-        (["--num-epoch-checkpoints", "2", "--checkpoint-upper-bound", "3"], 2.5),
-        (["--num-update-checkpoints", "3"], 500),
-        (["--num-update-checkpoints", "2", "--checkpoint-upper-bound", "999"], 250),
+        (["--num-epoch-checkpoints", "2"], 6.5, "checkpoint10.pt"),
+        (["--num-epoch-checkpoints", "2", "--checkpoint-upper-bound", "3"], 2.5, "checkpoint3.pt"),
+        (["--num-update-checkpoints", "3"], 500, "checkpoint_10_1000.pt"),
+        (["--num-update-checkpoints", "2", "--checkpoint-upper-bound", "999"], 250, "checkpoint_3_300.pt"),
     ],
 )
-def test_the_last_of_a_folder(folder, arguments, mean):
+def test_the_last_of_a_folder(folder, arguments, mean, newest):
     assert main(["--inputs", str(folder), *arguments, "--output", str(folder / "mean.pt")]) == 0
-    assert load(folder / "mean.pt")["model"]["w"].item() == mean
+    state = load(folder / "mean.pt")
+    assert (state["model"]["w"].item(), state["cfg"]) == (mean, {"from": newest})
 
 
 def test_an_average_replaces_no_checkpoint_that_it_averages(folder, capsys):
