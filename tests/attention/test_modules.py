@@ -6,14 +6,7 @@ import random
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import (
-    POOL_TYPES,
-    Masks,
-    Pooling,
-    RelativePositionBias,
-    TwoLevelAttention,
-    Window,
-)
+from fairseq_poolingformer.attention import POOL_TYPES, Masks, Pooling, RelativePositionBias, TwoLevelAttention, Window
 from tests.attention.calls import with_gradients
 from tests.attention.naive import attend, pool, pool_centres, pool_starts, rotate, sees, sees_pool
 from tests.dropped import assert_dropped, identity, zero

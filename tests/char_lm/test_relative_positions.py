@@ -2,10 +2,7 @@
 
 import torch
 
-from fairseq_poolingformer.char_lm.relative_positions import (
-    ProjectedPositions,
-    sinusoids,
-)
+from fairseq_poolingformer.char_lm.relative_positions import ProjectedPositions, sinusoids
 
 CPU = torch.device("cpu")
 

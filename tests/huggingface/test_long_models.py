@@ -3,12 +3,7 @@
 import pytest
 import torch
 import transformers
-from transformers import (
-    AutoModelForMaskedLM,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    LongformerForQuestionAnswering,
-)
+from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer, LongformerForQuestionAnswering
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.choices import UNLIMITED

@@ -6,18 +6,12 @@ import pytest
 import torch
 import transformers
 from torch import nn
-from transformers import (
-    AutoModel,
-    AutoModelForMaskedLM,
-)
+from transformers import AutoModel, AutoModelForMaskedLM
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.choices import UNLIMITED
-from fairseq_poolingformer.huggingface import (
-    PoolingformerModernBertConfig,
-    PoolingformerModernBertModel,
-)
+from fairseq_poolingformer.huggingface import PoolingformerModernBertConfig, PoolingformerModernBertModel
 from tests.attention.test_modules import expected_output
 from tests.huggingface.tiny_models import enlarge, short, word_tokenizer
 from tests.weights.conftest import run

@@ -105,14 +105,8 @@ def test_a_mistake_is_named(folder, sentence, tmp_path, monkeypatch):
 SENTENCES = {  # plain ValueErrors of the plugin, files that are missing, and options that fairseq and torch refuse
     "no folder": (["nowhere", *TRAIN], "nowhere: no such folder"),
     "no positions": (["pairs", *TRAIN, "--max-source-positions", 0], "--max-source-positions 0 has no room"),
-    "wide pools": (
-        ["pairs", *TRAIN, "--pool-merge", "softmax", "--pool-kernel-size", 5],
-        "give --pool-kernel-size 4",
-    ),
-    "transformers": (
-        ["pairs", *TRAIN, "--finetune-from-model", "hf"],
-        "convert to-fairseq hf NEW, and give",
-    ),
+    "wide pools": (["pairs", *TRAIN, "--pool-merge", "softmax", "--pool-kernel-size", 5], "give --pool-kernel-size 4"),
+    "transformers": (["pairs", *TRAIN, "--finetune-from-model", "hf"], "convert to-fairseq hf NEW, and give"),
     "no dictionary of summaries": (["unfinished", *TRAIN], "unfinished/dict.target.txt: No such file"),
     "a folder for a dictionary": (["nested", *TRAIN], "nested/dict.target.txt: not a file; take the dictionary"),
     "a cut split": (["cut", *TRAIN], "cut/train.source-target.source.bin: has 5 bytes where its index says"),

@@ -80,8 +80,7 @@ def test_dynamos_limit_is_an_error(folder, graphs):
     with (
         torch._dynamo.config.patch(recompile_limit=1),
         pytest.raises(
-            RuntimeError,
-            match=r"^--compile-layers: torch\.compile gave up on \w+ \(Dynamo recompile limit .*\); leave",
+            RuntimeError, match=r"^--compile-layers: torch\.compile gave up on \w+ \(Dynamo recompile limit .*\); leave"
         ),
     ):
         train(folder, batches=[[20, 20], [20, 17]], layers=1)

@@ -68,8 +68,7 @@ def test_every_metric_that_is_logged_has_a_direction():
 
 
 @pytest.mark.parametrize(
-    ("name", "flags", "message"),
-    [("nll_los", OURS, "did you mean nll_loss"), ("rougeLsum", (), "add --maximize")],
+    ("name", "flags", "message"), [("nll_los", OURS, "did you mean nll_loss"), ("rougeLsum", (), "add --maximize")]
 )
 def test_it_is_refused_before_the_first_update(documents, tmp_path, name, flags, message):
     with pytest.raises(UsageError, match=message):

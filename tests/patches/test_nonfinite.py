@@ -85,8 +85,7 @@ def test_more_than_are_allowed_end_the_training(corpus, tmp_path, monkeypatch, w
 
 
 @pytest.mark.parametrize(
-    ("attributes", "count"),
-    [({"cfg": CheckedConfig(skip_nonfinite=3)}, 3), ({"cfg": TranslationConfig()}, 0), ({}, 0)],
+    ("attributes", "count"), [({"cfg": CheckedConfig(skip_nonfinite=3)}, 3), ({"cfg": TranslationConfig()}, 0), ({}, 0)]
 )
 def test_the_number_is_the_tasks_option(attributes, count):
     assert _most_skipped(SimpleNamespace(task=SimpleNamespace(**attributes))) == count

@@ -10,12 +10,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.text import atomic_write as atomic_write_module
-from fairseq_poolingformer.text.atomic_write import (
-    ABANDONED,
-    atomic_write,
-    lock_folder,
-    write_lines,
-)
+from fairseq_poolingformer.text.atomic_write import ABANDONED, atomic_write, lock_folder, write_lines
 
 
 @pytest.mark.parametrize("flush", [True, False])

@@ -36,16 +36,10 @@ SECTION = {"heading": "a", "paragraphs": ["x"]}
         (SECTION, r"wrong type: key is an object, not text; its keys are heading, paragraphs \(key\.… names one\)"),
         (["x", 3], r"wrong type: key\[1\] is a number, not a string or a section"),
         ([["x"]], r"wrong type: key\[0\] is a list"),
-        (
-            [{"who": "A", "content": "x"}],
-            r"no text: key\[0\] lacks text and paragraphs; its keys are who, content ",
-        ),
+        ([{"who": "A", "content": "x"}], r"no text: key\[0\] lacks text and paragraphs; its keys are who, content "),
         ([{"text": {"x": 1}}], r"wrong type: key\[0\]\.text is neither a string nor a list of strings"),
         ([{"text": ["a", ["b"]]}], r"wrong type: key\[0\]\.text is neither"),
-        (
-            [SECTION | {"parts": [{**SECTION, "parts": []}]}],
-            r"nested sections: key\[0\]\.parts has sections of",
-        ),
+        ([SECTION | {"parts": [{**SECTION, "parts": []}]}], r"nested sections: key\[0\]\.parts has sections of"),
         ('{"a": "b"}', r"JSON inside a string: key holds an object as text .write JSON lines of another shape first"),
         ('["a"]', "JSON inside a string: key holds a list"),
     ],

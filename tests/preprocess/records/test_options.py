@@ -34,10 +34,7 @@ def corpus(folder, *options):
         (["--data", "FOLDER/other.jsonl", "--splits", "x", "--valid-share", "0.1"], "exclude each other: give one"),
         (["--data", "FOLDER/nowhere"], r"nowhere: no such file; write JSON lines of .*load_dataset\(…\)\.to_json"),
         (["--data", "FOLDER/saved"], r"saved: a folder that datasets saved; .*load_from_disk\('saved'\)\.to_json"),
-        (
-            ["--train", "FOLDER/two.json"],
-            r"two\.json: one JSON object, which has several lists of records, a, b",
-        ),
+        (["--train", "FOLDER/two.json"], r"two\.json: one JSON object, which has several lists of records, a, b"),
         (["--train", "FOLDER/lines.json"], r"lines\.json: one JSON object, .* no list of records, and fills several"),
     ],
 )

@@ -238,10 +238,7 @@ def test_labels_of_parquet_have_their_names(tmp_path):
 
 @pytest.mark.parametrize(
     ("module", "name", "data", "kind"),
-    [
-        ("pyarrow", "x.parquet", b"PAR1", "a Parquet file"),
-        ("zstandard", "x.zst", b"\x28\xb5\x2f\xfd", "a zstd file"),
-    ],
+    [("pyarrow", "x.parquet", b"PAR1", "a Parquet file"), ("zstandard", "x.zst", b"\x28\xb5\x2f\xfd", "a zstd file")],
 )
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="has zstd of its own")
 def test_a_missing_package_is_named(module, name, data, kind, tmp_path, monkeypatch):
