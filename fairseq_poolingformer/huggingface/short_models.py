@@ -213,8 +213,13 @@ def _tokenizer(place: str, longest: int, local_files_only: bool) -> PreTrainedTo
             return tokenizer
         why = "it has no words"
     except (OSError, ValueError, ImportError) as error:  # no files, files of another kind, a library that is missing
-        why = str(error)
-    logger.warning("%s: its tokenizer is not kept beside the long model, since it cannot be read: %s", place, why)
+        why = str(error).partition("\n")[0].rstrip(": ")
+    logger.warning(
+        "%s: its tokenizer is not kept beside the long model, since it cannot be read (%s); "
+        "save one there yourself: tokenizer.save_pretrained(FOLDER)",
+        place,
+        why,
+    )
     return None
 
 

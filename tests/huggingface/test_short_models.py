@@ -73,7 +73,10 @@ def test_the_tokenizer_comes_along_with_the_length_of_the_long_model(kind, extra
     for file in ("vocab.json", "merges.txt"):
         (folder / file).unlink()
     assert cls.from_short(folder, pooled_layers="2").tokenizer is None
-    assert "its tokenizer is not kept beside the long model, since it cannot be read: it has no words" in caplog.text
+    assert (
+        "its tokenizer is not kept beside the long model, since it cannot be read (it has no words); save one there"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
