@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -67,6 +67,20 @@ def run(module: str, *arguments: object, status: int = 0, cwd: Path = ROOT, **en
 def run_script(name: str, *arguments: object, status: int = 0, **environment: str) -> str:
     """A script of ``run_scripts/``, as :func:`call`."""
     return call([PYTHON if name.endswith(".py") else "bash", SCRIPTS / name, *arguments], status, **environment)
+
+
+HIDE = """
+import sys
+for name in [*sys.modules, *{0}]:
+    if name.partition(".")[0] in {0}:
+        sys.modules[name] = None
+"""
+
+
+def run_code(code: str, folder: Path, *arguments: object, hidden: Sequence[str] = (), status: int = 0) -> str:
+    """``python FOLDER/code.py …`` with this code, where these libraries are not installed, as :func:`call`."""
+    (folder / "code.py").write_text(HIDE.format(list(hidden)) + code, encoding="utf-8")
+    return call([PYTHON, folder / "code.py", *arguments], status, folder)
 
 
 def here(module: str, *arguments: object) -> Any:

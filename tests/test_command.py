@@ -10,7 +10,7 @@ import torch
 
 from fairseq_poolingformer.cli.models import add_device_options
 from fairseq_poolingformer.command import aligned, output_file, require_writable, run_command
-from tests.lab import ROOT
+from tests.lab import ROOT, run_code
 
 PROGRAM = """
 import argparse, os, sys
@@ -81,10 +81,9 @@ def test_an_error_of_the_parser_is_a_sentence_too(words, error, capsys):
     ("command", "arguments"),
     [("summarize", [__file__, "--checkpoint", "a.pt"]), ("convert", ["to-huggingface", __file__, "a"])],
 )
-def test_who_lacks_fairseq_is_told_what_to_install(command, arguments):
-    check = "import sys; sys.modules['fairseq'] = None\n"
-    check += f"from fairseq_poolingformer.cli.{command} import main; main({arguments})"
-    error = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True).stderr
+def test_who_lacks_fairseq_is_told_what_to_install(command, arguments, tmp_path):
+    code = f"from fairseq_poolingformer.cli.{command} import main; main({arguments})"
+    error = run_code(code, tmp_path, hidden=["fairseq"])
     first, second = re.findall(r"pip install [^&(]*[^&( ]", error)
     assert error.count("\n") == 1
     by_hand = (ROOT / "docs" / "fairseq.md").read_text(encoding="utf-8")

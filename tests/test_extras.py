@@ -3,7 +3,6 @@
 import ast
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from packaging.requirements import Requirement
 
 from fairseq_poolingformer.extras import EXTRAS, is_too_old
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
+from tests.lab import HIDE, PLUGIN, call, run_code
 from tests.models import tiny_huggingface
 from tests.test_package import setup_arguments
 from tests.weights.test_sentencepiece_model import train
@@ -30,14 +30,6 @@ ELSEWHERE = {
     "typing_extensions",  # of torch's own requirements
     "fairseq_poolingformer",
 }
-
-
-def without(libraries: list[str], code: str) -> str:
-    """Output of a new process that runs the code without these libraries."""
-    code = f"import sys\nsys.modules.update(dict.fromkeys({libraries}))\n{code}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_versions_are_compared_by_their_numbers():
@@ -77,9 +69,8 @@ def test_every_library_is_in_an_extra():
 
 
 def test_the_attention_needs_torch_alone_and_warns_of_nothing():
-    without(
-        [*ALL, "fairseq"],
-        """
+    """Of a Python that has imported nothing."""
+    code = """
 import torch, warnings
 warnings.simplefilter("error")
 from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window, band_attention, pool_keys
@@ -92,8 +83,8 @@ for kind in ("ldconv", "mean-ldconv", "mean", "max"):
     x = torch.randn(2, 37, 16, requires_grad=True)
     layer(x, global_mask=torch.arange(37).lt(1).expand(2, 37)).sum().backward()
     assert x.grad.isfinite().all()
-""",
-    )
+"""
+    call([sys.executable, "-c", HIDE.format([*ALL, "fairseq"]) + code])
 
 
 # command -> the extra that it names where there is only torch
@@ -130,16 +121,8 @@ print(json.dumps(said))
 """
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_command_that_lacks_a_library_says_in_one_sentence_what_to_install():
-    said = json.loads(without([*ALL, "fairseq"], f"COMMANDS = {list(COMMANDS)}\n{RUN}"))
+def test_a_command_that_lacks_a_library_says_in_one_sentence_what_to_install(tmp_path):
+    said = json.loads(run_code(f"COMMANDS = {list(COMMANDS)}\n{RUN}", tmp_path, hidden=[*ALL, "fairseq"]))
     for command, extra in COMMANDS.items():
         name = command.split()[0]
         lacks = rf"\w+ is not installed: pip install '\.\[{extra}\]' in a clone of fairseq_poolingformer"
@@ -157,24 +140,18 @@ def test_a_command_that_lacks_a_library_says_in_one_sentence_what_to_install():
         ("scipy", "import fairseq_poolingformer.tasks.coreference.scores as it; it.ceaf_e([[1]], [[1]])", "scoring"),
     ],
 )
-def test_an_import_says_what_to_install(library, code, extra):
-    said = without([library], f"try:\n    {code}\nexcept ModuleNotFoundError as error:\n    print(error.name, error)\n")
+def test_an_import_says_what_to_install(library, code, extra, tmp_path):
+    code = f"try:\n    {code}\nexcept ModuleNotFoundError as error:\n    print(error.name, error)\n"
+    said = run_code(code, tmp_path, hidden=[library])
     assert said.startswith(library)
     assert f"[{extra}]'" in said
 
 
-@pytest.mark.usefixtures("folder")
-def test_a_command_of_fairseq_says_it_too():
-    code = """
-import sys
-sys.modules["tiktoken"] = None
-sys.argv = ["fairseq-train", "folder", "--user-dir", "ROOT/fairseq_poolingformer", "--task", "question_answering"]
-from fairseq_cli.train import cli_main
-cli_main()
-""".replace("ROOT", str(ROOT))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("error: tiktoken is not installed: pip install '.[fairseq]' in")
+def test_a_command_of_fairseq_says_it_too(tmp_path):
+    words = ["folder", *PLUGIN, "--task", "question_answering"]
+    said = run_code("import fairseq_cli.train as it; it.cli_main()", tmp_path, *words, hidden=["tiktoken"], status=1)
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith("error: tiktoken is not installed: pip install '.[fairseq]' in")
 
 
 @pytest.mark.parametrize("kind", ["roberta", "xlm-roberta"])
@@ -185,13 +162,11 @@ def test_the_way_to_fairseq_needs_no_transformers(kind, tmp_path):
         rows = len(SentencePieceTokenizer(model)) + 1
         tiny_huggingface.model(kind, vocab_size=rows).save_pretrained(source := tmp_path / "xlmr")
         model.rename(source / "sentencepiece.bpe.model")
-    said = without(
-        ["transformers", "tokenizers"],
-        f"""
+    code = f"""
 from fairseq_poolingformer.cli.convert import main
 assert main(["to-fairseq", {str(source)!r}, {str(tmp_path / "fairseq")!r}]) == 0
 sys.stderr = sys.stdout
 assert main(["to-huggingface", {str(tmp_path / "fairseq" / "model.pt")!r}, {str(tmp_path / "back")!r}]) == 1
-""",
-    )
+"""
+    said = run_code(code, tmp_path, hidden=["transformers", "tokenizers"])
     assert said.splitlines()[-1].startswith("poolingformer convert: transformers is not installed: pip install")

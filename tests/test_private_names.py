@@ -1,7 +1,5 @@
 import ast
 import inspect
-import subprocess
-import sys
 from collections import defaultdict
 from pkgutil import resolve_name
 
@@ -10,7 +8,7 @@ from transformers.utils.hub import cached_files
 
 from fairseq_poolingformer import private_names
 from fairseq_poolingformer.private_names import ARGUMENTS, FAIRSEQ, INSTANCES, TORCH, TRANSFORMERS
-from tests.lab import ROOT
+from tests.lab import ROOT, run_code
 
 # public in spirit: argparse's parts that have no other name, and what Python documents
 OF_PYTHON = {"_ActionsContainer", "_ArgumentGroup", "_SubParsersAction", "_actions", "_exit", "_option_string_actions"}
@@ -51,14 +49,13 @@ def test_the_list_has_every_private_name_of_others():
     assert private - OF_PYTHON - names - {each for all_ in INSTANCES.values() for each in all_} == set()
 
 
-def test_an_import_says_which_transformers_were_tried_and_other_errors_pass():
+def test_an_import_says_which_transformers_were_tried_and_other_errors_pass(tmp_path):
     code = """
 from transformers import PreTrainedModel
 del PreTrainedModel._init_weights
 import fairseq_poolingformer.huggingface
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    last = done.stderr.splitlines()[-1]
+    last = run_code(code, tmp_path, status=1).splitlines()[-1]
     assert last.startswith("ImportError: transformers 5.")
     assert "'_init_weights'" in last
     assert last.endswith(f"install one that it was tried with, {private_names.TRIED}")

@@ -260,10 +260,7 @@ if __name__ == "__main__":
 
 def test_a_signal_to_the_process_that_started_the_others_reaches_them(tmp_path):
     (tmp_path / "program.py").write_text(PROCESSES)
-    environment = {**os.environ, "PYTHONPATH": os.path.dirname(PACKAGE)}
-    process = subprocess.Popen(
-        [sys.executable, tmp_path / "program.py"], stdout=subprocess.PIPE, text=True, env=environment
-    )
+    process = launch(PYTHON, tmp_path / "program.py", PYTHONPATH=str(PACKAGE.parent))
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
     process.send_signal(signal.SIGTERM)
     assert (process.communicate(timeout=1200)[0], process.returncode) == ("saved\n" * 2, STOPPED)

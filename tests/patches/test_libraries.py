@@ -1,7 +1,5 @@
 """fairseq on current Python, torch and numpy, and beside an apex without kernels."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy
@@ -9,13 +7,14 @@ import pytest
 from fairseq import options, tasks
 from fairseq.data import LanguagePairDataset, encoders
 
+from tests.lab import run_code
 from tests.patches.helpers import EXAMPLES, TRANSLATION, parse
 
 CHECK = """
-import sys, torch
-sys.path.insert(0, sys.argv[1])
+import importlib, torch
+from fairseq.modules import layer_norm
 torch.cuda.is_available = lambda: True
-import fairseq.modules.layer_norm as layer_norm
+importlib.reload(layer_norm)
 import fairseq_poolingformer
 fairseq_poolingformer.register()
 print(type(layer_norm.LayerNorm(8)).__name__)
@@ -38,9 +37,9 @@ def test_apex_is_used_when_its_kernels_are_there(kernels, expected, tmp_path):
     (tmp_path / "apex" / "normalization.py").write_text(FUSED)
     if kernels:
         (tmp_path / "fused_layer_norm_cuda.py").touch()
-    result = subprocess.run([sys.executable, "-c", CHECK, tmp_path], capture_output=True, text=True, check=True)
-    assert result.stdout.split()[-1] == expected
-    assert ("apex is installed without its CUDA kernels" in result.stderr) == (not kernels)
+    output = run_code(CHECK, tmp_path)
+    assert output.split()[-1] == expected
+    assert ("apex is installed without its CUDA kernels" in output) == (not kernels)
 
 
 def setup_task(*arguments):
