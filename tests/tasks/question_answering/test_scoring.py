@@ -1,12 +1,8 @@
 import json
-import tempfile
-from itertools import product
 from pathlib import Path
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
 
 from fairseq_poolingformer.tasks.hotpotqa import data as hotpotqa
 from fairseq_poolingformer.tasks.question_answering.official import (
@@ -14,6 +10,7 @@ from fairseq_poolingformer.tasks.question_answering.official import (
     GoldExample,
     NaturalQuestionsAnnotation,
     NaturalQuestionsPrediction,
+    Span,
     read_gold,
     read_predictions,
 )
@@ -31,9 +28,8 @@ from fairseq_poolingformer.tasks.question_answering.scoring import (
     score_tydiqa_languages,
 )
 from fairseq_poolingformer.tasks.triviaqa import data as triviaqa
-from tests.tasks.question_answering import naive_scores
 from tests.tasks.question_answering.official_scripts import official_figures
-from tests.tasks.question_answering.random_answers import CLONES, MAKERS, natural_questions_set, write_set
+from tests.tasks.question_answering.random_answers import CLONES, MAKERS, write_set
 from tests.tasks.triviaqa import random_triviaqa
 
 FIXTURE = Path(__file__).parent / "fixtures" / "official_figures.json"
@@ -126,31 +122,19 @@ def test_nothing_right_nothing_at_all_and_infinite_scores():
     assert curve.best() == OperatingPoint(0.5, 1, 1 / 3, float("inf"))
 
 
-def test_given_thresholds_equal_the_naive_twin():
-    for seed, threshold in product(range(10), (-2.0, -1.0, -0.5, 0.1, 1e9)):
-        gold, predictions = natural_questions_set(seed, 20)
-        outcomes = naive_scores.natural_questions(gold, predictions)["short"]
-        point = _curve(*outcomes).at_threshold(threshold)
-        assert (point.f1, point.precision, point.recall) == pytest.approx(naive_scores.point_at(outcomes, threshold))
-        assert point.threshold == threshold
-
-
 def _curve(*rows: tuple) -> PrecisionRecallCurve:
     columns = np.array(rows, np.float64).reshape(-1, 4).T
     return PrecisionRecallCurve(Outcomes(columns[0] != 0, columns[1] != 0, columns[2], columns[3]))
 
 
-@pytest.mark.parametrize("kind", MAKERS)
-@given(seed=st.integers(0, 2**32), examples=st.integers(1, 30))
-def test_best_points_are_the_naive_twins(kind, seed, examples):
-    gold, predictions = MAKERS[kind](seed, examples)
-    with tempfile.TemporaryDirectory() as folder:
-        figures = pair_figures(kind, *write_set(Path(folder), gold, predictions))
-    figures = figures if kind == "natural_questions" else figures["all"]
-    for name, outcomes in getattr(naive_scores, kind)(gold, predictions).items():
-        keys = ("-f1", "-precision", "-recall", "")
-        f1, precision, recall, threshold = (figures[f"{name}-best-threshold{key}"] for key in keys)
-        assert f1 == pytest.approx(naive_scores.best_point(outcomes)[0])
-        # thresholds of equal F1 may be told apart by rounding alone
-        at_ours = naive_scores.point_at(outcomes, threshold) if f1 else (0.0, 0.0, 0.0)
-        assert (f1, precision, recall) == pytest.approx(at_ours)
+NULL, ANSWERS = Span(-1, -1), (Span(1, 3), Span(5, 9))
+
+
+@pytest.mark.parametrize(
+    ("predicted", "is_right"),
+    [(ANSWERS[::-1], True), ((NULL, *ANSWERS), True), (ANSWERS[:1], False), ((*ANSWERS, Span(1, 4)), False)],
+)
+def test_short_answers_are_all_of_an_annotators_and_no_others(predicted, is_right):
+    gold = {1: GoldExample(1, (NaturalQuestionsAnnotation(NO_SPAN, ANSWERS, "NONE"),) * 5)}
+    predictions = {1: NaturalQuestionsPrediction(1, short_answers=predicted)}
+    assert score_natural_questions(gold, predictions).short.credit.tolist() == [is_right]
