@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from fairseq.tasks import TASK_REGISTRY
 
 from fairseq_poolingformer.cli.models import batches, checkpoint_of, load_models
@@ -19,7 +20,9 @@ def test_a_checkpoint_of_another_task_is_named_whatever_the_data_folder(checkpoi
 def test_every_member_of_an_ensemble_is_of_the_task(checkpoint, data_folder, tmp_path):
     path, _ = checkpoint
     models, task = load_models([str(path), str(path)], "cpu", "fp32", task="char_lm", data=data_folder)
-    assert len(models) == 2
+    assert [model.training for model in models] == [False] * 2
+    (half,), _ = load_models([str(path)], "cpu", "bf16", task="char_lm", data=data_folder)
+    assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
     assert isinstance(task, TASK_REGISTRY["char_lm"])
     write_checkpoint(tmp_path / "other.pt", {"task": "wikihop", "data": "", "arch": "longformer_roberta_tiny"}, {})
     with pytest.raises(ValueError, match=r"other\.pt: a checkpoint of --task wikihop; give one of --task char_lm$"):

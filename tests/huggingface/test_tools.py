@@ -8,47 +8,19 @@ import torch
 from torch import nn
 
 import fairseq_poolingformer.huggingface
-from fairseq_poolingformer.attention import TwoLevelAttention
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
     PoolingformerRobertaConfig,
     PoolingformerRobertaModel,
 )
-from tests.huggingface.test_bart import outputs
 from tests.huggingface.tiny_models import LEVELS
 from tests.models import tiny_huggingface
 from tests.weights.encoders import batch
-
-PROJECTIONS = ["q_proj", "k_proj", "v_proj", "out_proj", *(f"pooled_{letter}_proj" for letter in "qkv")]
 
 
 def bart(**settings):
     settings = {**LEVELS, "max_position_embeddings": 200, **settings}
     return PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart"), **settings)
-
-
-@pytest.mark.parametrize("settings", [{}, {"pool_share_weights": True}, {"ldconv_heads": 2}])
-def test_lora_on_every_projection_is_the_same_merged(settings):
-    peft = pytest.importorskip("peft")
-    model = bart(**settings)
-    source, target = tiny_huggingface.batch(length=40)
-    plain = outputs(model, source, target)[1]
-    names = [
-        name for name, _ in model.named_modules() if name.rpartition(".")[2] in PROJECTIONS and ".encoder." in name
-    ]
-    adapted = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=names, init_lora_weights=False)).eval()
-    apart = outputs(adapted, source, target)[1]
-    assert (apart - plain).abs().max() > 0.05
-    adapted.train()
-    adapted(source, attention_mask=source.ne(1).long(), labels=target).loss.backward()
-    trained = {name: p.grad for name, p in adapted.named_parameters() if p.requires_grad}
-    assert len(trained) == 2 * len(names)
-    assert all(grad is not None and grad.any() for grad in trained.values())
-    merged = adapted.merge_and_unload().eval()
-    torch.testing.assert_close(outputs(merged, source, target)[1], apart, rtol=0, atol=1e-4)
-    assert all(
-        type(getattr(m, "k_proj", None)) is nn.Linear for m in merged.modules() if isinstance(m, TwoLevelAttention)
-    )
 
 
 def test_the_encoder_reads_a_long_document_once_for_all_beams():

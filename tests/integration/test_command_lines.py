@@ -50,16 +50,6 @@ def test_training_reports_rouge_and_keeps_the_best_checkpoint(trained):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("precision", ["--bf16", "--fp16", "--memory-efficient-fp16", "--amp"])
-def test_precisions_train(data_folder, tmp_path, precision):
-    log = run(
-        *("fairseq_cli.train", data_folder, *PLUGIN, *MODEL, *TRAINING, "--disable-validation", "--no-save"),
-        *("--save-dir", tmp_path, "--max-update", 2, "--update-freq", 2, "--checkpoint-activations", precision),
-    )
-    assert stats(log, "train")[-1]["train_num_updates"] == "2"
-
-
-@pytest.mark.full
 def test_validate_gives_the_loss_of_training(trained, data_folder):
     folder, log = trained
     output = run(

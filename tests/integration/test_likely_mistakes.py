@@ -139,6 +139,10 @@ UNKNOWN = {
     "--decoder-layers belongs to --arch poolingformer_bart_large: give that one": [
         *("train", "pairs", *lab.SUMMARIES, *lab.ROBERTA[:2], *lab.SMALL, *LOSS, "--decoder-layers", 2)
     ],
+    "--max-source-positions belongs to --arch poolingformer_bart_large and to --task long_summarization: give": [
+        *("train", "bytes", "--task", "char_lm", *lab.PLUGIN, "--arch", "gaa_lm_tiny", "--criterion", "char_lm"),
+        *(*lab.UPDATE, "--max-source-positions", 9),
+    ],
     "--mask-prob belongs to --task long_masked_lm: give that": [*TRAIN_PAIRS, "--mask-prob", 0.1],
     "--total-num-update belongs to --lr-scheduler polynomial_decay": [*TRAIN_PAIRS, "--total-num-update", 9],
     "--pooled-layer 1; did you mean --pooled-layers": [*TRAIN_PAIRS, "--pooled-layer", 1],

@@ -6,7 +6,6 @@ from itertools import chain
 
 import numpy as np
 import pytest
-import torch
 
 from fairseq_poolingformer.cli.predict import main
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
@@ -131,21 +130,6 @@ def test_shards_are_the_whole_and_batches_change_nothing(data, checkpoint, predi
 
 
 @pytest.mark.full
-def test_half_precision_and_another_corpus(checkpoint, predictions, examples, tmp_path):
-    found, _ = predictions
-    data = data_folder(tmp_path / "tydiqa", examples, "tydiqa")
-    assert predict(data, "--path", checkpoint, "--output", tmp_path / "all.jsonl", "--precision", "bf16") == 0
-    lines = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text(encoding="utf-8").splitlines()]
-    for line, prediction, (kind, row, first, end) in zip(lines, found, ANNOTATIONS, strict=True):
-        assert (line["example_id"], line["language"]) == (prediction["example_id"], "english")
-        if kind != 0:
-            assert line["passage_answer_index"] == 3 * row + 1
-            assert line["passage_answer_score"] == pytest.approx(prediction["long_answer_score"], rel=0.1)
-        if kind == SHORT:
-            assert line["minimal_answer"] == {"start_byte_offset": 10 * first, "end_byte_offset": 10 * (end - 1) + 7}
-
-
-@pytest.mark.full
 def test_answers_of_one_token_at_most(data, checkpoint, tmp_path, capsys):
     """The two short answers have one and two tokens."""
     output = tmp_path / "short.json"
@@ -154,17 +138,6 @@ def test_answers_of_one_token_at_most(data, checkpoint, tmp_path, capsys):
     assert note in capsys.readouterr().err
     for prediction in written(output):
         assert all(span["end_token"] - span["start_token"] == 7 for span in prediction["short_answers"])
-
-
-@pytest.mark.full
-def test_no_dropout_in_prediction(data, checkpoint, predictions, tmp_path):
-    found, _ = predictions
-    state = torch.load(checkpoint, weights_only=False)
-    assert state["cfg"]["model"].dropout == 0
-    state["cfg"]["model"].dropout = 0.9
-    torch.save(state, tmp_path / "dropout.pt")
-    assert predict(data, "--path", tmp_path / "dropout.pt", "--output", tmp_path / "all.json") == 0
-    assert written(tmp_path / "all.json") == found
 
 
 @pytest.mark.full

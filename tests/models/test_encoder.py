@@ -106,17 +106,6 @@ def test_hooks_and_parametrizations_of_every_linear_layer_are_heard(folder, chan
     torch.testing.assert_close(features(changed), features(expected), atol=1e-10, rtol=0)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@torch.no_grad()
-def test_dynamically_quantized_layers_run(folder):
-    encoder = build_encoder(folder).float()
-    expected = features(encoder)
-    quantized = torch.ao.quantization.quantize_dynamic(encoder, {nn.Linear}, torch.qint8)
-    assert not any(type(module) is nn.Linear for module in quantized.layers.modules())
-    error = features(quantized) - expected
-    assert 0 < error.norm() < 0.05 * expected.norm()
-
-
 @pytest.mark.full
 def test_a_compiled_encoder_gives_the_same_numbers(folder):
     """In training, with padding, without dropout, whose masks the compiler draws in another way."""
