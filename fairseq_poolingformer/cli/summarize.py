@@ -17,7 +17,7 @@ from fairseq_poolingformer.text.input_files import read_input
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
 OTHER_COMMANDS = {  # of tasks without predictions
     "long_masked_lm": 'fairseq-validate DATA-FOLDER --user-dir "$(poolingformer user-dir)" '
-    "--task long_masked_lm --path",
+    "--task long_masked_lm --batch-size 1 --path",
     "char_lm": "poolingformer eval-lm DATA-FOLDER --model",
 }
 

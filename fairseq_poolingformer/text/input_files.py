@@ -34,6 +34,10 @@ _FIRST_BYTES = {
     b"\xd0\xcf\x11\xe0": _WORKBOOK,
     b"PAR1": ("a Parquet file", _TABLE.format("parquet")),
     b"ARROW1": ("an Arrow file", _TABLE.format("feather")),
+    b"\xff\xff\xff\xff": (
+        "an Arrow file of datasets",
+        "write its rows as JSON lines first: datasets.Dataset.from_file(FILE).to_json(OUT)",
+    ),
     b"PK\x03\x04": ("a zip archive", "unpack it with unzip, and name the files in it"),
     b"%PDF-": ("a PDF file", "extract its text first, such as with pdftotext"),
     b"version https://git-lfs": ("a Git LFS pointer", "fetch the file itself with git lfs pull"),
@@ -189,11 +193,12 @@ def _other_than_text(head: bytes, utf_8: bool) -> str | None:
                 kind, remedy = _WORKBOOK
             return f"is {kind}; {remedy}"
     if head[257:262] == b"ustar":
-        return "is a tar archive; unpack it with tar -x, and name the files in it"
+        return "is a tar archive; unpack it with tar -xf, and name the files in it"
     head = head[:_HEAD_BYTES]
-    is_utf_16 = head.startswith((b"\xff\xfe", b"\xfe\xff")) or (len(head) > 1 and head.count(0) * 3 > len(head))
-    if utf_8 and is_utf_16:
-        return "is text in UTF-16; convert it with iconv -f UTF-16 -t UTF-8"
+    if utf_8 and (head.startswith((b"\xff\xfe", b"\xfe\xff")) or (len(head) > 1 and head.count(0) * 3 > len(head))):
+        # without a byte order mark, iconv takes the machine's; most characters of most texts are below U+0100
+        order = "" if head[:1] >= b"\xfe" else "BE" if head[::2].count(0) > head[1::2].count(0) else "LE"
+        return f"is text in UTF-16; convert it with iconv -f UTF-16{order} -t UTF-8"
     return None
 
 

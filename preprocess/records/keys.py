@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 from fairseq_poolingformer.text.json_values import BadLine, type_name
 
-OTHERWISE = 'write JSON lines of another shape first, such as datasets.load_dataset(…).to_json("train.jsonl")'
+OTHERWISE = (
+    'write JSON lines of another shape first, such as datasets.load_dataset(…, split="train").to_json("train.jsonl")'
+)
 HEADINGS = ("heading", "title", "section", "section_title", "section_name")
 BODIES = ("text", "paragraphs")
 _MOST, _LONGEST = 20, 40  # keys in messages, and characters of each

@@ -15,7 +15,8 @@ from . import texts
 from .keys import OTHERWISE
 
 _WORDS = re.compile(r"[a-z]+")
-_SAVED = ("state.json", "dataset_dict.json")  # of a data set, of several, saved by datasets
+_LOADED = 'load_dataset(…, split="train")'
+_SAVED = {"state.json": "load_from_disk({!r})", "dataset_dict.json": 'load_from_disk({!r})["train"]'}  # by datasets
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,10 @@ def _of_file(path: Path) -> Source:
 
 
 def _of_folder(folder: Path) -> list[Source]:
-    if any((folder / name).is_file() for name in _SAVED):
-        remedy = OTHERWISE.replace("load_dataset(…)", f"load_from_disk({folder.name!r})")
-        raise ValueError(f"{folder}: a folder that datasets saved; {remedy}")
+    for name, loaded in _SAVED.items():
+        if (folder / name).is_file():
+            remedy = OTHERWISE.replace(_LOADED, loaded.format(str(folder)))
+            raise ValueError(f"{folder}: a folder that datasets saved; {remedy}")
     if entries := texts.grouped(folder):
         return [Source(folder, entries=entries)]
     return list(map(_of_file, texts.files_of(folder)))

@@ -47,7 +47,10 @@ OTHERS = {
     "data.tar.gz": (gzip.compress(b"name".ljust(257, b"\0") + b"ustar\x0000"), "is a tar archive"),
     "data.pdf": (b"%PDF-1.7\n", "is a PDF file"),
     "pointer.jsonl": (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer; .* git lfs pull"),
-    "utf-16.jsonl": ('{"a": 1}\n'.encode("utf-16"), "is text in UTF-16; convert it with iconv"),
+    "utf-16.jsonl": ('{"a": 1}\n'.encode("utf-16"), "is text in UTF-16; convert it with iconv -f UTF-16 -t"),
+    "utf-16-le.jsonl": ('{"a": 1}\n'.encode("utf-16-le"), "is text in UTF-16; convert it with iconv -f UTF-16LE -t"),
+    "utf-16-be.jsonl": ('{"a": 1}\n'.encode("utf-16-be"), "is text in UTF-16; convert it with iconv -f UTF-16BE -t"),
+    "data-0.arrow": (b"\xff\xff\xff\xff\x08\0\0\0" + bytes(500), "is an Arrow file of datasets; .*from_file"),
 }
 
 
