@@ -170,13 +170,14 @@ def _joined(
 ) -> Iterator[tuple[BinaryIO, int]]:
     """Give the whole text as one file, and its length, which decides the splits; count its control characters."""
     with tempfile.TemporaryFile(dir=folder) as text:
-        total = 0
+        total, last = 0, b""
         with progress("text", limit) as advance:
             for block in _blocks(files, text8):
                 block = block if limit is None else block[: limit - total]
                 text.write(block)
                 total += len(block)
-                controls.update(map(bytes.decode, ENCODED_CONTROLS.findall(block)))
+                controls.update(map(bytes.decode, ENCODED_CONTROLS.findall(last + block)))
+                last = block[-1:]  # a character may be cut in two
                 advance(len(block))
                 if total == limit:
                     break

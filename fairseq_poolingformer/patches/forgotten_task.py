@@ -15,7 +15,7 @@ from fairseq_poolingformer.checkpoints import CheckpointError, checked_states
 from fairseq_poolingformer.command import UsageError, shorten_errors
 from fairseq_poolingformer.patches.saving import DICTIONARIES
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.text.dictionary import MARKS, read_symbols
+from fairseq_poolingformer.text.dictionary import MARKS, SPECIAL_SYMBOLS, read_symbols
 from fairseq_poolingformer.text.json_file import corpus_of
 from fairseq_poolingformer.weights.special_tokens import rows_by_symbol
 
@@ -155,8 +155,21 @@ def refuse_checkpoint_of_another_task(
     original: Callable, filenames: Any, arg_overrides: Any = None, task: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
     """Refuse a checkpoint of a task of this plugin where a command has another ``--task``; match the symbols' rows."""
-    with contextlib.nullcontext() if task is None else checked_states(partial(_check_checkpoint, task=task)):
+    check: Any = contextlib.nullcontext()
+    if task is not None:
+        check = checked_states(partial(_check_checkpoint, task=task))
+    elif "task" in (arg_overrides or {}):  # of fairseq-validate, whose task the checkpoint's options become
+        check = checked_states(_match_rows)
+    with check:
         return original(filenames, arg_overrides, task, *args, **kwargs)
+
+
+def _match_rows(path: str, state: Mapping[str, Any]) -> None:
+    options = state.get("args") or state["cfg"].task
+    if getattr(options, "task", getattr(options, "_name", None)) in registry.tasks():
+        files = (Path(str(options.data).split(":")[0], name) for name in DICTIONARIES)
+        words = next((read_symbols(file) for file in files if file.is_file()), [])
+        rows_by_symbol(Path(path), state, [*SPECIAL_SYMBOLS, *words])
 
 
 def _check_checkpoint(path: str, state: Mapping[str, Any], task: Any) -> None:

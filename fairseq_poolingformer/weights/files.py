@@ -36,6 +36,7 @@ from fairseq_poolingformer.weights.family import require_size
 from fairseq_poolingformer.weights.heads import LONGEST_LABEL, class_of, labels_of
 
 WIDTHS = ("vocab_size", "hidden_size", "intermediate_size", "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
+POSITIONS = ("max_position_embeddings", "max_encoder_position_embeddings", "max_decoder_position_embeddings")
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 NO_PARAMETERS = ("config",)  # DeBERTa's published weights also hold the configuration
 
@@ -138,8 +139,11 @@ def read_huggingface_weights(folder: Path) -> State:
 
 
 def check_counts(config: Settings, folder: Path) -> None:
-    """Refuse a configuration with more layers, labels or width than the weights have tensors or rows."""
-    counts = {name for name in config if name in ("num_labels", *WIDTHS) or name.endswith("layers")} - set(DEFAULTS)
+    """Refuse a configuration with more layers, labels, positions or width than the weights have tensors or rows."""
+    has_table = config.get("absolute_positions", config.get("position_biased_input", True))
+    tables = POSITIONS if has_table and "modernbert" not in str(config.get("model_type")) else ()
+    rows_of = ("num_labels", *WIDTHS, *tables)
+    counts = {name for name in config if name in rows_of or name.endswith("layers")} - set(DEFAULTS)
     tensors, most_rows = 0, 0
     for path in _weight_files(folder)[0]:
         rows = _rows(path)

@@ -122,5 +122,7 @@ def test_a_released_checkpoint_is_generated_with_by_its_symbols(tmp_path):
     settings = {**vars(good["cfg"]["model"]), "task": "denoising", "data": str(tmp_path)}
     path = tmp_path / "released" / "model.pt"
     write_checkpoint(path, settings, model)
-    (loaded,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task)
-    torch.testing.assert_close(loaded.encoder.embed_tokens.weight.detach(), table, rtol=0, atol=0)
+    flags = {"task": "long_summarization", "data": str(lab.summaries())}  # fairseq-validate's way
+    for named, overrides in ((task, None), (None, flags)):
+        (loaded,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides, named)
+        torch.testing.assert_close(loaded.encoder.embed_tokens.weight.detach(), table, rtol=0, atol=0)

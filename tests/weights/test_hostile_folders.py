@@ -76,9 +76,10 @@ def test_settings(tmp_path, capsys, name, value):
         ("num_labels", (10**8, 10**6, "x", 1e2, -1)),
         ("encoder_layers", (10**6, 900, "x", -1)),
         ("d_model", (2**22, 2**20, 0)),
+        ("max_position_embeddings", (10**7, "x")),
     ],
 )
-def test_layers_labels_and_widths_that_transformers_would_build(tmp_path, make, content, name, values):
+def test_layers_labels_positions_and_widths_that_transformers_would_build(tmp_path, make, content, name, values):
     write(tmp_path, content=content)
     state = load_file(template() / "model.safetensors")
     most = len(state) if name == "encoder_layers" else max(len(value) for value in state.values())

@@ -63,7 +63,7 @@ def test_a_sample_ends():
 
 def test_control_characters_of_windows_text_are_told(tmp_path, capsys):
     """CP1252 that was read as Latin-1 is UTF-8 without euros and quotes, at the end of a long text, too."""
-    before = "text\n" * (2**21 // 5)  # two blocks and more than SAMPLE
+    before = ("text\n" * 2**19)[: 2**21 - 1]  # more than SAMPLE; the first one lies in two blocks
     for name, encoding in (("train", "latin-1"), ("valid", "cp1252")):
         text = before + "„five €“\n".encode("cp1252").decode(encoding)
         (tmp_path / name).write_text(text, encoding="utf-8")
