@@ -22,7 +22,7 @@ _SCORING = [
     "nltk",  # rouge-score needs it and words are stemmed with it; named here because it is imported
     "numpy>=2.0",
     "rouge-score",
-    "scipy>=1.15",  # bootstrap intervals, correlations, entities in coreference; older ones take no rng
+    "scipy>=1.15",  # bootstrap intervals of ROUGE, correlations, entities in coreference; older ones take no rng
 ]
 REQUIREMENTS = {  # by extra; those of tests, documents and logs are in setup.py
     "text": _TEXT,

@@ -46,13 +46,10 @@ def add_gold(parser: argparse.ArgumentParser, help_of_gold: str, shards: bool = 
     parser.add_argument("--gold", nargs="+", action=Patterns, required=True, metavar="FILE", help=help_of_gold)
 
 
-def add_of_examples(parser: argparse.ArgumentParser, has_means: bool = True) -> None:
-    """Add the options on single examples that commands that score have; ``has_means``: whether figures are means."""
+def add_predicted_only(parser: argparse.ArgumentParser) -> None:
+    """Add ``--predicted-only`` of commands that score."""
     text = "count examples with a prediction alone, where the others are wrong officially: for a part of the gold data"
     parser.add_argument("--predicted-only", action="store_true", help=text)
-    if has_means:
-        text = "of the figures that are means over examples, the 95%% intervals (bootstrap), too"
-        parser.add_argument("--intervals", action="store_true", help=text)
 
 
 def given_predictions(args: argparse.Namespace) -> str:

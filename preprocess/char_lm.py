@@ -30,7 +30,6 @@ from .pipeline.records import describe_file, expand
 from .pipeline.report import progress
 from .pipeline.splits import SPLITS
 from .pipeline.tokenized import ENCODED_CONTROLS, SAMPLE, control_characters, tokens_in
-from .wikitext.text8 import clean
 
 logger = logging.getLogger("preprocess")
 
@@ -43,7 +42,6 @@ _EPILOG = """\
 examples:
   poolingformer preprocess char_lm --input enwik8.zip --output-folder data-bin/enwik8
   poolingformer preprocess char_lm --input text8.zip --output-folder data-bin/text8
-  poolingformer preprocess char_lm --input enwik9.zip --text8 --limit 100000000 --output-folder data-bin/text8
 """
 
 
@@ -59,7 +57,6 @@ def run(args: argparse.Namespace) -> None:
         made = make_folder(
             args.input,
             args.output_folder,
-            text8=args.text8,
             limit=args.limit,
             sizes=args.splits,
             held_out=args.held_out,
@@ -82,8 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--input", nargs="+", required=True, metavar="FILE", help="text, plain, .gz, .bz2 or .zip; several are joined")
     add("--output-folder", type=Path, required=True, metavar="DIR", help="the data folder to make")
-    add("--text8", action="store_true", help="the input is a MediaWiki dump: clean it to a-z and spaces, as text8 is")
-    add("--limit", type=positive, metavar="N", help="use the first N bytes, after the cleaning")
+    add("--limit", type=positive, metavar="N", help="use the first N bytes")
     splits = parser.add_mutually_exclusive_group()
     text = "bytes of train, valid and test, which must be all there are (default: 90, 5 and 5 of a hundred)"
     splits.add_argument("--splits", type=_sizes, metavar="A,B,C", help=text)
@@ -104,7 +100,6 @@ def make_folder(
     inputs: Sequence[str],
     folder: Path,
     *,
-    text8: bool = False,
     limit: int | None = None,
     sizes: Sequence[int] | None = None,
     held_out: int | None = None,
@@ -116,7 +111,6 @@ def make_folder(
         "format": FORMAT,
         "corpus": "char_lm",
         "inputs": [describe_file(path) for path in files],
-        "text8": text8,
         "limit": limit,
         "splits": list(sizes) if sizes else None,
         "held_out": held_out,
@@ -131,7 +125,7 @@ def make_folder(
         if done is not None:
             return done
         controls = Counter()
-        with _joined(files, folder, text8, limit, controls) as (text, total):
+        with _joined(files, folder, limit, controls) as (text, total):
             warnings = control_characters(", ".join(inputs), controls)
             sizes = split_sizes(total, sizes if held_out is None else (total - 2 * held_out, held_out, held_out))
             kind = tokens_in(text.read(SAMPLE).decode("utf-8", "replace"))
@@ -166,13 +160,13 @@ def split_sizes(total: int, sizes: Sequence[int] | None) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def _joined(
-    files: Sequence[Path], folder: Path, text8: bool, limit: int | None, controls: Counter[str]
+    files: Sequence[Path], folder: Path, limit: int | None, controls: Counter[str]
 ) -> Iterator[tuple[BinaryIO, int]]:
     """Give the whole text as one file, and its length, which decides the splits; count its control characters."""
     with tempfile.TemporaryFile(dir=folder) as text:
         total, last = 0, b""
         with progress("text", limit) as advance:
-            for block in _blocks(files, text8):
+            for block in _blocks(files):
                 block = block if limit is None else block[: limit - total]
                 text.write(block)
                 total += len(block)
@@ -187,13 +181,10 @@ def _joined(
         yield text, total
 
 
-def _blocks(files: Sequence[Path], text8: bool) -> Iterator[bytes]:
+def _blocks(files: Sequence[Path]) -> Iterator[bytes]:
     for path in files:
         with _open(path) as content:
-            if text8:
-                yield from clean(content, str(path))
-            else:
-                yield from iter(lambda content=content: content.read(_BLOCK_BYTES), b"")
+            yield from iter(lambda content=content: content.read(_BLOCK_BYTES), b"")
 
 
 @contextlib.contextmanager

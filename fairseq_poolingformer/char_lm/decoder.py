@@ -215,8 +215,8 @@ def _check(args: Any) -> None:
     if args.max_span and (args.window_size != "none" or args.memory_length):
         raise ValueError(
             f"--max-span {args.max_span} with --window-size {args.window_size} --memory-length {args.memory_length}: "
-            "the spans that are learned are windows and say how long the memory is; give --window-size none --dilation 1 "
-            "--memory-length 0, or --max-span 0"
+            "the spans that are learned are windows and say how long the memory is; give --window-size none "
+            "--dilation 1 --memory-length 0, or --max-span 0"
         )
     if not args.max_span:
         for name, is_given in (

@@ -15,7 +15,7 @@ from typing import Any
 
 from fairseq_poolingformer.command import UsageError, output_file, run_command
 from fairseq_poolingformer.extras import needing
-from fairseq_poolingformer.options import add_gold, add_of_examples, add_user_dir, given_predictions, take_user_dir
+from fairseq_poolingformer.options import add_gold, add_predicted_only, add_user_dir, given_predictions, take_user_dir
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.text.atomic_write import write_lines
 from fairseq_poolingformer.text.input_files import opened
@@ -97,7 +97,7 @@ def make_parser(prog: str = "poolingformer score") -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_gold(parser, "the released files with the answers")
-    add_of_examples(parser)
+    add_predicted_only(parser)
     text = "whose predictions these are (default: the task of the data folder that --gold lies in; summaries where "
     text += "--references are given or the predictions are fairseq-generate's output)"
     parser.add_argument("--task", metavar="NAME", help=text)
@@ -108,20 +108,16 @@ def make_parser(prog: str = "poolingformer score") -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace, task: str, scores: ModuleType) -> None:
     """Print the figures and write them to ``--json``."""
-    from fairseq_poolingformer.tasks.shared.estimates import intervals
-
     # predicted_only, where others than predicted examples count
     options = {name: getattr(args, name) for name in list(signature(scores.score).parameters)[2:]}
     figures = scores.score(list(map(Path, args.gold)), Path(given_predictions(args)), **options)
-    ranges = intervals(figures) if args.intervals else {}
     width = max(map(len, figures))
     for name, figure in figures.items():
         digits = 4 if 0 < abs(figure) < 1 else 2  # as of a correlation
         shown = f"{figure:.{digits}f}" if isinstance(figure, float) else f"{figure:,}"
-        print(f"{name:{width}}  {shown}" + ("  [{:.2f}, {:.2f}]".format(*ranges[name]) if name in ranges else ""))
+        print(f"{name:{width}}  {shown}")
     if args.json:
-        more = {"intervals": ranges} if args.intervals else {}
-        write_lines(args.json, [json.dumps({"kind": task, **figures, **more}, indent=1)])
+        write_lines(args.json, [json.dumps({"kind": task, **figures}, indent=1)])
 
 
 def _scores_of(name: str) -> Any:

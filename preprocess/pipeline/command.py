@@ -56,9 +56,6 @@ def make_parser(
         add_lengths(options, "--max-source-length", [4096, 16384], text)
     text = "use only the first N good training examples, in the order of the input"
     options.add_argument("--limit", metavar="N", type=positive, help=text)
-    for split in ("valid", "test"):
-        text = f"use only N good {split} examples, chosen at random"
-        options.add_argument(f"--limit-{split}", metavar="N", type=positive, help=text)
     text = "stop with an error where more of a split than this is bad"
     add_number(options, "--max-reject-fraction", 0.01, text, "F", share)
     options.add_argument("--overwrite", action="store_true", help="replace another corpus in the folder")

@@ -65,15 +65,6 @@ class SplitResult:
         self.examples += int(np.count_nonzero(take))
         self.reused += reused
 
-    def choose(self, count: int) -> None:
-        """Keep so many examples, chosen at random, in input order: corpora are sorted, their first ones differ."""
-        kept = np.zeros(self.examples, bool)
-        kept[np.random.default_rng(0).permutation(self.examples)[:count]] = True
-        examples = iter(kept.tolist())
-        for _, take, _ in self.parts:
-            take[take] = list(itertools.islice(examples, int(np.count_nonzero(take))))
-        self.examples = int(np.count_nonzero(kept))
-
     def _repeated(self, content: dict, take: np.ndarray) -> list[dict]:
         """Takes out the examples whose ids were seen before; returns a reject for each."""
         rejects = []

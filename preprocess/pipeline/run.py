@@ -93,13 +93,11 @@ class Work:
             "tokenizer": tokenizer.settings,
             **corpus.entries,
         }
-        counts = {split: getattr(args, f"limit_{split}") for split in ("valid", "test")}
-        self._chosen = {split: count for split, count in counts.items() if count is not None}
-        self._limits = {"limit": args.limit, "random_limits": self._chosen or None}
+        self._limit = {"limit": args.limit}
 
     def table_of_finished(self) -> str | None:
         """The table of a folder that already holds this very corpus; None where it does not."""
-        written = data_folder.finished(self._folder, self._settings | self._limits, self._args.overwrite)
+        written = data_folder.finished(self._folder, self._settings | self._limit, self._args.overwrite)
         if not written:
             return None
         logger.info("%s is up to date", self._folder.path)
@@ -134,7 +132,7 @@ class Work:
         data_folder.remove_old_corpus(folder, set(corpus.splits))
         written = {
             **self._settings,
-            **self._limits,
+            **self._limit,
             "examples": {split: result.examples for split, result in results.items()},
             "rejects": {split: len(result.rejects) for split, result in results.items()},
             "skipped": {split: dict(sorted(result.skipped.items())) for split, result in results.items()},
@@ -200,8 +198,6 @@ class Work:
                     "kept: to use them all the same, run the same command with a higher value"
                 )
             logger.warning("%s", message)
-        if name in self._chosen:
-            result.choose(self._chosen[name])
         return result
 
 

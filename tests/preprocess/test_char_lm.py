@@ -14,11 +14,9 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq_poolingformer.char_lm.task import load_text
 from preprocess import char_lm
 from preprocess.char_lm import main, make_folder
-from preprocess.wikitext.text8 import clean
 
 TEXT = bytes(np.random.default_rng(0).integers(0, 256, 1010, dtype=np.uint8))
 # of what Mahoney's own program makes of the prefix of enwik8
-TEXT8_OF_PREFIX = "f3413b8d00bc41ef9dda3f92d1c7d028545d385ed476e518fdb0491f57e5a137"
 
 
 @pytest.fixture
@@ -95,7 +93,6 @@ def archive(**files):
         ("text", TEXT, ["--limit", "5000"], "has only 1,010 bytes"),
         ("text", b"short", [], "too few for three splits"),
         ("text", TEXT, ["--held-out", "1010"], "too few for three splits"),
-        ("text", TEXT, ["--text8"], "reads a MediaWiki dump"),
         ("text.gz", gzip.compress(TEXT)[:-20], [], "damaged gzip file"),
         ("text.zip", b"no archive", [], "damaged zip file"),
         ("text.zip", archive(a=b"a", b=b"b"), [], "2 files in it"),
@@ -131,34 +128,3 @@ def test_a_killed_overwrite_is_noticed(file, tmp_path, monkeypatch):
     for split in ("train", "valid", "test"):
         with pytest.raises(FileNotFoundError, match=r"corpus\.json: not found; .*the folder is not finished"):
             load_text(folder, split)
-
-
-def cleaned(text):
-    page = f'<page>\n  <title>Title</title>\n  <text xml:space="preserve">{text}</text>\n</page>\n'
-    return b"".join(clean(io.BytesIO(page.encode()), "dump"))
-
-
-@pytest.mark.parametrize(
-    ("wikitext", "text"),
-    [
-        ("Anarchism, 1886!", " anarchism one eight eight six "),
-        ("a [[link]] and [[Page name|its text]]", " a link and its text "),
-        ("see [http://example.org/a the site] here", " see the site here "),
-        ("[[Image:Cat.jpg|thumb|200px|right|A cat]]", " a cat "),
-        ("a |Left b |right c |thumb d |20px e", " a b c d e "),
-        ("[[Category:Animals|*]] [[fr:Animal]] x", " animals x "),
-        ("{{stub}} a {| table |} b", " a b "),
-        ("a&lt;ref name=x&gt;[[b]]&lt;/ref&gt; c", " a c "),
-        ("&lt;b&gt;bold&lt;/b&gt; text", " bold text "),
-        ("x&amp;nbsp;y &amp;amp; z", " x y z "),
-        ("naïve", " na ve "),
-        ("", ""),
-    ],
-)
-def test_text8_by_hand(wikitext, text):
-    assert cleaned(wikitext) == text.encode().rstrip()
-
-
-def test_text8_is_what_mahoneys_program_makes(shared_data):
-    with gzip.open(shared_data / "enwik8" / "enwik8_prefix.gz") as dump:
-        assert hashlib.sha256(b"".join(clean(dump, "enwik8"))).hexdigest() == TEXT8_OF_PREFIX

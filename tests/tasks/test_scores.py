@@ -135,8 +135,7 @@ def test_a_part_of_the_gold_data_is_scored_where_that_is_asked_for(tmp_path, tas
     words = ["--task", task, str(make(tmp_path / "p", predictions)), "--gold", str(make(tmp_path / "gold", gold))]
     results = []
     for flags in ([], ["--predicted-only"]):
-        assert score.main([*words, "--json", str(tmp_path / "s"), "--intervals", *flags]) == 0
+        assert score.main([*words, "--json", str(tmp_path / "s"), *flags]) == 0
         read = json.loads((tmp_path / "s").read_text())
         results.append((read[figure], read["examples"], read["without_prediction"]))
     assert results == [(pytest.approx(200 / 3), 3, 1), (100, 2, 1)]
-    assert read["intervals"].get(figure) == (None if task == "coreference" else [100, 100])

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from fairseq_poolingformer.command import UsageError, output_file
-from fairseq_poolingformer.options import add_gold, add_of_examples, number, positive
+from fairseq_poolingformer.options import add_gold, add_predicted_only, number, positive
 from fairseq_poolingformer.tasks.question_answering.official import (
     NATURAL_QUESTIONS,
     TYDIQA,
@@ -62,7 +62,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     )
     text = "annotated examples, .jsonl or .jsonl.gz: Natural Questions, original or simplified, or TyDi QA's primary"
     add_gold(parser, f"{text} tasks", shards=True)
-    add_of_examples(parser, has_means=False)
+    add_predicted_only(parser)
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write every figure here, unrounded")
     parser.add_argument("--per-language", action="store_true", help="TyDi QA: a row for each language")
     parser.add_argument(

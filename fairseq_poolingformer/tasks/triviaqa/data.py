@@ -19,7 +19,6 @@ from typing import ClassVar
 import numpy as np
 
 from fairseq_poolingformer.tasks.shared.answers import merged, overlap, triviaqa_words
-from fairseq_poolingformer.tasks.shared.estimates import Mean
 from fairseq_poolingformer.tasks.shared.examples import (
     MAX_QUESTION_LENGTH,
     Examples,
@@ -221,7 +220,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
     return figures(counted, answers) | counts
 
 
-def figures(gold: Mapping[str, list[str]], predictions: Mapping[str, str]) -> dict[str, Mean]:
+def figures(gold: Mapping[str, list[str]], predictions: Mapping[str, str]) -> dict[str, float]:
     """Compute the figures of the official script, × 100; a key without a prediction counts 0."""
     values = np.zeros((2, len(gold)))
     for number, (key, texts) in enumerate(gold.items()):
@@ -229,5 +228,5 @@ def figures(gold: Mapping[str, list[str]], predictions: Mapping[str, str]) -> di
             predicted = triviaqa_words(predictions[key])
             right = [triviaqa_words(text) for text in texts]
             values[:, number] = predicted in right, max(overlap(predicted, words).f1 for words in right)
-    exact, f1 = (Mean.of(100.0 * reduce(add, column.tolist()) / len(gold), 100 * column) for column in values)
+    exact, f1 = (100.0 * reduce(add, column.tolist()) / len(gold) for column in values)
     return {"exact_match": exact, "f1": f1}

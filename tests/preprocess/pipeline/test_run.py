@@ -86,26 +86,3 @@ def test_limit_takes_the_first_good_examples_of_train(command, release, tmp_path
         assert (out / "train.id.txt").read_text().split() == [example["article_id"] for example in good[:3]]
         assert [reject["line"] for reject in rejects(out)] == [1]
         assert len(read_side(out, "valid", "source")) == 2
-
-
-def test_limits_of_valid_and_test_choose_at_random(command, release, tmp_path, monkeypatch, write_lines):
-    """Half of a split sorted by length is no half of short documents; rejects are those of the whole split."""
-    lines = [{"id": f"{n}", "article": "attention " * (n + 1), "abstract": "document"} for n in range(40)]
-    valid = write_lines("valid.txt", [*lines[:20], b"bad", *lines[20:]])
-    args = ["--train", release / "train.txt", "--valid", valid, "--test", release / "val.txt"]
-    args += ["--limit-valid", "20", "--max-reject-fraction", "0.1"]
-    chosen = {}
-    runs = {"one": [], "two": ["--workers", "2"], "few": ["--limit-test", "1"], "all": ["--limit-valid", "50"]}
-    for name, options in runs.items():
-        monkeypatch.setattr(parts, "PART_RECORDS", 3 if name == "one" else 7)
-        assert command(tmp_path / name, *args, *options) == 0
-        chosen[name] = [int(n) for n in (tmp_path / name / "valid.id.txt").read_text().split()]
-        assert chosen[name] == sorted(set(chosen[name]))
-        assert len(read_side(tmp_path / name, "valid", "target")) == len(chosen[name])
-        assert len((tmp_path / name / "valid.rejects.jsonl").read_text().splitlines()) == 1
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    assert list(map(len, chosen.values())) == [20, 20, 20, 40]
-    assert all(5 <= sum(n < 20 for n in chosen[name]) <= 15 for name in ("one", "two"))
-    assert len((tmp_path / "one" / "test.id.txt").read_text().split()) == 2
-    assert len((tmp_path / "few" / "test.id.txt").read_text().split()) == 1
-    assert command(tmp_path / "one", *args) == 0
