@@ -79,7 +79,7 @@ def test_settings(tmp_path, capsys, name, value):
         ("max_position_embeddings", (10**7, "x")),
     ],
 )
-def test_layers_labels_positions_and_widths_that_transformers_would_build(tmp_path, make, content, name, values):
+def test_layers_labels_and_widths_that_transformers_would_build(tmp_path, make, content, name, values):
     write(tmp_path, content=content)
     state = load_file(template() / "model.safetensors")
     most = len(state) if name == "encoder_layers" else max(len(value) for value in state.values())
