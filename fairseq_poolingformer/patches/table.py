@@ -47,11 +47,8 @@ fairseq_train, fairseq_generate, fairseq_validate = (
 # done once, at once
 DONE_AT_ONCE = (
     libraries.require_safe_torch,
-    libraries.restore_names_of_numpy,
-    libraries.use_apex_only_with_its_kernels,
     libraries.keep_freed_memory_without_a_gpu,
     libraries.hide_warnings_about_fairseq,
-    libraries.let_masked_lm_find_its_bpe,
     untrusted_files.evaluate_literals_only,
 )
 
