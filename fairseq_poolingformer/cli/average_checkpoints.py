@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     """Write the average of the checkpoints."""
     paths, bound = args.inputs, args.checkpoint_upper_bound
     count = args.num_epoch_checkpoints or args.num_update_checkpoints
-    if (count and len(paths) != 1) or (bound < math.inf and not count):
+    if (count and len(paths) != 1) or (not count and (bound < math.inf or any(path.is_dir() for path in paths))):
         raise UsageError("give checkpoints, or one folder with a number of its last ones, perhaps up to a bound")
     args.output.parent.mkdir(parents=True, exist_ok=True)
     load_fairseq()

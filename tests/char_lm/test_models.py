@@ -450,7 +450,10 @@ def flags(*words):
         (flags("--window-size", "3,4,5"), "--window-size has 3 values for 2 layers"),
         (flags("--window-scale", "2"), "--window-scale 2 needs --window-size"),
         (flags("--dilation", "4", "--window-size", "5"), "--dilation 4 needs --dilated-heads"),
-        (flags(*S12, "--memory-length", "5"), "give --window-size none --memory-length 0, or --max-span 0"),
+        (
+            flags(*S12, "--memory-length", "5"),
+            "give --window-size none --dilation 1 --memory-length 0, or --max-span 0",
+        ),
         (flags("--shared-span"), "--shared-span needs --max-span"),
         (flags("--span-loss", "3"), "--span-loss 3.0 needs --max-span"),
         (flags(*S12, "--span-loss", "-1"), "--span-loss must be 0 or more"),
