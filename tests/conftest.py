@@ -60,12 +60,12 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if not item.get_closest_marker("full"):
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = set()
+    selected = set()
     for cases in functions.values():
         steps = min(CASES, len(cases))
-        kept.update(cases[number * (len(cases) - 1) // max(1, steps - 1)] for number in range(steps))
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = [item for item in items if item in kept]
+        selected.update(cases[number * (len(cases) - 1) // max(1, steps - 1)] for number in range(steps))
+    config.hook.pytest_deselected(items=[item for item in items if item not in selected])
+    items[:] = [item for item in items if item in selected]
 
 
 @pytest.hookimpl(wrapper=True)

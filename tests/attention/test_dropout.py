@@ -93,9 +93,9 @@ def test_the_backward_pass_of_blocks_draws_the_same_mask(arguments):
         return band_attention(query, key, value, dropout_p=0.4, backend="block", **arguments)
 
     weights = band_attention(query, key, one_hot, backend="reference", **arguments)
-    kept = run(one_hot).detach() != 0.0
-    assert kept[weights > 0].double().mean() == pytest.approx(0.6, abs=0.06)
-    out, expected = run(value), (weights * kept / KeepMask(0.4).keep) @ value
+    survives = run(one_hot).detach() != 0.0
+    assert survives[weights > 0].double().mean() == pytest.approx(0.6, abs=0.06)
+    out, expected = run(value), (weights * survives / KeepMask(0.4).keep) @ value
     torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
     grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     gradients = (torch.autograd.grad(x, inputs, grad) for x in (out, expected))
@@ -114,10 +114,10 @@ def test_global_tokens_draw_independently(backend):
     global_mask[:, tokens] = True
     x = torch.zeros_like(one_hot)
     arguments = {"window": Window(2), "global_mask": global_mask, "dropout_p": 0.5}
-    kept = band_attention(x, x, one_hot, backend=backend, **arguments) != 0.0
+    survives = band_attention(x, x, one_hot, backend=backend, **arguments) != 0.0
     others = torch.ones(size, dtype=torch.bool)
     others[tokens] = False
-    for of_tokens in (kept[:, :, tokens][..., others], kept[..., tokens].transpose(2, 3)[..., others]):
+    for of_tokens in (survives[:, :, tokens][..., others], survives[..., tokens].transpose(2, 3)[..., others]):
         signs = of_tokens.flatten(0, 2).double() * 2 - 1
         together = (signs @ signs.T / signs.size(1)).fill_diagonal_(0.0)  # of independent draws N(0, 1/508)
         assert together.abs().max() < 5 / signs.size(1) ** 0.5

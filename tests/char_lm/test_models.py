@@ -171,9 +171,9 @@ def test_relative_positions_are_dropped_alike_in_all_layers(dropped):
     lower, upper = drawn
     assert torch.equal(lower, upper)
     whole = torch.stack([naive_char_lm.sinusoid(distance, 16) for distance in range(50)])
-    kept = lower != 0
-    torch.testing.assert_close(lower[kept], whole[kept] / (1 - dropped), atol=1e-7, rtol=1e-3)
-    assert (kept | (whole == 0)).float().mean().item() == pytest.approx(1 - dropped, abs=0.08)
+    survives = lower != 0
+    torch.testing.assert_close(lower[survives], whole[survives] / (1 - dropped), atol=1e-7, rtol=1e-3)
+    assert (survives | (whole == 0)).float().mean().item() == pytest.approx(1 - dropped, abs=0.08)
     drawn.clear()
     model.eval()(tokens)
     torch.testing.assert_close(drawn[0], whole)
@@ -370,9 +370,9 @@ def test_what_is_kept_without_gradients_is_not_of_an_older_update(optimizer, mod
         if mode_changes:
             model.eval()
         with torch.no_grad():
-            kept, _ = model(tokens)
-        tolerance = 1e-3 if kept.dtype == torch.half else 0
-        torch.testing.assert_close(kept, model(tokens)[0].detach(), rtol=0, atol=tolerance)
+            logits, _ = model(tokens)
+        tolerance = 1e-3 if logits.dtype == torch.half else 0
+        torch.testing.assert_close(logits, model(tokens)[0].detach(), rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("arch", ARCHS)

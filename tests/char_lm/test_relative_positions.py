@@ -18,9 +18,9 @@ def projected(seed=0):
 @torch.no_grad()
 def scores(module, number=6):
     query, positions = torch.zeros(1, 2, 1, 4, dtype=torch.float64), sinusoids(number, 8, CPU, module.farthest)
-    kept = [module(query, number, 1.0, None).by_content.clone() for _ in range(2)]
+    cached = [module(query, number, 1.0, None).by_content.clone() for _ in range(2)]
     fresh = module._project(positions)
-    return [*kept, fresh]
+    return [*cached, fresh]
 
 
 def test_the_kept_projection_is_that_of_the_weight_at_hand():
@@ -37,6 +37,6 @@ def test_the_kept_projection_is_that_of_the_weight_at_hand():
     for number, change in enumerate(changes):
         change()
         for length in (6, 40, 3):
-            kept, again, fresh = scores(module, length)
-            torch.testing.assert_close(kept, fresh, atol=1e-12, rtol=0, msg=lambda m, n=number: f"{n}: {m}")
-            assert torch.equal(kept, again)
+            cached, again, fresh = scores(module, length)
+            torch.testing.assert_close(cached, fresh, atol=1e-12, rtol=0, msg=lambda m, n=number: f"{n}: {m}")
+            assert torch.equal(cached, again)

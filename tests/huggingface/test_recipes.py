@@ -58,8 +58,8 @@ def summary_of(paper, folder, fairseq):
     tokenizer, model = load_tokenizer(fairseq), AutoModelForSeq2SeqLM.from_pretrained(folder)
     tokens = torch.tensor([[0, *tokenizer.encode(Path(paper).read_text()).tolist(), 2]])
     settings = {"num_beams": 5, "length_penalty": 2.0, "max_length": 12, "forced_bos_token_id": 0}
-    (found,) = model.generate(tokens, **settings).tolist()
-    return tokenizer.decode([token for token in found if token > 3])
+    (written,) = model.generate(tokens, **settings).tolist()
+    return tokenizer.decode([token for token in written if token > 3])
 
 
 def after_one_update():
@@ -108,9 +108,9 @@ def test_the_recipes_do_what_they_say(tmp_path, monkeypatch, capsys):
         torch.testing.assert_close(trained.state_dict()[name], value, rtol=1e-4, atol=1e-6, msg=name)
     assert run("to-fairseq", "summarizer", "back") == 0
     _, back, _ = files.read_training(Path("back", "model.pt"))
-    own = trained.model.state_dict()
-    assert all(torch.equal(own[name], value) for name, value in back.items() if name in own)
-    assert len(own.keys() & back.keys()) > 100
+    state = trained.model.state_dict()
+    assert all(torch.equal(state[name], value) for name, value in back.items() if name in state)
+    assert len(state.keys() & back.keys()) > 100
 
 
 def test_the_pipeline_recipe_opens_what_was_fine_tuned(tmp_path, monkeypatch, capsys):
@@ -121,9 +121,9 @@ def test_the_pipeline_recipe_opens_what_was_fine_tuned(tmp_path, monkeypatch, ca
     model.save_pretrained("run")
     AutoTokenizer.from_pretrained("short", model_max_length=198).save_pretrained("run")
     (tmp_path / "contract.txt").write_text("the thing in the " * 200)
-    exec(compile(blocks()[2], "pipeline", "exec"), given := {})
+    exec(compile(blocks()[2], "pipeline", "exec"), namespace := {})
     (judged,) = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
-    inputs = given["judge"].tokenizer((tmp_path / "contract.txt").read_text(), truncation=True, return_tensors="pt")
+    inputs = namespace["judge"].tokenizer((tmp_path / "contract.txt").read_text(), truncation=True, return_tensors="pt")
     assert inputs["input_ids"].shape == (1, 198)
     with torch.no_grad():
         score, best = model.eval()(**inputs).logits.softmax(-1)[0].max(-1)
@@ -134,19 +134,18 @@ def test_the_windows_recipe_opens_a_model(tmp_path):
     config = ModernBertConfig(vocab_size=99, hidden_size=24, intermediate_size=48, num_hidden_layers=2, pad_token_id=0)
     ModernBertModel(config).save_pretrained(tmp_path / "short")
     (recipe,) = blocks("band")
-    exec(
-        compile(recipe.replace("answerdotai/ModernBERT-base", str(tmp_path / "short")), "windows", "exec"), given := {}
-    )
-    assert given["model"].config._attn_implementation == "band"
+    recipe = recipe.replace("answerdotai/ModernBERT-base", str(tmp_path / "short"))
+    exec(compile(recipe, "windows", "exec"), namespace := {})
+    assert namespace["model"].config._attn_implementation == "band"
 
 
 @pytest.mark.full
 def test_the_export_recipe_gives_what_the_model_computes(monkeypatch):
     """The program that the recipe has ONNX made of, without ONNX."""
-    model, given = bart(), {}
-    monkeypatch.setattr(torch.onnx, "export", lambda module, inputs, *a, **k: given.update(k, of=(module, inputs)))
+    model, exported = bart(), {}
+    monkeypatch.setattr(torch.onnx, "export", lambda module, inputs, *a, **k: exported.update(k, of=(module, inputs)))
     exec(compile(blocks()[-1], "export", "exec"), {"model": model})
-    program = torch.export.export(*given["of"], dynamic_shapes=given["dynamic_shapes"], strict=False)
+    program = torch.export.export(*exported["of"], dynamic_shapes=exported["dynamic_shapes"], strict=False)
     assert_same(program.module(), model.get_encoder(), (5, 64, 150))
 
 
@@ -160,7 +159,7 @@ def test_the_onnx_recipe_gives_what_the_model_computes(tmp_path, monkeypatch):
     session = onnxruntime.InferenceSession("encoder.onnx", providers=["CPUExecutionProvider"])
 
     def run(tokens, mask):
-        (found,) = session.run(None, {"input_ids": tokens.numpy(), "attention_mask": mask.numpy()})
-        return torch.from_numpy(found)
+        (logits,) = session.run(None, {"input_ids": tokens.numpy(), "attention_mask": mask.numpy()})
+        return torch.from_numpy(logits)
 
     assert_same(run, model.get_encoder(), (5, 63, 64, 65, 150))

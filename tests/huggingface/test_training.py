@@ -58,7 +58,7 @@ def make(model_class, **settings):
 def rows(model_class):
     """Examples with different numbers of labels; one for the masked language model has none."""
     torch.manual_seed(2)
-    found = []
+    examples = []
     for row in range(ROWS):
         tokens = torch.randint(3, WORDS, (LENGTH,))
         example = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
@@ -71,8 +71,8 @@ def rows(model_class):
             masked_lm = model_class.__name__.endswith("ForMaskedLM")
             labels[(3 * row if masked_lm else 3 * row + 2) :] = -100
             example["labels"] = labels
-        found.append(example)
-    return found
+        examples.append(example)
+    return examples
 
 
 def one_update(model, tmp_path, batch_size):

@@ -41,7 +41,7 @@ def trained(tmp_path_factory):
 
 def naive(model, task, texts, min_word_tokens=1):
     """(distance or None, bits) of every masked token of words that have so many tokens."""
-    found = []
+    pairs = []
     for item in map(task.dataset("valid").__getitem__, range(len(task.dataset("valid")))):
         with torch.no_grad():
             logits, _ = model(item["tokens"][None])
@@ -59,16 +59,16 @@ def naive(model, task, texts, min_word_tokens=1):
             places.append(len(words) - 1)
         words = [(name.strip(AROUND), at, visible) for name, at, visible in words]
         for place in torch.nonzero(masked).flatten().tolist():
-            own = places[place]
-            if places.count(own) < min_word_tokens:
+            occurrence = places[place]
+            if places.count(occurrence) < min_word_tokens:
                 continue
             distances = [
-                abs(at - words[own][1])
+                abs(at - words[occurrence][1])
                 for number, (name, at, visible) in enumerate(words)
-                if number != own and visible and name == words[own][0] != ""
+                if number != occurrence and visible and name == words[occurrence][0] != ""
             ]
-            found.append((min(distances, default=None), -log_probs[place, original[place]].item() / math.log(2)))
-    return found
+            pairs.append((min(distances, default=None), -log_probs[place, original[place]].item() / math.log(2)))
+    return pairs
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_classes_are_those_of_the_twin(trained, bits, tokens):
 def test_blocks_of_another_length(bits):
     counts = {n: bits("--distances", 20, 40, *(["--block-tokens", n] if n else []))["classes"] for n in (None, 20, 64)}
     assert counts[None] == counts[64] != counts[20]
-    farther = {length: sum(found["tokens"] for found in classes[3:]) for length, classes in counts.items()}
+    farther = {length: sum(row["tokens"] for row in classes[3:]) for length, classes in counts.items()}
     assert farther[20] == 0 < farther[64]
 
 

@@ -136,12 +136,12 @@ def test_places_are_where_the_summary_s_tokens_are_copied_from(script):
     for number in range(20):
         document = maker.make(Random(number))
         pair = make_pair(document, tokenizer)
-        found = [(source, token) for source, token in zip(pair.places, pair.target, strict=True) if source >= 0]
-        assert all(pair.source[source] == token for source, token in found)
-        copied = tokenizer.decode([token for _, token in found])
+        copies = [(source, token) for source, token in zip(pair.places, pair.target, strict=True) if source >= 0]
+        assert all(pair.source[source] == token for source, token in copies)
+        copied = tokenizer.decode([token for _, token in copies])
         for field in ("place", "leader", "builder"):
             assert document.facts[field] in copied
-        before = tokenizer.decode(pair.source[: found[0][0]])
+        before = tokenizer.decode(pair.source[: copies[0][0]])
         assert before.endswith(document.stated["place"].split(document.facts["place"])[0].strip())
 
 

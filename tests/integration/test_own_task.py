@@ -41,9 +41,9 @@ def folder(tmp_path_factory):
 def test_the_example_from_raw_data_to_its_figure(folder):
     user_dir = ("--user-dir", folder / "key_sentence")
     vocabulary, data, checkpoint = write_vocabulary(folder / "gpt2"), folder / "data", folder / "checkpoint_last.pt"
-    own = "fairseq_poolingformer.cli.main"
+    cli = "fairseq_poolingformer.cli.main"
     flags = ["--train", folder / "train.jsonl", "--gpt2-bpe", vocabulary, "--output-folder", data, "--workers", 1]
-    run(own, "preprocess", *user_dir, "key_lines", *flags)
+    run(cli, "preprocess", *user_dir, "key_lines", *flags)
     training = [data, *user_dir, "--task", "key_sentence", *TRAINING, "--save-dir", folder]
     run("fairseq_cli.train", *training, "--max-update", 25)
     names = torch.load(checkpoint, weights_only=False)["model"]["mark_names"]
@@ -51,14 +51,14 @@ def test_the_example_from_raw_data_to_its_figure(folder):
 
     output = folder / "predictions.json"
     predict = ["predict", *user_dir, data, "--path", checkpoint, "--subset", "train", "--device", "cpu"]
-    run(own, *predict, "--num-workers", 0, "--output", output)
+    run(cli, *predict, "--num-workers", 0, "--output", output)
     assert json.loads(output.read_text())["key_sentence"] == {"d0": 0, "d1": 1, "d2": 2, "d3": 0}
-    scored = run(own, "score", *user_dir, "--task", "key_sentence", output, "--gold", folder / "train.jsonl")
+    scored = run(cli, "score", *user_dir, "--task", "key_sentence", output, "--gold", folder / "train.jsonl")
     assert scored.split() == ["accuracy", "100.00"]
 
-    refused = run(own, "convert", "to-huggingface", checkpoint, folder / "hf", status=1)
+    refused = run(cli, "convert", "to-huggingface", checkpoint, folder / "hf", status=1)
     assert "--drop-heads" in refused, refused
-    run(own, "convert", "to-huggingface", checkpoint, folder / "hf", "--drop-heads")
+    run(cli, "convert", "to-huggingface", checkpoint, folder / "hf", "--drop-heads")
     assert (folder / "hf" / "config.json").is_file()
     misread = run("fairseq_cli.train", *training, "--task", "masked_lm", "--max-update", 26, status=1)
     assert "is a data folder for --task key_sentence, not for --task masked_lm" in misread

@@ -201,24 +201,24 @@ def test_the_numbers_are_the_papers(family, name):
 
 
 def test_what_comes_before_and_after_the_training():
-    for name, found in steps("summarization").items():
+    for name, commands in steps("summarization").items():
         base = name.startswith("base")
         wanted = {"--beam": "5", "--lenpen": "1" if base else "2", "--no-repeat-ngram-size": "3" if base else "0"}
         wanted |= {"--max-len-b": "256"}
-        generate = options(found["generate"])
+        generate = options(commands["generate"])
         assert {flag: generate.get(flag) for flag in wanted} == wanted
-        assert options(found["score"])["--json"] == f"/out/{name}/rouge.json"
-    for name, found in steps("question_answering").items():
-        train = options(found["train"])
+        assert options(commands["score"])["--json"] == f"/out/{name}/rouge.json"
+    for name, commands in steps("question_answering").items():
+        train = options(commands["train"])
         assert int(train["--warmup-updates"]) == int(train["--total-num-update"]) // 10
-        assert options(found["predict"])["--output"] == f"/out/{name}/predictions.7.json"  # of the last shard
+        assert options(commands["predict"])["--output"] == f"/out/{name}/predictions.7.json"  # of the last shard
         if "_" not in name or name.startswith(("w128", "layers")):
             assert name in (SCRIPTS / "question_answering" / "ablations.sh").read_text()
     for family, name, limit in (("summarization", "base_max", 50000), ("question_answering", "mix", 307373 // 5 + 1)):
         (preprocess,) = dry_run(f"{family}/run.sh", f"experiments={name}", "steps=preprocess", "gpus=8")
         assert options(preprocess)["--limit"] == str(limit)
-    for found in steps("pretraining").values():
-        assert options(found["train"])["--adam-betas"] == "(0.9, 0.98)"
+    for commands in steps("pretraining").values():
+        assert options(commands["train"])["--adam-betas"] == "(0.9, 0.98)"
     for name in ("wikihop", "triviaqa", "hotpotqa", "imdb"):
         assert steps("longformer_tasks")[name]["score"][4] == f"/out/{name}/predictions"
 
@@ -260,12 +260,12 @@ def test_every_row_of_characters_is_understood():
     assert fixed == [230] * 12
     assert [max(max(window.head_dilations(8)) for window in row) for row in windows] == [1, 1, 1, 4]
     # GAA's table 3: the share of the span and the gate
-    found = {
+    parts = {
         name: (model.decoder.spans.shared is not None, any(".gate" in part for part, _ in model.named_parameters()))
         for name in ("adaptive_span_enwik8", "gate_without_gaa", "gaa_without_gate", "gaa_and_gate")
         for model, _ in models[name]
     }
-    assert list(found.values()) == [(False, False), (False, True), (True, False), (True, True)]
+    assert list(parts.values()) == [(False, False), (False, True), (True, False), (True, True)]
 
 
 def test_models_with_spans_clip_each_parameter():

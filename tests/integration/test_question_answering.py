@@ -101,11 +101,11 @@ def test_predictions_equal_the_answers(predictions):
 
 @pytest.mark.full
 def test_readable_answers_are_the_documents_text(data, predictions, examples):
-    (found, folder), tokenizer = predictions, load_tokenizer(data)
+    (expected, folder), tokenizer = predictions, load_tokenizer(data)
     heading, *lines = (folder / "all.tsv").read_text(encoding="utf-8").splitlines()
     assert heading.split("\t")[:3] == ["example_id", "question", "short_answer"]
     assert len(lines) == len(examples)
-    for line, prediction, example, (kind, row, first, end) in zip(lines, found, examples, ANNOTATIONS, strict=True):
+    for line, prediction, example, (kind, row, first, end) in zip(lines, expected, examples, ANNOTATIONS, strict=True):
         number, question, short, short_score, long, long_score = line.split("\t")
         assert number == str(prediction["example_id"])
         assert question == " ".join(tokenizer.decode(example.question).split())
@@ -119,13 +119,13 @@ def test_readable_answers_are_the_documents_text(data, predictions, examples):
 
 @pytest.mark.full
 def test_shards_are_the_whole_and_batches_change_nothing(data, checkpoint, predictions, tmp_path, capsys):
-    found, _ = predictions
+    expected, _ = predictions
     shards = [tmp_path / f"{shard}.json.gz" for shard in range(2)]
     for number, shard in enumerate(shards):
         flags = ["--num-shards", 2, "--shard-id", number, "--max-tokens", 40]
         assert predict(data, "--path", checkpoint, "--output", shard, *flags) == 0
         assert f"{shard}: predictions of 3 examples of valid" in capsys.readouterr().err
-    for one, other in zip(chain.from_iterable(map(written, shards)), found, strict=True):
+    for one, other in zip(chain.from_iterable(map(written, shards)), expected, strict=True):
         assert one == {k: pytest.approx(v, abs=1e-3) if k.endswith("_score") else v for k, v in other.items()}
 
 

@@ -182,9 +182,9 @@ def test_hotpotqa_trains_a_second_stage_on_the_paragraphs_that_the_first_one_kee
     assert options(second)["--save-dir"] == f"{folder}/checkpoints"
     scores = [f"{folder}/first_stage/{split}.json" for split in ("train", "valid")]
     *first_stage, last = map(options, steps["predict"])
-    assert [found["--output"] for found in first_stage] == scores
-    assert [found["--subset"] for found in first_stage] == ["train", "valid"]
-    assert {found["--path"] for found in first_stage} == {f"{folder}/first_stage/checkpoints/checkpoint_best.pt"}
+    assert [step["--output"] for step in first_stage] == scores
+    assert [step["--subset"] for step in first_stage] == ["train", "valid"]
+    assert {step["--path"] for step in first_stage} == {f"{folder}/first_stage/checkpoints/checkpoint_best.pt"}
     assert last["--path"] == f"{folder}/checkpoints/checkpoint_best.pt"
     assert f"{folder}/second_stage" in steps["predict"][-1]
     _, words = steps["preprocess"]
@@ -279,16 +279,16 @@ def test_two_rows_train_in_turns_within_a_budget(tmp_path):
     while [[ $1 != --max-update ]]; do shift; done
     echo '{{"valid_loss": "3", "valid_rouge1": "9", "valid_num_updates": "'$2'"}}' >>"$log"
     """)  # fmt: skip
-    own = (f"out={tmp_path}", python, "slice=2", "sample=3")
+    settings = (f"out={tmp_path}", python, "slice=2", "sample=3")
     of_run = ("--", "bart=-", "vocabulary=99", "gpus=0")
-    output = run_script("summarization/windows.sh", *own, "updates=3", *of_run)
+    output = run_script("summarization/windows.sh", *settings, "updates=3", *of_run)
     turns = re.findall(r"^# (\w+): train\n[^#]*--max-update (\d)", output.replace("\\\n", ""), re.MULTILINE)
     assert turns == [("base_w128", "2"), ("base_w128_p512", "2"), ("base_w128", "3"), ("base_w128_p512", "3")]
     assert [line.split() for line in output.splitlines()[-2:]] == [[n, *(["3", "9", "-", "-"] * 2)] for n in "23"]
     assert len((tmp_path / "windows" / "raw" / "val.txt").read_text().splitlines()) == 3
-    assert ": train" not in run_script("summarization/windows.sh", *own, "updates=3", *of_run)
+    assert ": train" not in run_script("summarization/windows.sh", *settings, "updates=3", *of_run)
     (tmp_path / "wait").touch()
-    output = run_script("summarization/windows.sh", *own, "updates=4", "minutes=0.05", *of_run, status=75)
+    output = run_script("summarization/windows.sh", *settings, "updates=4", "minutes=0.05", *of_run, status=75)
     assert output.splitlines()[-1] == "# the 0.05 minutes are over; the same command continues"
 
 
@@ -440,11 +440,11 @@ def test_quickstart(data_folder, tmp_path):
     if len(os.sched_getaffinity(0)) > 1:
         begun, ended = tmp_path / "equal_keys_1" / "settings", tmp_path / "one_softmax_1" / "trained"
         assert begun.stat().st_mtime_ns < ended.stat().st_mtime_ns, "trainings side by side"
-    kept = [tmp_path / name / file for name in runs for file in ("checkpoints/checkpoint_last.pt", "summaries.txt")]
-    trained = [path.stat().st_mtime_ns for path in kept]
+    outputs = [tmp_path / name / file for name in runs for file in ("checkpoints/checkpoint_last.pt", "summaries.txt")]
+    trained = [path.stat().st_mtime_ns for path in outputs]
     again = run_script("quickstart.sh", *arguments, *tiny, f"data={tmp_path / 'corpus_1'}")
     assert again.count("done by an earlier run") == 2
-    assert [path.stat().st_mtime_ns for path in kept] == trained
+    assert [path.stat().st_mtime_ns for path in outputs] == trained
     refused = run_script("quickstart.sh", *arguments, f"data={data_folder}", status=1)
     assert "another vocabulary than the demo model" in refused
 

@@ -59,8 +59,8 @@ def simplified(example):
             return {key: strip(item) for key, item in value.items() if key not in without_bytes}
         return value
 
-    kept = ("example_id", "question_text", "long_answer_candidates", "annotations")
-    return {"document_text": " ".join(tokens), **{key: strip(example[key]) for key in kept}}
+    fields = ("example_id", "question_text", "long_answer_candidates", "annotations")
+    return {"document_text": " ".join(tokens), **{key: strip(example[key]) for key in fields}}
 
 
 def check_paragraphs(stored, tops):

@@ -117,8 +117,8 @@ def test_everything_bad_is_named_and_nothing_good_is_lost(tmp_path):
     values = [*HOTPOTQA_QUESTIONS[:2], *(value for value, _ in BAD.values()), HOTPOTQA_QUESTIONS[2]]
     source = write_hotpotqa(tmp_path / "hotpot.json", values)
     assert convert(hotpotqa, tmp_path / "data", "--train", source, "--max-reject-fraction", 0.9) == 0
-    kept = (tmp_path / "data" / "train.id.txt").read_text(encoding="utf-8").split()
-    assert kept == [question["_id"] for question in HOTPOTQA_QUESTIONS]
+    ids = (tmp_path / "data" / "train.id.txt").read_text(encoding="utf-8").split()
+    assert ids == [question["_id"] for question in HOTPOTQA_QUESTIONS]
     for number, (reject, (_, reason)) in enumerate(zip(rejects(tmp_path / "data"), BAD.values(), strict=True), 3):
         assert reject["file"] == f"{source}, element {number}"
         assert re.search(reason, reject["reason"]), reject

@@ -79,8 +79,8 @@ def test_fairseqs_own_tasks_read_it(tmp_path, task, arch):
     sample = dataset.collater([dataset[number] for number in range(3)])
     pad, mask = loaded.source_dictionary.pad(), loaded.source_dictionary.index("<mask>")
     for row, target, wanted in zip(sample["net_input"]["src_tokens"], sample["target"], ids, strict=True):
-        kept = target == pad  # elsewhere a token is masked, replaced, or kept and asked for
-        whole = row.where(kept, target)
+        unmasked = target == pad  # elsewhere a token is masked, replaced, or kept and asked for
+        whole = row.where(unmasked, target)
         assert whole[whole != pad].tolist() == [loaded.source_dictionary.bos(), *wanted]
         assert mask not in whole
 

@@ -41,8 +41,8 @@ class RecurrentLM(BaseFairseqModel):
     def forward(self, src_tokens, memory=None):
         state = None if memory is None else memory[0].transpose(0, 1).contiguous()
         features, state = self.gru(self.embedding(src_tokens), state)
-        kept = [state.transpose(0, 1)] if self.memory_length else None
-        return self.output(self.dropout(features)), {"memory": kept}
+        carried = [state.transpose(0, 1)] if self.memory_length else None
+        return self.output(self.dropout(features)), {"memory": carried}
 
 
 def build(seed=0, **settings):

@@ -14,11 +14,11 @@ TEXT = "  One of them, by J. Smith. Two\tare here!\n\nA title\nThree: é😀 x. 
 
 def test_white_space_belongs_to_the_sentence_before_it():
     passages = Passages.sentences(TEXT)
-    found = passages.of_characters(np.arange(len(TEXT)))
-    assert found[0] == 0
+    numbers = passages.of_characters(np.arange(len(TEXT)))
+    assert numbers[0] == 0
     for number, (start, end) in enumerate(passages.spans):
-        assert (found[start:end] == number).all()
-    assert found[TEXT.index("A title") - 1] == 1
+        assert (numbers[start:end] == number).all()
+    assert numbers[TEXT.index("A title") - 1] == 1
 
 
 @given(st.text(alphabet="aB.! \n\téß😀", max_size=40))

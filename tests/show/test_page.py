@@ -26,13 +26,13 @@ class Elements(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.found, self.open = [], []
+        self.closed, self.open = [], []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        self.found.append([tag, dict(attrs), ""])
+        self.closed.append([tag, dict(attrs), ""])
         if tag not in ("meta", "br"):
-            self.open.append(self.found[-1])
+            self.open.append(self.closed[-1])
 
     def handle_endtag(self, tag):
         while self.open and self.open.pop()[0] != tag:
@@ -45,7 +45,7 @@ class Elements(HTMLParser):
     def all(self, **wanted):
         return [
             (attributes, text)
-            for _, attributes, text in self.found
+            for _, attributes, text in self.closed
             if all(value in (attributes.get(name) or "").split() for name, value in wanted.items())
         ]
 
@@ -54,16 +54,16 @@ def test_the_text_is_there_and_nothing_of_it_is_markup(made_look):
     elements = Elements(page(made_look))
     passages = elements.all(**{"class": "passage"})
     assert [text for _, text in passages] == [made_look.document[number] for number in range(4)]
-    assert [tag for tag, _, _ in elements.found].count("script") == 2
-    assert "b" not in [tag for tag, _, _ in elements.found]
+    assert [tag for tag, _, _ in elements.closed].count("script") == 2
+    assert "b" not in [tag for tag, _, _ in elements.closed]
     assert ["unread" in attributes["class"] for attributes, _ in passages] == [False, False, False, True]
     assert len(elements.all(**{"class": "cut"})) == 1
-    assert [tag for tag, _, _ in elements.found].count("br") == 3  # one line feed, and three, of which two count
+    assert [tag for tag, _, _ in elements.closed].count("br") == 3  # one line feed, and three, of which two count
 
 
 def test_the_page_loads_nothing(made_look):
     text = page(made_look)
-    for _, attributes, _ in Elements(text).found:
+    for _, attributes, _ in Elements(text).closed:
         assert not {"src", "href", "srcset", "style", "onclick"} & set(attributes)
     assert not re.search(r"https?://|url\(|@import", text)
     assert "default-src 'none'" in text
@@ -92,7 +92,7 @@ def test_words_count_in_utf_16(made_look):
 def test_a_notebook_shows_the_page_in_a_frame(made_look):
     shown = page(made_look)
     assert isinstance(shown, Page)
-    (frame,) = [attributes for tag, attributes, _ in Elements(shown._repr_html_()).found if tag == "iframe"]
+    (frame,) = [attributes for tag, attributes, _ in Elements(shown._repr_html_()).closed if tag == "iframe"]
     assert frame["srcdoc"] == shown
 
 

@@ -182,8 +182,8 @@ def test_wikihops_order_is_that_of_the_epoch_whatever_was_read_before(wikihop):
     assert rows[0] != rows[1]
     answers = {k: answer for ids, _, numbers in epoch_1 for k, answer in zip(ids, numbers, strict=True)}
     assert answers == {k: example["answer"][0] for k, example in enumerate(examples)}  # candidates keep their numbers
-    kept = read_epochs(folder, [1, 2], 0, "--keep-order")
-    rows = [sorted(row for _, tokens, _ in epoch for row in tokens) for epoch in kept]
+    in_order = read_epochs(folder, [1, 2], 0, "--keep-order")
+    rows = [sorted(row for _, tokens, _ in epoch for row in tokens) for epoch in in_order]
     assert rows[0] == rows[1]
     _, task, _ = make(folder, "wikihop", *ENCODERS[0])
     for split in ("train", "valid"):

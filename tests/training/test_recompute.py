@@ -9,15 +9,15 @@ from tests.attention.calls import assert_same
 
 
 def saved_bytes(run):
-    kept = {}
+    sizes = {}
 
     def pack(x):
-        kept[x.data_ptr()] = x.numel() * x.element_size()
+        sizes[x.data_ptr()] = x.numel() * x.element_size()
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         out = run()
-    return out, sum(kept.values())
+    return out, sum(sizes.values())
 
 
 def example(dtype=torch.float64):
@@ -54,8 +54,8 @@ def test_activated_linear_under_autocast():
 
 def test_seeded_dropout_uses_one_mask_in_both_passes_and_keeps_nothing():
     dropout, x = SeededDropout(0.3).train(), torch.randn(50, 40, requires_grad=True)
-    out, kept = saved_bytes(lambda: dropout(x))
-    assert kept == 0
+    out, size = saved_bytes(lambda: dropout(x))
+    assert size == 0
     (grad,) = torch.autograd.grad(out, x, torch.ones_like(out))
     torch.testing.assert_close(out, x * grad)
     torch.testing.assert_close(grad.unique(), torch.tensor([0.0, 1 / 0.7]), atol=1e-4, rtol=0)

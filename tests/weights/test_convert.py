@@ -266,8 +266,8 @@ def test_level_two_and_heads_are_left_out_only_on_demand(tmp_path, capsys, model
     assert not (tmp_path / "back").exists()
     back = back_in_huggingface(path, long, *dropped)
     assert "layers.1.self_attn.pooled_k_pool_weight" in capsys.readouterr().out
-    kept = {name: tensor for name, tensor in model.state_dict().items() if ".pooled_" not in name}
-    files.write_checkpoint(path, {**settings, "pooled_layers": "none"}, kept)
+    level_one = {name: tensor for name, tensor in model.state_dict().items() if ".pooled_" not in name}
+    files.write_checkpoint(path, {**settings, "pooled_layers": "none"}, level_one)
 
     if model_type == "bart":
         seq2seq.assert_models_agree(load(path, model_type), back, global_tokens=1)

@@ -59,5 +59,5 @@ def test_a_path_into_a_section_that_has_sections_is_refused():
 
 def test_keys_are_names_before_they_are_paths():
     fields = {"a.b": 1, "a": {"b": 2, "c": {"d": 3}, "e": [4]}, "f": "{}"}
-    found = [keys.under(fields, key) for key in ("a.b", "a.c.d", "a.c", "a.e.0", "a.x", "f.x", "f")]
-    assert found == [1, 3, {"d": 3}, None, None, None, "{}"]
+    values = [keys.under(fields, key) for key in ("a.b", "a.c.d", "a.c", "a.e.0", "a.x", "f.x", "f")]
+    assert values == [1, 3, {"d": 3}, None, None, None, "{}"]

@@ -41,11 +41,11 @@ def kept_spans(head, tokens, document):
                 g = representation(head, tokens, document, (start, end))
                 prior = feed_forward(head.width_prior_score, head.width_prior.weight[end - start - 1])
                 candidates.append(((start, end), g, feed_forward(head.mention, g) + prior))
-    kept = []
+    chosen = []
     for candidate in sorted(candidates, key=lambda candidate: -candidate[2].item()):
-        if len(kept) < max(1, int(head.span_ratio * words)) and not any(crosses(candidate[0], k[0]) for k in kept):
-            kept.append(candidate)
-    return sorted(kept, key=lambda candidate: candidate[0])
+        if len(chosen) < max(1, int(head.span_ratio * words)) and not any(crosses(candidate[0], k[0]) for k in chosen):
+            chosen.append(candidate)
+    return sorted(chosen, key=lambda candidate: candidate[0])
 
 
 def coarse_scores(head, kept):
@@ -63,16 +63,16 @@ def coarse_scores(head, kept):
 
 def fine_scores(head, tokens, document):
     """The kept spans, and for each {antecedent: final score}; the score of none is 0."""
-    kept = kept_spans(head, tokens, document)
-    coarse = coarse_scores(head, kept)
-    g = [vector for _, vector, _ in kept]
+    spans = kept_spans(head, tokens, document)
+    coarse = coarse_scores(head, spans)
+    g = [vector for _, vector, _ in spans]
     borders = document["segment_sizes"].cumsum(0).tolist()
-    starts = [span[0] for span, _, _ in kept]
+    starts = [span[0] for span, _, _ in spans]
     segments = [sum(border <= document["word_starts"][start] for border in borders) for start in starts]
     speakers = [int(document["speakers"][start]) for start in starts]
     for round_ in range(head.depth):
         scores = []
-        for i in range(len(kept)):
+        for i in range(len(spans)):
             scores.append({})
             for j, score in coarse[i].items():
                 apart = min(segments[i] - segments[j], head.segment_distance.num_embeddings - 1)
@@ -85,14 +85,14 @@ def fine_scores(head, tokens, document):
                 scores[i][j] = score + feed_forward(head.fine, torch.cat([g[i], g[j], g[i] * g[j], *features]))
         if round_ < head.depth - 1:
             refined = []
-            for i in range(len(kept)):
+            for i in range(len(spans)):
                 exponents = {j: torch.exp(score) for j, score in scores[i].items()}
                 total = 1 + sum(exponents.values())
                 attended = (g[i] + sum(exponents[j] * g[j] for j in exponents)) / total
                 f = torch.sigmoid(linear(head.gate, torch.cat([g[i], attended])))
                 refined.append(f * attended + (1 - f) * g[i])
             g = refined
-    return [span for span, _, _ in kept], scores
+    return [span for span, _, _ in spans], scores
 
 
 def loss(spans, scores, mentions):

@@ -16,11 +16,11 @@ def test_spans_are_kept_by_score_unless_they_cross_a_better_one():
         spans = candidate_spans(sentences, 6)
         scores = rng.integers(0, 30, size=len(spans)) / 3  # with ties
         limit = int(rng.integers(1, 15))
-        kept = []
+        best = []
         for number in sorted(range(len(spans)), key=lambda number: (-scores[number], number)):
-            if len(kept) < limit and not any(crosses(spans[number].tolist(), spans[other].tolist()) for other in kept):
-                kept.append(number)
-        assert keep_spans(spans, scores, limit).tolist() == sorted(kept)
+            if len(best) < limit and not any(crosses(spans[number].tolist(), spans[other].tolist()) for other in best):
+                best.append(number)
+        assert keep_spans(spans, scores, limit).tolist() == sorted(best)
 
 
 def test_entities_that_share_a_mention_become_one():
@@ -140,11 +140,11 @@ def test_dropout_is_of_features_of_both_sides_of_the_coarse_scores_and_of_hidden
     head.dropout.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)))
     features, inputs, _ = batch([document], torch.Generator().manual_seed(4))
     (output,) = head(features, **inputs)
-    kept, antecedents = output.numbers.shape
+    spans, antecedents = output.numbers.shape
     width = 3 * WIDTH + 7
     assert len(shapes) == 7
     assert shapes[0][1] == 7  # the widths of all spans
-    assert shapes[1:] == [(kept, 7), (kept, width), (kept, width), (10, 7), *[(kept, antecedents, 4 * 7)] * 2]
+    assert shapes[1:] == [(spans, 7), (spans, width), (spans, width), (10, 7), *[(spans, antecedents, 4 * 7)] * 2]
 
 
 def test_half_precision_is_close_and_finite():

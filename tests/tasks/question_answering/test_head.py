@@ -99,8 +99,8 @@ def random_segments(seed, rows=12, length=24):
         mask[row, DOCUMENT:end] = True
         if has[row] and end > DOCUMENT:
             cuts = np.unique(rng.integers(DOCUMENT, end + 1, 5))
-            kept = [(a, b) for a, b in itertools.pairwise(cuts) if rng.random() < 0.8]
-            for number, (a, b) in enumerate(kept, 1):
+            paragraphs = [(a, b) for a, b in itertools.pairwise(cuts) if rng.random() < 0.8]
+            for number, (a, b) in enumerate(paragraphs, 1):
                 ids[row, a:b] = number
     ids, mask, has = torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(has)
     torch.manual_seed(seed)

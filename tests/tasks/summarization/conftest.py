@@ -28,8 +28,8 @@ def pairs() -> tuple[list[str], list[str]]:
     for index in range(120):
         mark = " ." if index % 2 else "."
         reference = [_sentence(generator) for _ in range(generator.randint(1, 7))]
-        kept = [[word for word in words if generator.random() < 0.7] for words in reference]
-        hypothesis = [words if generator.random() < 0.6 else _sentence(generator) for words in kept]
+        shortened = [[word for word in words if generator.random() < 0.7] for words in reference]
+        hypothesis = [words if generator.random() < 0.6 else _sentence(generator) for words in shortened]
         generator.shuffle(hypothesis)
         references.append(_text(reference, mark))
         hypotheses.append("" if index % 30 == 0 else _text(hypothesis, mark))

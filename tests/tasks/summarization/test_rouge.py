@@ -165,8 +165,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("files", nargs=2)
     parser.add_argument("-e", default=".")
-    given = parser.parse_args()
-    split = [[f" {given.e}\\n".join(line.split(f" {given.e}")) for line in open(name)] for name in given.files]
+    args = parser.parse_args()
+    split = [[f" {args.e}\\n".join(line.split(f" {args.e}")) for line in open(name)] for name in args.files]
     scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeLsum"], use_stemmer=True)
     scores = [scorer.score(*pair) for pair in zip(*split, strict=True)]
     for label, name in (("1", "rouge1"), ("2", "rouge2"), ("L", "rougeLsum")):

@@ -69,8 +69,8 @@ def hotpotqa_set(seed: int, questions: int) -> tuple[list, dict]:
         if rng.random() < 0.95:
             answers[name] = altered(rng, answer) if rng.random() < 0.8 else rng.choice(("yes", "no", "noanswer"))
         if rng.random() < 0.95:
-            kept = [fact for fact in right if rng.random() < 0.8]
-            facts[name] = kept + [[rng.choice("ABCD"), rng.randrange(3)] for _ in range(rng.randint(0, 2))]
+            predicted = [fact for fact in right if rng.random() < 0.8]
+            facts[name] = predicted + [[rng.choice("ABCD"), rng.randrange(3)] for _ in range(rng.randint(0, 2))]
     return gold, {"answer": answers, "sp": facts}
 
 
