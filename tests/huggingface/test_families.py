@@ -38,9 +38,7 @@ from tests.huggingface.tiny_models import (
     rolled,
     short,
     without_dropout,
-    word_tokenizer,
 )
-from tests.weights.conftest import run
 
 pytestmark = pytest.mark.usefixtures("doubles")  # for ModernBERT
 EVERY = pytest.mark.parametrize("kind", CONFIGS)
@@ -312,31 +310,14 @@ def test_settings_and_inputs_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("kind", "head", "arguments", "tokens"),
-    [
-        ("bert", "ForTokenClassification", [], 60),
-        ("roberta-padded", "ForMaskedLM", ["--head", "multiple-choice"], 60),
-        ("camembert", "Model", ["--head", "masked-lm"], 60),
-    ],
-)
-def test_from_short_on_the_command_line(kind, head, arguments, tokens, tmp_path, capsys):
-    short(kind, head).float().save_pretrained(tmp_path / "short")
-    vocabulary = ["<pad>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
-    word_tokenizer(*vocabulary).save_pretrained(tmp_path / "short")
-    settings = ["--max-tokens", tokens, "--window-size", "4", "--pooled-layers", "2", *arguments]
-    assert run("from-short", tmp_path / "short", tmp_path / "long", *settings) == 0
-    end = {"multiple-choice": "ForMultipleChoice", "masked-lm": "ForMaskedLM"}.get((arguments or [""])[-1], head)
-    assert f"{ours(kind, end).__name__} for 60 tokens, window_size 4" in capsys.readouterr().out
-    model = ours(kind, end).from_pretrained(tmp_path / "long")
-    assert model.base_model.max_tokens == tokens
-
-
-@pytest.mark.parametrize(
     ("kind", "head", "arguments", "end"),
     [
         ("bart", "Model", [], "ForConditionalGeneration"),
         ("bart", "ForSequenceClassification", [], "ForSequenceClassification"),
         ("bart", "Model", ["--head", "question-answering"], "ForQuestionAnswering"),
+        ("bert", "ForTokenClassification", [], "ForTokenClassification"),
+        ("roberta-padded", "ForMaskedLM", ["--head", "multiple-choice"], "ForMultipleChoice"),
+        ("camembert", "Model", ["--head", "masked-lm"], "ForMaskedLM"),
     ],
 )
 def test_the_head_on_the_command_line(kind, head, arguments, end):
