@@ -17,6 +17,7 @@ SOURCES = [
 ] + [ROOT / "setup.py", ROOT / "Dockerfile"]
 PROMISES = {  # what a source says of a document -> a line of it
     "docs/fairseq.md gives the lines for doing that by hand": "`run_scripts/install.sh` does this; by hand:",
+    "docs/fairseq.md says how to build them": "## apex",
     "docs/quickstart.md explains what it shows": "# What the quickstart shows",
     "docs/quickstart.md says how": "## The demo model",
 }

@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from importlib.util import find_spec
 
 import torch
 
@@ -17,6 +18,17 @@ def require_safe_torch() -> None:
         raise ImportError(
             f"fairseq_poolingformer needs {TORCH}, and this is torch {torch.__version__}: install a newer one, since "
             "this one's torch.load may run code that a checkpoint holds"
+        )
+
+
+def use_apex_only_with_its_kernels() -> None:
+    """Give fairseq PyTorch's layer normalization where apex is built without its CUDA kernel, and would fail."""
+    from fairseq.modules import layer_norm
+
+    if layer_norm.has_fused_layernorm and find_spec("fused_layer_norm_cuda") is None:
+        layer_norm.has_fused_layernorm = False
+        logger.warning(
+            "apex is installed without its CUDA kernels and is not used; docs/fairseq.md says how to build them"
         )
 
 
