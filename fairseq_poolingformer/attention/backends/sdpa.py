@@ -48,15 +48,12 @@ def takes(x: Tensor) -> bool:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, masks: Masks, is_causal: bool = False, **named: Any) -> Tensor:
-    """Attention to all keys but padding, where they and their values are zeros; or causal, with padding on the right.
+    """Attention to all keys but padding, whose keys and values are finite; or causal, with padding on the right.
 
-    Queries without a key return zeros, as do causal ones at padding.
+    Outputs of causal queries at padding, and of rows that are padding alone, mean nothing, but are finite.
     """
-    if not is_causal:
-        mask = None if masks.padding is None else masks.derived(_mask, query.dtype)
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, **named)
-    out = F.scaled_dot_product_attention(query, key, value, is_causal=True, **named)
-    return out if masks.padding is None else out.masked_fill(masks.padding[:, None, :, None], 0.0)
+    mask = None if is_causal or masks.padding is None else masks.derived(_mask, query.dtype)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=is_causal, **named)
 
 
 def _mask(masks: Masks, dtype: torch.dtype) -> Tensor:
