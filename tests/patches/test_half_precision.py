@@ -49,7 +49,8 @@ HALF = {
 }
 
 
-RESUMED = [*((name, "adam") for name in HALF), ("memory-efficient-fp16", "fused_adamw"), ("bf16", "clipped_adagrad")]
+RESUMED = [("memory-efficient-fp16", "fused_adamw"), ("bf16", "clipped_adagrad"), ("fp16", "adam")]
+RESUMED += [pytest.param(name, "adam", marks=pytest.mark.full) for name in HALF if name != "fp16"]
 
 
 @pytest.mark.parametrize(("name", "optimizer"), RESUMED)

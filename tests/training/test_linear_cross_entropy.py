@@ -83,7 +83,9 @@ def test_other_output_layers_are_refused_by_name(folder):
 PRECISIONS = {"float32": [], "amp": ["--amp"], **{name: HALF[name][0] for name in ("fp16", "bf16")}}
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    "precision", ["float32", "fp16", *(pytest.param(name, marks=pytest.mark.full) for name in ("amp", "bf16"))]
+)
 def test_training_and_validation_equal_fairseqs(corpus, tmp_path, logged, precision):
     flags = [*SMOOTHED, *PRECISIONS[precision], "--update-freq", "2", "--max-update", "4"]
     ours = train(corpus, tmp_path / "ours", *flags, "--criterion", "linear_cross_entropy")

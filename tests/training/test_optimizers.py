@@ -97,7 +97,10 @@ def test_a_state_of_another_type_goes_on_as_its_own():
     assert torch.equal(*results)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    "precision",
+    [name if name in ("float32", "fp16") else pytest.param(name, marks=pytest.mark.full) for name in PRECISIONS],
+)
 def test_training_equals_adams(corpus, tmp_path, logged, precision):
     flags = [*ADAM, *PRECISIONS[precision], "--batch-size", "1", "--max-update", "12"]
     for name, optimizer in (("ours", "fused_adamw"), ("theirs", "adam")):
