@@ -35,10 +35,10 @@ class _RegisteringPath(list):
     # fairseq imports a --user-dir that sys.modules lacks; else it only compares the folder with the module's __path__
 
     def __contains__(self, folder: object) -> bool:
-        found = os.path.realpath(str(folder)) in map(os.path.realpath, self)
-        if found:
+        is_listed = os.path.realpath(str(folder)) in map(os.path.realpath, self)
+        if is_listed:
             register()
-        return found
+        return is_listed
 
 
 __path__ = _RegisteringPath(__path__)

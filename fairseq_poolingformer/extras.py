@@ -65,7 +65,7 @@ def needing(extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         library = (error.name or "").partition(".")[0]
-        found = next((name for name in (extra, *EXTRAS) if library in EXTRAS[name]), None)
-        if found is None or isinstance(error, MissingLibraryError):
+        provider = next((name for name in (extra, *EXTRAS) if library in EXTRAS[name]), None)
+        if provider is None or isinstance(error, MissingLibraryError):
             raise
-        raise MissingLibraryError(f"{library} is not installed: {how_to_install(found)}", name=error.name) from error
+        raise MissingLibraryError(f"{library} is not installed: {how_to_install(provider)}", name=error.name) from error

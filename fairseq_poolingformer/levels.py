@@ -88,5 +88,5 @@ def check_positions(settings: TwoLevels, may_have: bool = False) -> None:
     for name in ("random_position_offsets", "position_init"):
         if (value := getattr(settings, name)) != DEFAULTS[name]:
             remedy = f", or give {settings.spelled('absolute_positions', True)}" if may_have else ""
-            given = settings.spelled(name, value)
-            raise ValueError(f"{given} is about learned positions, and this model has none: leave it out{remedy}")
+            spelled = settings.spelled(name, value)
+            raise ValueError(f"{spelled} is about learned positions, and this model has none: leave it out{remedy}")

@@ -46,8 +46,8 @@ def layer_numbers(value: Layers, name: str = "pooled_layers") -> frozenset[int]:
         return frozenset()
     layers: set[int] = set()
     for part in text.split(","):
-        found = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip())
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if last < first:
             raise ValueError(f"{name} must be none, or 0-based layer numbers and ranges such as 0,3,6-11; got {text!r}")
         layers.update(range(first, last + 1))
@@ -212,8 +212,8 @@ class TwoLevels(RelativeSettings, LevelSettings):
     @classmethod
     def of(cls: type[Self], source: Any) -> Self:
         """Settings of a dict, a Namespace or a model's configuration; defaults where they are missing or None."""
-        found = {name: source.get(name) if isinstance(source, dict) else getattr(source, name, None) for name in TABLE}
-        return cls(**with_pools({name: value for name, value in found.items() if value is not None}))
+        values = {name: source.get(name) if isinstance(source, dict) else getattr(source, name, None) for name in TABLE}
+        return cls(**with_pools({name: value for name, value in values.items() if value is not None}))
 
     def spelled(self, name: str, *value: Any) -> str:
         """A setting, or a setting with a value, as the user gives it."""

@@ -168,8 +168,8 @@ def _sentences(texts: Sequence[str]) -> list[str]:
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
     """Make the corpus that the command line names."""
-    found = {"article_keys": args.article_key, "summary_keys": args.summary_key, "id_keys": args.id_key}
-    chosen = {name: value for name, value in found.items() if value is not None}
+    choices = {"article_keys": args.article_key, "summary_keys": args.summary_key, "id_keys": args.id_key}
+    chosen = {name: value for name, value in choices.items() if value is not None}
     chosen |= {"query_key": args.query_key} if args.query_key else {}
     name = functools.partial(name_of, id_keys=args.id_key or ID_KEYS)
     data = options.find(args, name, functools.partial(parse_article, article_keys=args.article_key or ARTICLE_KEYS))

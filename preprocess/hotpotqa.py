@@ -99,13 +99,13 @@ def _is_scored(pair: object) -> bool:
 @functools.lru_cache(maxsize=1)
 def read_scores(files: tuple[tuple[Path, str], ...]) -> dict[str, list[list]]:
     """Read the titles and scores of the paragraphs of every question, once in a process."""
-    found: dict[str, list[list]] = {}
+    by_question: dict[str, list[list]] = {}
     for path, _ in files:
         scores = read_json_file(path).get(PARAGRAPH_SCORES)
         if not isinstance(scores, dict):
             raise ValueError(f"{path}: no {PARAGRAPH_SCORES!r} in it; give predictions of --task hotpotqa")
-        found |= scores
-    return found
+        by_question |= scores
+    return by_question
 
 
 @task_corpus.from_object
@@ -119,18 +119,18 @@ def parse(fields: dict, annotated: bool, selection: Selection = Selection()) -> 
     notes: list[str] = []
     if annotated:
         everything = _mark_supporting(everything, facts_of(fields, "supporting_facts"), notes)
-    kept = [everything[number] for number in selection.kept(name, [paragraph.title for paragraph in everything])]
+    selected = [everything[number] for number in selection.kept(name, [paragraph.title for paragraph in everything])]
     relevant = sum(paragraph.is_relevant for paragraph in everything)
-    notes += [DROPPED] * (relevant - sum(paragraph.is_relevant for paragraph in kept))
+    notes += [DROPPED] * (relevant - sum(paragraph.is_relevant for paragraph in selected))
     answer_type, places = None, ()
     if annotated:
         answer = replace_lone_surrogates(json_values.text_of(fields, "answer")).strip()
         answer_type = {"yes": AnswerType.YES, "no": AnswerType.NO}.get(answer.lower(), AnswerType.SPAN)
         if answer_type == AnswerType.SPAN:
-            places = tuple(find_places(answer, kept))
+            places = tuple(find_places(answer, selected))
             notes += [] if places else [NO_PLACE]
-    texts = [question, *(text for paragraph in kept for text in paragraph.texts)]
-    return HotpotqaExample(name, tuple(texts), tuple(kept), answer_type, places, tuple(notes))
+    texts = [question, *(text for paragraph in selected for text in paragraph.texts)]
+    return HotpotqaExample(name, tuple(texts), tuple(selected), answer_type, places, tuple(notes))
 
 
 def _paragraph(value: object, number: int) -> Paragraph:
@@ -177,15 +177,15 @@ def find_places(answer: str, paragraphs: Sequence[Paragraph]) -> list[tuple[int,
     literal = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)")
     words = hotpotqa_words(answer)
     for group in groups if answer else ():
-        found = [(number, match.span()) for number, text in group for match in literal.finditer(text)]
-        found = found or [
+        matches = [(number, match.span()) for number, text in group for match in literal.finditer(text)]
+        matches = matches or [
             (number, (start, end))
             for number, text in group
             for start, end in find_answers(text, [answer])
             if hotpotqa_words(text[start:end]) == words
         ]
-        if found:
-            return found
+        if matches:
+            return matches
     return []
 
 

@@ -146,8 +146,8 @@ def train_labels(splits: Mapping[str, SplitRecords], parse: Parse) -> list[str]:
                 "or amounts; name the key of the label, or the labels with --labels"
             )
     if len(labels) < 2:
-        found = f"{len(labels)}: {min(labels)}" if labels else f"none{first_reject or '; are its files empty?'}"
-        raise ValueError(f"--train: needs two labels or more, has {found}")
+        shown = f"{len(labels)}: {min(labels)}" if labels else f"none{first_reject or '; are its files empty?'}"
+        raise ValueError(f"--train: needs two labels or more, has {shown}")
     return sorted(labels)
 
 

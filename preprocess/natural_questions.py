@@ -87,14 +87,14 @@ def _candidates(fields: dict, size: int) -> tuple[list[Candidate], list[bool]]:
 def _annotation(
     value: object, where: str, candidates: list[Candidate], paragraphs: tuple[Candidate, ...], notes: list[str]
 ) -> AnnotatedAnswer:
-    found = natural_questions_annotation(value, where)
+    annotation = natural_questions_annotation(value, where)
     index = json_values.integer_of(value["long_answer"], "candidate_index")
-    for number, span in enumerate(found.short_answers):
+    for number, span in enumerate(annotation.short_answers):
         if not span.has_tokens:
             raise BadLine(f"short answer without tokens: {where}.short_answers[{number}]")
-    spans = (found.long_answer, *found.short_answers)
+    spans = (annotation.long_answer, *annotation.short_answers)
     tokens = [(span.start_token, span.end_token) for span in spans]
-    answer = questions.checked_answer(candidates, paragraphs, index, tokens[1:], found.yes_no_answer, notes)
+    answer = questions.checked_answer(candidates, paragraphs, index, tokens[1:], annotation.yes_no_answer, notes)
     expected = (candidates[index].start, candidates[index].end) if index >= 0 else (-1, -1)
     if tokens[0] != expected:
         raise BadLine(

@@ -91,7 +91,7 @@ def notes(document: ConllDocument) -> list[str]:
     """Name each mention that training cannot learn from as it is."""
     sentence = np.repeat(np.arange(len(document.sentences)), document.sentences)
     mentions = [mention for cluster in document.clusters for mention in cluster]
-    found = []
+    lines = []
     for number, (start, end) in enumerate(mentions):
         others = mentions[:number] + mentions[number + 1 :]
         kinds = {
@@ -100,8 +100,8 @@ def notes(document: ConllDocument) -> list[str]:
             CROSSING: any(start < a < end < b or a < start < b < end for a, b in others),
             TWO_ENTITIES: (start, end) in mentions[:number],
         }
-        found += [kind for kind, is_so in kinds.items() if is_so]
-    return found
+        lines += [kind for kind, is_so in kinds.items() if is_so]
+    return lines
 
 
 _FIELDS = {"name": "ontonotes", "kind": "coreference", "layout": CoreferenceSplit.layout, "encode": encode}

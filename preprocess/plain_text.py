@@ -58,14 +58,14 @@ def _blocks(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int,
 def _runs(lines: Iterable[bytes], max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
     line = 1
     for blank, run in itertools.groupby(lines, key=bytes.isspace):
-        start, kept, size = line, [], 0
+        start, block, size = line, [], 0
         for piece in run:
             line += piece.endswith((b"\n", b"\r"))
             size += len(piece)
             if size <= max_bytes:
-                kept.append(piece)
+                block.append(piece)
         if not blank:
-            yield start, b"".join(kept) if size <= max_bytes else None
+            yield start, b"".join(block) if size <= max_bytes else None
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:

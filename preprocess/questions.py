@@ -78,13 +78,13 @@ class QuestionExample(Example):
 
 def outermost(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """Return the candidates that lie in no other one, ascending."""
-    kept: list[Candidate] = []
+    outer: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda candidate: (candidate.start, -candidate.end)):
-        if not kept or candidate.start >= kept[-1].end:
-            kept.append(candidate)
-        elif candidate.end > kept[-1].end:
-            raise BadLine(f"candidates overlap: numbers {kept[-1].index} and {candidate.index}")
-    return tuple(kept)
+        if not outer or candidate.start >= outer[-1].end:
+            outer.append(candidate)
+        elif candidate.end > outer[-1].end:
+            raise BadLine(f"candidates overlap: numbers {outer[-1].index} and {candidate.index}")
+    return tuple(outer)
 
 
 def annotations_of(fields: dict) -> list:

@@ -59,13 +59,13 @@ def _domain(path: Path) -> str:
     """Find the domain of a file, which may come after hundreds of megabytes of questions."""
     with opened(path) as content:
         try:
-            found = list(dict.fromkeys(text_members(content, "Domain")))
+            domains = list(dict.fromkeys(text_members(content, "Domain")))
         except ValueError as error:
             raise ValueError(f"{path}: not JSON ({error})") from error
-    if len(found) != 1 or found[0] not in DOMAINS:
-        named = f"names {' and '.join(map(repr, found))}" if found else "names none"
+    if len(domains) != 1 or domains[0] not in DOMAINS:
+        named = f"names {' and '.join(map(repr, domains))}" if domains else "names none"
         raise ValueError(f"{path}: 'Domain' must be {' or '.join(DOMAINS)}, and it {named}; is this TriviaQA?")
-    return found[0]
+    return domains[0]
 
 
 def _with_documents(element: Record, domain: str, evidence: Path) -> Iterator[Record]:

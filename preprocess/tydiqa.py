@@ -61,10 +61,10 @@ def _annotation(
     paragraphs: tuple[Candidate, ...],
     notes: list[str],
 ) -> AnnotatedAnswer:
-    found = tydiqa_annotation(value, where)
-    minimal, index = found.minimal_answer, found.passage_answer_index
+    annotation = tydiqa_annotation(value, where)
+    minimal, index = annotation.minimal_answer, annotation.passage_answer_index
     spans = [] if minimal.is_null else [(minimal.start_byte, minimal.end_byte)]
-    answer = questions.checked_answer(candidates, paragraphs, index, spans, found.yes_no_answer, notes)
+    answer = questions.checked_answer(candidates, paragraphs, index, spans, annotation.yes_no_answer, notes)
     if any(position < len(data) and data[position] & 0xC0 == 0x80 for span in spans for position in span):
         raise BadLine(f"answer cuts a character: {where}.minimal_answer is bytes {spans[0][0]} to {spans[0][1]}")
     return answer

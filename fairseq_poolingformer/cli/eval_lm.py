@@ -126,10 +126,10 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
         if longest is not None and longest < context:
             raise ValueError(f"--context {context}, but the model takes {longest} bytes at a time")
         stretches, block = cut(len(text), context, stride), context
-    own = [stretches[number] for number in shard(args, len(stretches))]
+    part = [stretches[number] for number in shard(args, len(stretches))]
     spans = getattr(getattr(model, "decoder", None), "spans", None)
-    nll = score(model, text, own, batch_size=args.batch_size, block=block, device=args.device)
-    scored = sum(stretch.end - stretch.scored_from for stretch in own)
+    nll = score(model, text, part, batch_size=args.batch_size, block=block, device=args.device)
+    scored = sum(stretch.end - stretch.scored_from for stretch in part)
     return {
         "checkpoint": args.path,
         "subset": args.subset,

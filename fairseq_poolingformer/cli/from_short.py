@@ -66,8 +66,8 @@ def run(options: argparse.Namespace) -> None:
     with files.new_folder(options.output) as folder:
         model.save_pretrained(folder)
     longest = longest_input(model)
-    kept = {name: getattr(model.config, name) for name in ("window_size", "pooled_layers", "pool_merge")}
-    said = ", ".join(f"{name} {value}" for name, value in kept.items())
+    levels = {name: getattr(model.config, name) for name in ("window_size", "pooled_layers", "pool_merge")}
+    said = ", ".join(f"{name} {value}" for name, value in levels.items())
     print(f"wrote {options.output}: {model_class.__name__} for {longest} tokens, {said}")
 
 
@@ -77,7 +77,7 @@ def made_class(config: Any, head: str | None) -> tuple[Any, str]:
     from fairseq_poolingformer.huggingface.short_models import why_not
     from fairseq_poolingformer.weights import ConversionError
 
-    kind, given = config.model_type, (config.architectures or [""])[0]
+    kind, short = config.model_type, (config.architectures or [""])[0]
     family = family_of(kind)
     if family is None or kind not in family.short:
         raise ConversionError(why_not(kind))
@@ -87,9 +87,9 @@ def made_class(config: Any, head: str | None) -> tuple[Any, str]:
         raise ConversionError(f"--head {head}: a {kind} becomes a model that generates, or one for {', '.join(named)}")
     if head is not None:
         return family, HEADS[head]
-    end = next((end for end in ends if end != "Model" and given.endswith(end)), family.generating or "Model")
-    if not family.generating and not given.endswith(end):
-        raise ConversionError(f"the model is a {given or 'model of unknown kind'}: say with --head what to make of it")
+    end = next((end for end in ends if end != "Model" and short.endswith(end)), family.generating or "Model")
+    if not family.generating and not short.endswith(end):
+        raise ConversionError(f"the model is a {short or 'model of unknown kind'}: say with --head what to make of it")
     return family, end
 
 
@@ -97,12 +97,12 @@ def _settings(options: argparse.Namespace, config_class: type, config: Any, firs
     """Return the settings that the command line gives; ``first`` is the first token's position."""
     from fairseq_poolingformer.weights import ConversionError
 
-    given = {name: getattr(options, name) for name in (*DEFAULTS, "absolute_positions", "rope_type")}
-    given = {name: value for name, value in given.items() if value is not None}
-    lacking = [name for name in given if not hasattr(config_class, name)]
+    overrides = {name: getattr(options, name) for name in (*DEFAULTS, "absolute_positions", "rope_type")}
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    lacking = [name for name in overrides if not hasattr(config_class, name)]
     if lacking:
         raise ConversionError(f"a Poolingformer made of a {config.model_type} has no {flag(lacking[0])}")
-    TwoLevelFlags.of({"pooled_layers": "none", **given}).check(config.num_hidden_layers)
+    TwoLevelFlags.of({"pooled_layers": "none", **overrides}).check(config.num_hidden_layers)
     if options.max_tokens is not None:
-        given["max_position_embeddings"] = options.max_tokens + first
-    return given
+        overrides["max_position_embeddings"] = options.max_tokens + first
+    return overrides

@@ -44,16 +44,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
     arguments = take_user_dir(sys.argv[1:] if arguments is None else arguments)
     task = next(filter(None, map(registry.of_folder, arguments)), None)
-    own = task.module("predictions") if task else None  # with options of its own
-    return run_command(make_parser(own), partial(run, own=own), arguments)
+    module = task.module("predictions") if task else None  # with options of its own
+    return run_command(make_parser(module), partial(run, module=module), arguments)
 
 
-def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
+def make_parser(module: ModuleType | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command line, with a task's own options."""
     parser = argparse.ArgumentParser(
         prog="poolingformer predict",
         description="Predict a split of a data folder and write the official prediction file of its task.",
-        epilog=_EPILOG if own is None else own.EPILOG,
+        epilog=_EPILOG if module is None else module.EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
@@ -68,16 +68,16 @@ def make_parser(own: ModuleType | None = None) -> argparse.ArgumentParser:
     add("--num-workers", type=natural, default=1, metavar="N", help="processes that read data (default: %(default)s)")
     add_shard_options(parser, "predict one N-th of the examples")
     add_user_dir(parser)
-    if own is not None:
-        own.add_options(parser)
+    if module is not None:
+        module.add_options(parser)
     return parser
 
 
-def run(args: argparse.Namespace, own: ModuleType | None = None) -> None:
+def run(args: argparse.Namespace, module: ModuleType | None = None) -> None:
     """Write the predictions of a split."""
     check_shard(args)
-    if own is not None:
-        return own.run(args, load_models, read_batches)
+    if module is not None:
+        return module.run(args, load_models, read_batches)
     if args.path is None:
         raise UsageError("give --model, the checkpoint or folder to predict with")
     if not args.data.is_dir():

@@ -38,11 +38,11 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     prog, arguments = "poolingformer score", take_user_dir(sys.argv[1:] if arguments is None else arguments)
-    own = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
-    own.add_argument("--task")
-    own.add_argument("--gold", nargs="+", default=[])
-    own.add_argument("--references", nargs="+", default=[])
-    known, others = own.parse_known_args(arguments)
+    task_parser = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
+    task_parser.add_argument("--task")
+    task_parser.add_argument("--gold", nargs="+", default=[])
+    task_parser.add_argument("--references", nargs="+", default=[])
+    known, others = task_parser.parse_known_args(arguments)
     folders = (registry.of_folder(Path(file).parent) for file in (*known.gold, *known.references))
     task = known.task or next((of_folder.name for of_folder in folders if of_folder), None)
     try:
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise UsageError("whose predictions are these? give --task NAME; --help lists the tasks")
             scores = _scores_of(task)
     except UsageError as error:
-        own.error(str(error))
+        task_parser.error(str(error))
     except (ValueError, OSError) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1

@@ -128,7 +128,7 @@ def load_demo_model():
     return demo_model.load_demo_model()
 
 
-def load_summarizer(path: Path, given: Path | None, saved: Any = None):
+def load_summarizer(path: Path, data: Path | None, saved: Any = None):
     """Load a checkpoint that writes, with its dictionary and tokenizer; ``saved``: its settings, if read already."""
     from fairseq_poolingformer.checkpoints import BEYOND_SETTINGS, load, text_entry
 
@@ -145,10 +145,10 @@ def load_summarizer(path: Path, given: Path | None, saved: Any = None):
         raise ValueError(f"{path}: a model of --task {trained}, which writes no summaries; {command} {path} serves it")
     from fairseq_poolingformer.models import PoolingformerBART
 
-    return load_hub(PoolingformerBART, checkpoint, given, saved)
+    return load_hub(PoolingformerBART, checkpoint, data, saved)
 
 
-def load_hub(model: Any, checkpoint: Path, given: Path | None, saved: Any) -> Any:
+def load_hub(model: Any, checkpoint: Path, data: Path | None, saved: Any) -> Any:
     """Load a checkpoint with the dictionary and tokenizer of a folder: given, its own, or of its training's data."""
     from fairseq_poolingformer.checkpoints import data_folder
     from fairseq_poolingformer.patches.saving import DICTIONARIES
@@ -156,8 +156,8 @@ def load_hub(model: Any, checkpoint: Path, given: Path | None, saved: Any) -> An
     from fairseq_poolingformer.text.data_folder import tokenizer_config
     from fairseq_poolingformer.text.tokenizers import is_saved
 
-    folder = given or checkpoint.parent
-    if not given and not (is_saved(folder) and any((folder / name).is_file() for name in DICTIONARIES)):
+    folder = data or checkpoint.parent
+    if not data and not (is_saved(folder) and any((folder / name).is_file() for name in DICTIONARIES)):
         folder = data_folder(checkpoint, recorded_data(saved))
     try:
         tokenizer_config(folder)

@@ -16,9 +16,9 @@ from fairseq_poolingformer.settings import Layers, LevelSettings
 TYPES = {"pooled_layers": Layers, "layer_norm_eps": float}  # of settings that are no whole numbers
 
 
-def make(name: str, doc: str, *bases: type, **attributes: Any) -> type:
+def make(name: str, doc: str, *bases: type, **common: Any) -> type:
     """Make a class of this module, where pickles find it."""
-    globals()[name] = type(name, bases, {"__module__": __name__, "__doc__": doc, **attributes})
+    globals()[name] = type(name, bases, {"__module__": __name__, "__doc__": doc, **common})
     return globals()[name]
 
 
@@ -40,23 +40,23 @@ def make_family(family: LongFamily) -> None:
         head, base = HEADS[end], getattr(transformers, family.name + end)
         if end == "Model":
             bases = (WithParts if family.has_decoder else family.encoder,)
-            attributes: dict[str, Any] = {"parts": parts} if family.has_decoder else {"layout": family.layout}
+            common: dict[str, Any] = {"parts": parts} if family.has_decoder else {"layout": family.layout}
         else:
             bases = (before,)
-            attributes = {"parts": (globals()[f"{start}Model"],)}
+            common = {"parts": (globals()[f"{start}Model"],)}
         kinds = {kind: getattr(transformers, name + end, None) for kind, name in family.short.items()}
-        attributes["short_classes"] = {kind: short for kind, short in kinds.items() if short is not None}
+        common["short_classes"] = {kind: short for kind, short in kinds.items() if short is not None}
         doc = f"{transformers_name} {head.does}.\n\nA long model of from_short has {ONE_SOFTMAX}."
-        cls = make(start + end, doc, FromShort, *bases, base, **own, **attributes)
+        cls = make(start + end, doc, FromShort, *bases, base, **own, **common)
         getattr(transformers, head.auto or f"AutoModel{end}").register(config, cls, exist_ok=True)
 
 
-def _parts(family: LongFamily, start: str, theirs: Any, own: dict[str, Any]) -> tuple[type, ...]:
+def _parts(family: LongFamily, start: str, theirs: Any, common: dict[str, Any]) -> tuple[type, ...]:
     """Make the encoder and the decoder of a family that has both."""
     kinds = {"Encoder": family.encoder, "Decoder": Seq2SeqDecoder}
     named = {end: getattr(theirs, family.name + end) for end in kinds}
     return tuple(
-        make(start + end, f"{family.name}'s {end.lower()}.", kind, named[end], **own) for end, kind in kinds.items()
+        make(start + end, f"{family.name}'s {end.lower()}.", kind, named[end], **common) for end, kind in kinds.items()
     )
 
 

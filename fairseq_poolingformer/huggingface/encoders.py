@@ -43,8 +43,8 @@ class TwoLevelModel:
 
     def with_defaults(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return ``kwargs`` with the configuration's ``output_attentions``, without which no layer here has weights."""
-        given = kwargs.get("output_attentions")
-        return {**kwargs, "output_attentions": self.config.output_attentions if given is None else given}
+        wanted = kwargs.get("output_attentions")
+        return {**kwargs, "output_attentions": self.config.output_attentions if wanted is None else wanted}
 
 
 class TwoLevelEncoder(TwoLevelModel):
@@ -65,8 +65,8 @@ class TwoLevelEncoder(TwoLevelModel):
     def _can_record_outputs(self) -> dict[str, Any]:
         """Outputs of each layer that transformers records."""
         theirs = super()._can_record_outputs or {}
-        own = {"attentions": EncoderSelfAttention}
-        return {**own, "hidden_states": theirs["hidden_states"]} if "hidden_states" in theirs else own
+        recorded = {"attentions": EncoderSelfAttention}
+        return {**recorded, "hidden_states": theirs["hidden_states"]} if "hidden_states" in theirs else recorded
 
 
 class TextEncoder(TwoLevelEncoder):
@@ -213,8 +213,8 @@ class ChoiceHead(TextHead):
     def _prepared(self, ids: Tensor | None, *inputs: Tensor | None) -> dict[str, Tensor | None]:
         flat = super()._prepared(*(None if x is None else x.flatten(0, 1) for x in (ids, *inputs)))
         checked_input(flat["input_ids"], flat["inputs_embeds"], None, None)
-        given, shape = ("inputs_embeds", inputs[3].shape) if ids is None else ("input_ids", ids.shape)
-        return {**flat, given: flat[given].view(shape)}  # transformers flattens it, and not all of the others
+        input_name, shape = ("inputs_embeds", inputs[3].shape) if ids is None else ("input_ids", ids.shape)
+        return {**flat, input_name: flat[input_name].view(shape)}  # transformers flattens it, and not all of the others
 
 
 class EncoderSpanHead(Head):

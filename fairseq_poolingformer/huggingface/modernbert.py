@@ -65,26 +65,26 @@ def rotary_config(config: PreTrainedConfig) -> Any:
         )
     if kind == "default":
         return config
-    own = config.rope_parameters["full_attention"]
+    parameters = config.rope_parameters["full_attention"]
     if type(original) is not int or original < 1:
         raise ValueError(
             f"rope_type={kind!r} needs original_max_position_embeddings, the length that the base was trained for, "
             f"got {original!r}"
         )
-    if own["rope_type"] != "default":
+    if parameters["rope_type"] != "default":
         raise ValueError(
             f"rope_type={kind!r}, but the base's positions are scaled already: rope_parameters have "
-            f"{own['rope_type']!r}; leave rope_type out, or give rope_parameters"
+            f"{parameters['rope_type']!r}; leave rope_type out, or give rope_parameters"
         )
     growth = max(1.0, config.max_position_embeddings / original)
     if kind == "ntk":
         head_dim = config.hidden_size // config.num_attention_heads
-        changes = {"rope_theta": own["rope_theta"] * growth ** (head_dim / (head_dim - 2))}
+        changes = {"rope_theta": parameters["rope_theta"] * growth ** (head_dim / (head_dim - 2))}
     else:
         changes = {"rope_type": kind, "factor": growth}
         changes |= {"original_max_position_embeddings": original} if kind == "yarn" else {}
     scaled = copy.deepcopy(config)
-    scaled.rope_parameters["full_attention"] = own | changes
+    scaled.rope_parameters["full_attention"] = parameters | changes
     return scaled
 
 
@@ -123,8 +123,8 @@ class ModernBertEncoder(TextEncoder):
         **kwargs: Any,
     ) -> BaseModelOutput:
         """ModernBERT's forward pass of rows whose tokens come first; the pools' positions follow the tokens'."""
-        given = inputs_embeds if input_ids is None else input_ids
-        positions = torch.arange(given.size(1), device=given.device)[None] if position_ids is None else position_ids
+        source = inputs_embeds if input_ids is None else input_ids
+        positions = torch.arange(source.size(1), device=source.device)[None] if position_ids is None else position_ids
         if self.pooling is not None:
             padding_mask = attention_mask[:, 1, 0] if attention_mask.size(1) == 2 else None
             pools = pool_positions(positions, self.pooling, padding_mask)

@@ -66,18 +66,18 @@ def checked_input(
     """Return the one of the two inputs that is given, (B, T) or (B, T, C)."""
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("give either input_ids or inputs_embeds, exactly one of the two")
-    name, given, dims = ("input_ids", input_ids, 2) if inputs_embeds is None else ("inputs_embeds", inputs_embeds, 3)
-    if given.dim() != dims:
+    name, inputs, dims = ("input_ids", input_ids, 2) if inputs_embeds is None else ("inputs_embeds", inputs_embeds, 3)
+    if inputs.dim() != dims:
         shape = ["(batch, tokens)", "(batch, tokens, width)"][dims - 2]
-        raise ValueError(f"{name} must be {shape}, got {tuple(given.shape)}; a single text is a batch of one")
-    if not given.size(1):
-        raise ValueError(f"{name} has no tokens, its shape is {tuple(given.shape)}: give each text at least <s>")
+        raise ValueError(f"{name} must be {shape}, got {tuple(inputs.shape)}; a single text is a batch of one")
+    if not inputs.size(1):
+        raise ValueError(f"{name} has no tokens, its shape is {tuple(inputs.shape)}: give each text at least <s>")
     for name, mask in (("attention_mask", attention_mask), ("global_attention_mask", global_attention_mask)):
-        if mask is not None and mask.shape != given.shape[:2]:
+        if mask is not None and mask.shape != inputs.shape[:2]:
             raise ValueError(
-                f"{name} must have a number for each token, {tuple(given.shape[:2])}, got {tuple(mask.shape)}"
+                f"{name} must have a number for each token, {tuple(inputs.shape[:2])}, got {tuple(mask.shape)}"
             )
-    return given
+    return inputs
 
 
 def encode(
@@ -91,10 +91,10 @@ def encode(
     **kwargs: Any,
 ) -> BaseModelOutput:
     """Run an encoder of transformers' with each row's real tokens first, and move its outputs back."""
-    given = checked_input(inputs["input_ids"], inputs["inputs_embeds"], attention_mask, global_attention_mask)
-    if given.size(1) > longest:
+    batch = checked_input(inputs["input_ids"], inputs["inputs_embeds"], attention_mask, global_attention_mask)
+    if batch.size(1) > longest:
         raise ValueError(
-            f"input of {given.size(1)} tokens, the model takes {longest} (max_position_embeddings): truncate it, as a "
+            f"input of {batch.size(1)} tokens, the model takes {longest} (max_position_embeddings): truncate it, as a "
             f"tokenizer with model_max_length={longest} does, or make a longer model with from_short"
         )
     if is_exporting() and global_attention_mask is not None:
@@ -103,7 +103,7 @@ def encode(
             "tokens: leave it out, and the first global_tokens ones are global"
         )
     rows = Rows.of(attention_mask)
-    masks = rows.masks(given, global_attention_mask, global_tokens)
+    masks = rows.masks(batch, global_attention_mask, global_tokens)
     moved = {name: rows.moved(x) for name, x in inputs.items()}
     encoded = run(**moved, attention_mask=masks, **{**kwargs, "return_dict": True})
     encoded.last_hidden_state = rows.back(encoded.last_hidden_state)

@@ -246,8 +246,8 @@ def _check_length(longest: Any, config: PreTrainedConfig) -> None:
 def _check_labels(config: PreTrainedConfig, labels: dict[str, Any]) -> None:
     """Raise ``ValueError`` where the short model has other labels than those asked for."""
     for name, asked in labels.items():
-        if (own := getattr(config, name)) != asked:
-            raise ValueError(f"the loaded short model's {name} is {own}, not {asked}: load it with {name}={asked}")
+        if (value := getattr(config, name)) != asked:
+            raise ValueError(f"the loaded short model's {name} is {value}, not {asked}: load it with {name}={asked}")
 
 
 def model_type_of(model: Any, **kwargs: Any) -> str | None:
@@ -274,24 +274,24 @@ def _fits_one_softmax(settings: dict[str, Any]) -> bool:
 def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str, Any]:
     """Return the settings of the long model that follow from the short one's configuration."""
     kind, layers = config.model_type, config.num_hidden_layers
-    own = {name: value for name, value in config.to_dict().items() if name not in NOT_COPIED}
+    copied = {name: value for name, value in config.to_dict().items() if name not in NOT_COPIED}
     if kind in ROTARY:
         lengths = ("max_position_embeddings", "original_max_position_embeddings")
-        return own | dict.fromkeys(lengths, config.max_position_embeddings)
+        return copied | dict.fromkeys(lengths, config.max_position_embeddings)
     if kind not in WINDOWED:
-        own["pooled_layers"] = upper_half(layers)
+        copied["pooled_layers"] = upper_half(layers)
         if longest_input(config) == SHORT_POSITIONS:
-            own["window_size"] = str(SHORT_POSITIONS // 2 - 1)
+            copied["window_size"] = str(SHORT_POSITIONS // 2 - 1)
         if hasattr(cls.config_class, "max_decoder_position_embeddings"):
-            own["max_decoder_position_embeddings"] = config.max_position_embeddings
-        return own
-    windows = one_sided(own.pop("attention_window"), layers)
-    own.pop("onnx_export", None)
-    longest = own.pop("max_encoder_position_embeddings", getattr(config, "max_position_embeddings", None))
+            copied["max_decoder_position_embeddings"] = config.max_position_embeddings
+        return copied
+    windows = one_sided(copied.pop("attention_window"), layers)
+    copied.pop("onnx_export", None)
+    longest = copied.pop("max_encoder_position_embeddings", getattr(config, "max_position_embeddings", None))
     if kind == "longformer":
-        own["global_tokens"] = LONGFORMER_GLOBALS.get(cls._short_class(kind).__name__, 0)
+        copied["global_tokens"] = LONGFORMER_GLOBALS.get(cls._short_class(kind).__name__, 0)
     return {
-        **own,
+        **copied,
         "window_size": ",".join(map(str, windows)),
         "pooled_layers": "none",
         "separate_global_projections": True,
@@ -307,18 +307,18 @@ def _own_names(model: PreTrainedModel) -> dict[str, str]:
 
 def _load(long: PreTrainedModel, short: PreTrainedModel) -> None:
     """Load a short model's parameters into a long one, as fairseq loads them: :func:`~.loading.fit`."""
-    names, given, values = _own_names(long), short.state_dict(), long.state_dict()
-    own: State = {ours: values[name] for name, ours in names.items()}
-    state: State = {ours: given[name] for name, ours in _own_names(short).items()}
+    names, short_state, values = _own_names(long), short.state_dict(), long.state_dict()
+    converted: State = {ours: values[name] for name, ours in names.items()}
+    state: State = {ours: short_state[name] for name, ours in _own_names(short).items()}
     if short.config.model_type == "led":
         state |= {name: with_unused_rows(table) for name, table in state.items() if name.endswith(BART_POSITIONS)}
     split_projections(state)
     config = long.config
     if getattr(config, "sinusoidal_pos_embds", False):
-        for name in [name for name in own if name.endswith(BART_POSITIONS)]:
-            state[name] = torch.cat([state[name], own[name][len(state[name]) :]])[: len(own[name])]
+        for name in [name for name in converted if name.endswith(BART_POSITIONS)]:
+            state[name] = torch.cat([state[name], converted[name][len(state[name]) :]])[: len(converted[name])]
     fit(
-        own,
+        converted,
         state,
         family_of(short.config.model_type).rows_before(config),
         pooled_init=config.pooled_init,
@@ -327,7 +327,7 @@ def _load(long: PreTrainedModel, short: PreTrainedModel) -> None:
     )
     if lacking := [name for name, ours in names.items() if ours not in state]:
         raise ValueError(f"the short model lacks {', '.join(lacking)}: give one of the same kind as the long model")
-    if unused := sorted(set(state) - set(own) - {"final_logits_bias"}):
+    if unused := sorted(set(state) - set(converted) - {"final_logits_bias"}):
         logger.warning("left out, since the long model has no place for them: %s", ", ".join(unused))
     for name, source in list(long.all_tied_weights_keys.items()):
         if not _same(state[names[name]], state[names[source]]):  # transformers unties what a checkpoint has twice

@@ -49,17 +49,17 @@ def as_namespace(model: type, cfg: Any) -> Any:
     # TransformerConfig.from_namespace would leave out the settings of the two levels
     if not OmegaConf.is_config(cfg):
         return cfg
-    given = OmegaConf.to_container(cfg, resolve=True)
+    options = OmegaConf.to_container(cfg, resolve=True)
     with open_dict(cfg):
         cfg.pop("compile_layers", None)  # which checkpoints do not have
     parser = argparse.ArgumentParser(add_help=False)
     model.add_args(parser)
     settings = argparse.Namespace()
-    ARCH_CONFIG_REGISTRY[given["_name"]](settings)
+    ARCH_CONFIG_REGISTRY[options["_name"]](settings)
     known = {*(action.dest for action in parser._actions), *vars(settings), "_name", "arch"}
-    if unknown := sorted(given.keys() - known):
-        raise UsageError(f"{given['_name']} has no setting {', '.join(unknown)}: give the names of its flags")
-    return argparse.Namespace(**given)
+    if unknown := sorted(options.keys() - known):
+        raise UsageError(f"{options['_name']} has no setting {', '.join(unknown)}: give the names of its flags")
+    return argparse.Namespace(**options)
 
 
 class LoadsCheckpoints:
@@ -115,6 +115,6 @@ class LoadsCheckpoints:
         if name == "":
             settings = TwoLevels.of(self.args)
             start = {name: getattr(settings, name) for name in ("pooled_init", "position_init")}
-            own = self.state_dict()
-            match_special_tokens(own, state_dict)
-            adapt_state_dict(own, state_dict, self.encoder.dictionary.pad() + 1, **start)
+            target = self.state_dict()
+            match_special_tokens(target, state_dict)
+            adapt_state_dict(target, state_dict, self.encoder.dictionary.pad() + 1, **start)

@@ -135,8 +135,8 @@ def recorded_data(state: Mapping[str, Any]) -> Any:
     """Return what a checkpoint records as its training's data, for :func:`.data_folder`."""
     cfg = state.get("cfg") or {}
     sections = (state.get("args"), cfg.get("task"), cfg.get("model"))
-    found = [each.get("data") if isinstance(each, Mapping) else getattr(each, "data", None) for each in sections]
-    return next((data for data in found if data is not None), None)
+    folders = [each.get("data") if isinstance(each, Mapping) else getattr(each, "data", None) for each in sections]
+    return next((data for data in folders if data is not None), None)
 
 
 # strings that fairseq evaluates as Python, such as --encoder-layers "[(512, 3)] * 20" of fconv

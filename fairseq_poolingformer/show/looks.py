@@ -104,8 +104,8 @@ def seen_passages(weights: BandWeights, passage: Tensor, count: int) -> Tensor:
     seen.index_add_(0, (passage[:, None] * num_keys + slots).flatten(), weights.to_global[0].mean(0).flatten())
     seen = seen.view(count, num_keys)
     used = weights.global_queries[0] >= 0
-    own = weights.from_global[0].mean(0)[used]
-    seen.index_add_(0, passage[weights.global_queries[0][used]], own)
+    from_global = weights.from_global[0].mean(0)[used]
+    seen.index_add_(0, passage[weights.global_queries[0][used]], from_global)
     tokens = torch.bincount(passage, minlength=count).clamp(min=1)
     return to_passages(weights.over_tokens(seen / tokens[:, None]), passage, count)
 

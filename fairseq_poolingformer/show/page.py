@@ -105,14 +105,14 @@ def _word(look: Look, number: int) -> dict[str, Any]:
     levels = {}
     for kind, weights in word.levels.items():
         levels[kind] = [_sparse(layer[None])[0] for layer in (weights.mean(0), *weights)]
-    own = np.flatnonzero((look.tokens[:, 0] < end) & (look.tokens[:, 1] > start)).tolist()
-    needed = sorted({*own, *(index for layers in levels.values() for layer in layers for index in layer[::2])})
+    positions = np.flatnonzero((look.tokens[:, 0] < end) & (look.tokens[:, 1] > start)).tolist()
+    needed = sorted({*positions, *(index for layers in levels.values() for layer in layers for index in layer[::2])})
     tokens = {}
     for index, passage in zip(needed, document.of_characters(look.tokens[needed, 0]).tolist(), strict=True):
         first, last = (document.spans[passage][0], document.spans[passage][1])
         begin, stop = (min(max(int(place), first), last) for place in look.tokens[index])
         tokens[index] = [passage, _utf16(document.text[first:begin]), _utf16(document.text[first:stop])]
-    return {"text": document.text[start:end], "passage": home, "own": own, "levels": levels, "tokens": tokens}
+    return {"text": document.text[start:end], "passage": home, "own": positions, "levels": levels, "tokens": tokens}
 
 
 def _utf16(text: str) -> int:

@@ -132,10 +132,10 @@ class DataFolder:
 
     def _other_splits(self, split: str, array: str) -> str:
         """Remedy for a missing file of a split."""
-        found = self.splits(array)
-        if not found:
+        splits = self.splits(array)
+        if not splits:
             return f"give a data folder made with {self.layout.made_with}"
-        there = "" if split in found else f"no split {split!r} (there: {', '.join(found)}). "
+        there = "" if split in splits else f"no split {split!r} (there: {', '.join(splits)}). "
         return f"{there}Make it with {self.layout.made_with}"
 
     def sequences(self, split: str, array: str = "") -> Sequences:

@@ -20,11 +20,11 @@ def read_text_file(path: Path) -> str:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose keys come once; JSON readers keep the last value of one that comes twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} comes a second time; leave one")
-    return found
+    return fields
 
 
 def read_json_file(path: Path, kind: type = dict, unique: bool = False) -> Any:

@@ -67,8 +67,8 @@ def _bounds(sizes: np.ndarray) -> np.ndarray:
 
 
 def _check_size(path: Path, expected: int) -> None:
-    if (found := path.stat().st_size) != expected:
-        raise ValueError(f"{path}: has {found:,} bytes where its index says {expected:,}; preprocess again")
+    if (size := path.stat().st_size) != expected:
+        raise ValueError(f"{path}: has {size:,} bytes where its index says {expected:,}; preprocess again")
 
 
 def check_dataset(prefix: Path) -> None:

@@ -76,9 +76,9 @@ class LinearCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
 
     @torch.no_grad()
     def _accuracy(self, features: Tensor, layer: nn.Linear, target: Tensor) -> dict[str, int]:
-        kept = target.ne(self.padding_idx)
-        best = linear_argmax(features[kept], layer.weight, layer.bias)
-        return {"n_correct": int(best.eq(target[kept]).sum()), "total": int(kept.sum())}
+        is_real = target.ne(self.padding_idx)
+        best = linear_argmax(features[is_real], layer.weight, layer.bias)
+        return {"n_correct": int(best.eq(target[is_real]).sum()), "total": int(is_real.sum())}
 
 
 def output_projection(model) -> nn.Linear:

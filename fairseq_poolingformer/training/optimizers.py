@@ -126,7 +126,7 @@ class FairseqFusedAdamW(FairseqOptimizer):
     def _groups(self, params: list[Tensor]) -> list[Any]:
         """The parameters in one group, or those with a learning rate of their own in more groups after it."""
         lr = self.optimizer_config["lr"]
-        own, groups = set(), []
+        marks, groups = set(), []
         for mark, (flag, whose, where) in OWN_RATES.items():
             rate = getattr(self.cfg, flag[2:].replace("-", "_"))
             if rate < 0 or (rate and not lr):
@@ -139,9 +139,9 @@ class FairseqFusedAdamW(FairseqOptimizer):
                     f"{flag} {rate:g}: no parameter of {whose}. {where}, and {UNFLATTENED}, since all parameters are "
                     "one otherwise"
                 )
-            own.add(mark)
+            marks.add(mark)
             groups.append({"params": marked, "lr_scale": rate / lr})
-        others = [parameter for parameter in params if getattr(parameter, "param_group", None) not in own]
+        others = [parameter for parameter in params if getattr(parameter, "param_group", None) not in marks]
         return [{"params": others}, *groups] if groups else params
 
     def set_lr(self, lr: float) -> None:

@@ -49,9 +49,9 @@ def keep_the_last_batch(original: Callable, indices: Any, *args: Any, **kwargs: 
     if len(indices) == 0:
         return []  # the original looks at the last batch, which is not there
     batches = original(indices, *args, **kwargs)
-    kept = sum(len(batch) for batch in batches)
-    if kept < len(indices):
-        batches.append(indices[kept:])
+    count = sum(len(batch) for batch in batches)
+    if count < len(indices):
+        batches.append(indices[count:])
     return batches
 
 

@@ -115,8 +115,8 @@ def to_huggingface(
             require_size("the checkpoint's settings have", name, settings[name])
     _check_kinds(family, settings, "the checkpoint's settings have")
     notes = _attention_notes(family, settings, drop_pooled) if settings["arch"].startswith(OWN_ARCHS) else []
-    own = set(family.parameters(settings))
-    level_two = [name for name in own if LEVEL_TWO in name]
+    parameters = set(family.parameters(settings))
+    level_two = [name for name in parameters if LEVEL_TWO in name]
     if level_two and not any(name in state for name in level_two):
         raise ConversionError(
             "the checkpoint has no parameters of the second attention level, which begins with random values in "
@@ -140,11 +140,11 @@ def to_huggingface(
         config |= task_heads.write_config(settings, state, family.architecture)
         of_head = task_heads.taken(state, task_heads.TO_HUGGINGFACE)
     heads = [name for name in state if name.startswith("classification_heads.") or TASK_HEAD.match(name)]
-    pooled = [name for name in state if LEVEL_TWO in name and name not in own]
+    pooled = [name for name in state if LEVEL_TWO in name and name not in parameters]
     notes += _drop(state, heads, drop_heads, what, "--drop-heads")
     notes += _drop(state, pooled, drop_pooled, "parameters of the second attention level", "--drop-pooled")
     _untie(state, family.fairseq_tied)
-    _check_names(state, own, "fairseq model of these settings")
+    _check_names(state, parameters, "fairseq model of these settings")
     _check_shapes(family, settings, state)
     if family.sliding_window and not settings.get("separate_global_projections"):
         settings["separate_global_projections"] = True
@@ -292,15 +292,15 @@ def _untie(state: State, tied: tuple[str, ...]) -> None:
     present = [name for name in tied if name in state]
     if not present:
         return  # _check_names names it with all other missing parameters
-    kept = state[present[0]]
+    value = state[present[0]]
     for name in present[1:]:
-        if not torch.equal(kept, state[name]):
+        if not torch.equal(value, state[name]):
             raise ConversionError(
                 f"{present[0]} and {name} differ: only a model in which they are one parameter converts"
             )
     for name in present:
         del state[name]
-    state[tied[0]] = kept
+    state[tied[0]] = value
 
 
 def _alone(state: State) -> State:

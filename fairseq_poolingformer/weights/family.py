@@ -37,8 +37,8 @@ class SharedSettings:
     def read(self, config: Settings) -> Settings:
         """Return fairseq's settings."""
         for key, value in {**self.forgotten, **self.their_fixed}.items():
-            if (given := config.get(key, self.absent.get(key, value))) != value:
-                raise ConversionError(f"config.json: {key} is {given!r}; {self.ours} needs {value!r}")
+            if (actual := config.get(key, self.absent.get(key, value))) != value:
+                raise ConversionError(f"config.json: {key} is {actual!r}; {self.ours} needs {value!r}")
         needed = [*self.sizes, *(key for key, _, default in self.lengths.values() if default is None)]
         if missing := sorted(key for key in needed if config.get(key) is None):
             raise ConversionError(f"config.json lacks {', '.join(missing)}")
@@ -58,8 +58,8 @@ class SharedSettings:
     def write(self, settings: Settings) -> Settings:
         """Return this part of ``config.json``."""
         for key, value in self.fixed.items():
-            if (given := settings.get(key, self.absent_here.get(key, value))) != value:
-                raise ConversionError(f"{key} is {given!r}; {self.theirs} only {value!r}")
+            if (actual := settings.get(key, self.absent_here.get(key, value))) != value:
+                raise ConversionError(f"{key} is {actual!r}; {self.theirs} only {value!r}")
         return {
             **{key: settings[ours] for key, ours in self.sizes.items()},
             **{key: float(_given(settings, ours, value)) for key, (ours, value) in self.rates.items()},

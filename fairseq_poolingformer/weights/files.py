@@ -51,7 +51,7 @@ def new_folder(path: Path) -> Iterator[Path]:
             partial.mkdir()
             lock = lock_folder(partial)
             yield partial
-            require_new_folder(path, own=partial)
+            require_new_folder(path, partial=partial)
             (partial / LOCK).unlink()
             partial.replace(path)
     except SafetensorError as error:
@@ -62,18 +62,18 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def require_new_folder(path: Path, own: Path | None = None) -> None:
+def require_new_folder(path: Path, partial: Path | None = None) -> None:
     """Ask before the work whether a folder can be made; ``own`` is this process's unfinished one."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConversionError(f"{path} is there already: name a new folder, or move this one away first")
     path.parent.mkdir(parents=True, exist_ok=True)
     for other in path.parent.glob(f"{glob.escape(path.name)}.*{SUFFIX}"):
-        if other != own and not remove_unlocked(other):
+        if other != partial and not remove_unlocked(other):
             raise ConversionError(
                 f"{path}: another process is making this folder; wait for it, or name another one. If there is no "
                 f"such process any more, delete {other}"
             )
-    if own is None:
+    if partial is None:
         require_writable(path / "x" if path.is_dir() else path)
 
 

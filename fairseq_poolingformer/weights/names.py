@@ -138,9 +138,9 @@ def _levels(settings: Settings, layer: int, kinds: Collection[str]) -> list[str]
         return []
     flags = TwoLevels.of(settings)
     two = POOLED in kinds and layer in flags.layers_with_level_two()
-    own = [POOLED] * (two and not flags.pool_share_weights and flags.pool_merge == "sum")
-    own += [GLOBAL] * (GLOBAL in kinds and flags.separate_global_projections)
-    names = _both(*(f"{kind}_{letter}_proj" for kind in own for letter in "qkv"))
+    pooled = [POOLED] * (two and not flags.pool_share_weights and flags.pool_merge == "sum")
+    pooled += [GLOBAL] * (GLOBAL in kinds and flags.separate_global_projections)
+    names = _both(*(f"{kind}_{letter}_proj" for kind in pooled for letter in "qkv"))
     return names + ["pooled_k_pool_weight", "pooled_v_pool_weight"] * (two and flags.pool_type.endswith("ldconv"))
 
 

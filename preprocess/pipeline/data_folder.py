@@ -100,14 +100,14 @@ def finished(folder: DataFolder, settings: Mapping[str, object], overwrite: bool
     if not folder.corpus_path.is_file():
         return None
     try:
-        found = folder.corpus()
+        corpus = folder.corpus()
     except ValueError:
         if overwrite:
             return None
         raise
-    different = [key for key in settings if found.get(key) != json.loads(json.dumps(settings[key]))]
+    different = [key for key in settings if corpus.get(key) != json.loads(json.dumps(settings[key]))]
     if not different:
-        return found
+        return corpus
     if not overwrite:
         raise ValueError(
             f"{folder.path} holds a finished corpus that differs in: {', '.join(different)} (see corpus.json there). "

@@ -40,7 +40,7 @@ def encode_texts(tokenizer: Tokenizer, example: Example, layout: Layout = PAIRS)
 def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> dict[str, np.ndarray]:
     """Encode words, each by itself behind a space, as ``document`` (T,) and ``word`` (W,) pieces; none is ``<unk>``."""
     pieces = tokenizer.encode_batch([f" {word}" for word in words])
-    pieces = [found if len(found) else np.array([UNK]) for found in pieces]
+    pieces = [piece if len(piece) else np.array([UNK]) for piece in pieces]
     return {"document": np.concatenate(pieces), "word": np.array(list(map(len, pieces)))}
 
 
@@ -60,5 +60,5 @@ class Tokens:
         """Return (S,) the first token of each span and (S,) the one after its last; both 0 where it has no text."""
         first = np.searchsorted(self.ends[self.full], start, side="right")
         last = np.searchsorted(self.starts[self.full], end, side="left") - 1
-        found = first <= last
-        return np.where(found, np.take(self.full, first, mode="clip"), 0), np.where(found, self.full[last] + 1, 0)
+        exists = first <= last
+        return np.where(exists, np.take(self.full, first, mode="clip"), 0), np.where(exists, self.full[last] + 1, 0)

@@ -165,11 +165,11 @@ def _refuse_cut(marks: _Marks, name: str, what: str) -> None:
 
 def lists_of_objects(content: BinaryIO, max_bytes: int) -> list[str]:
     """The keys of the first object under which it has lists of objects."""
-    marks, name, key, found = _Marks(content, 1, max_bytes), b"", b"", []
+    marks, name, key, lists = _Marks(content, 1, max_bytes), b"", b"", []
     is_opened = False
     while mark := marks.next():
         if is_opened and mark == b"{":
-            found.append(key.decode("utf-8", "replace")[1:-1])
+            lists.append(key.decode("utf-8", "replace")[1:-1])
         is_opened = marks.depth == 2 and mark == b"["
         if marks.depth == 1 and mark.startswith(b'"'):
             name = mark
@@ -177,7 +177,7 @@ def lists_of_objects(content: BinaryIO, max_bytes: int) -> list[str]:
             key = name
         elif marks.depth == 0:
             break
-    return found
+    return lists
 
 
 def text_members(content: BinaryIO, key: str) -> Iterator[str]:

@@ -203,11 +203,11 @@ def _count_finished(folder: Path, split: str, file: int) -> int:
 
 def _digest(arrays: Iterable[np.ndarray]) -> int:
     """Digest an encoded document; 64 bits, so that those of millions fit into memory and hardly two are the same."""
-    found = hashlib.blake2b(digest_size=8)
+    digest = hashlib.blake2b(digest_size=8)
     for array in arrays:
-        found.update(b"%d " % len(array))
-        found.update(array.tobytes())
-    return int.from_bytes(found.digest(), "little")
+        digest.update(b"%d " % len(array))
+        digest.update(array.tobytes())
+    return int.from_bytes(digest.digest(), "little")
 
 
 @functools.lru_cache(maxsize=1)

@@ -178,7 +178,7 @@ def shared_documents(splits: Mapping[str, Parts]) -> list[str]:
 
 
 def _digests(parts: Parts) -> np.ndarray:
-    return np.concatenate([np.empty(0, np.uint64), *(found[take] for _, take, found in parts)])
+    return np.concatenate([np.empty(0, np.uint64), *(digests[take] for _, take, digests in parts)])
 
 
 def contradictions(folder: DataFolder, labels: Sequence[str], splits: Mapping[str, Parts]) -> list[str]:
@@ -213,16 +213,16 @@ def shared_files(inputs: object) -> list[str]:
     """Return a line for each two splits that are made of the same file."""
     if not isinstance(inputs, dict):
         return []
-    found = {
+    of_split = {
         split: {file["sha256"]: file["file"] for file in files if isinstance(file, dict) and "sha256" in file}
         for split, files in inputs.items()
         if isinstance(files, list)
     }
     return [
-        f"{first} and {second} are made of the same file: {found[second][sha256]}"
-        for first, second in itertools.combinations(found, 2)
-        for sha256 in found[second]
-        if sha256 in found[first]
+        f"{first} and {second} are made of the same file: {of_split[second][sha256]}"
+        for first, second in itertools.combinations(of_split, 2)
+        for sha256 in of_split[second]
+        if sha256 in of_split[first]
     ]
 
 

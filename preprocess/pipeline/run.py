@@ -156,7 +156,7 @@ class Work:
         corpus = self._corpus
         made = Made(self._folder, corpus.name, list(corpus.splits), self._args.max_source_length, rejects)
         text = corpus.table(made)
-        unseen = ("; ".join(filter(None, found)) for found in unseen_tokens(self._folder, corpus.splits))
+        unseen = ("; ".join(filter(None, lines)) for lines in unseen_tokens(self._folder, corpus.splits))
         return "\n".join([text, *unseen])
 
     def _encoding(self, name: str, fingerprint: str) -> Encoding:

@@ -69,27 +69,27 @@ def find(args: argparse.Namespace, name_of: Callable[[Record], str], parse: Pars
         sources = splits_of(args.data, unnamed=divides)
     else:
         sources = {split: expand(patterns) for split, patterns in named.items()}
-    found = {split: _records(sources[split], args.max_line_bytes) for split in SPLITS if sources.get(split)}
-    inputs = {split: [entry for one in sources[split] for entry in one.describe()] for split in found}
+    of_split = {split: _records(sources[split], args.max_line_bytes) for split in SPLITS if sources.get(split)}
+    inputs = {split: [entry for one in sources[split] for entry in one.describe()] for split in of_split}
     settings: dict[str, object] = {}
     notes: Sequence[str] = ()
-    if divides and "train" in found:
-        divided, settings, notes = _divided(args, found["train"], name_of, parse)
-        if twice := (divided.keys() & found.keys()) - {"train"}:
+    if divides and "train" in of_split:
+        divided, settings, notes = _divided(args, of_split["train"], name_of, parse)
+        if twice := (divided.keys() & of_split.keys()) - {"train"}:
             raise ValueError(f"{min(twice)}: there are files of this split already; do not take it out of train, too")
-        found |= divided
+        of_split |= divided
         if args.splits:
             inputs["splits"] = [describe_file(args.splits)]
-    if not found and not args.data:
+    if not of_split and not args.data:
         raise ValueError("no data: give --data, or files with --train, --valid or --test")
-    if not found:
+    if not of_split:
         raise ValueError(
             f"{args.data}: no name in it says train, valid or test; name its files with --train, --valid and --test, "
             "or divide them with --valid-share or --splits"
         )
-    if args.sentencepiece_train is not None and "train" not in found:
+    if args.sentencepiece_train is not None and "train" not in of_split:
         raise ValueError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
-    return Data({split: found[split] for split in SPLITS if split in found}, inputs, settings, notes)
+    return Data({split: of_split[split] for split in SPLITS if split in of_split}, inputs, settings, notes)
 
 
 def annotated(splits: dict[str, SplitRecords], parse: Callable) -> dict[str, SplitRecords]:
@@ -119,8 +119,8 @@ def _divided(
         raise ValueError("--splits, and --valid-share with --test-share exclude each other: give one")
     if not args.splits.is_file():
         raise ValueError(f"--splits {args.splits}: no such file")
-    found = splits.read_splits(args.splits, list(map(name_of, whole.records())))
-    return found.divide(whole, name_of), {}, found.notes()
+    named = splits.read_splits(args.splits, list(map(name_of, whole.records())))
+    return named.divide(whole, name_of), {}, named.notes()
 
 
 def read(sources: Sequence[Source], max_bytes: int = MAX_LINE_BYTES) -> Iterator[Record]:

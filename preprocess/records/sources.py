@@ -48,7 +48,7 @@ class Source:
 
 def expand(patterns: Sequence[str]) -> list[Source]:
     """List the sources of paths, glob patterns and folders, in order, sorted within, each once."""
-    found: dict[Path, Source] = {}
+    by_path: dict[Path, Source] = {}
     for pattern in patterns:
         if Path(pattern).is_dir():
             sources = _of_folder(Path(pattern))
@@ -60,8 +60,8 @@ def expand(patterns: Sequence[str]) -> list[Source]:
         if not sources:
             raise ValueError(f"{pattern}: no such file" + (f"; {OTHERWISE}" if not Path(pattern).suffix else ""))
         for source in sources:
-            found.setdefault(source.path.absolute(), source)
-    return list(found.values())
+            by_path.setdefault(source.path.absolute(), source)
+    return list(by_path.values())
 
 
 def _of_file(path: Path) -> Source:
@@ -128,5 +128,5 @@ def _split_folders(path: Path) -> list[str]:
 
 def split_named(name: str) -> str | None:
     """The split that a file's name tells: valid for ``val-00000-of-00002.parquet``."""
-    found = {SPLIT_OF[word] for word in _WORDS.findall(name.lower()) if word in SPLIT_OF}
-    return found.pop() if len(found) == 1 else None
+    splits = {SPLIT_OF[word] for word in _WORDS.findall(name.lower()) if word in SPLIT_OF}
+    return splits.pop() if len(splits) == 1 else None

@@ -25,8 +25,8 @@ def is_hidden(name: str) -> bool:
 
 def files_of(folder: Path) -> list[Path]:
     """All files of a folder and its folders, sorted, without hidden ones."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in found if not is_hidden(path.relative_to(folder).as_posix()))
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in files if not is_hidden(path.relative_to(folder).as_posix()))
 
 
 def pair_of(path: Path) -> tuple[Path, Path] | None:
@@ -37,10 +37,10 @@ def pair_of(path: Path) -> tuple[Path, Path] | None:
         return None
     before, _, after = path.name.rpartition(suffix)
     names = [f"{before}{other}{after}", *(f"{before}{other}{end}" for end in ("", ".gz", ".bz2", ".xz", ".zst"))]
-    found = next((path.with_name(name) for name in names if path.with_name(name).is_file()), None)
-    if suffix in OTHER_SIDE and found is None:
+    partner = next((path.with_name(name) for name in names if path.with_name(name).is_file()), None)
+    if suffix in OTHER_SIDE and partner is None:
         raise ValueError(f"{path}: {names[0]} is missing, which must have the summary of each line")
-    return found and ((path, found) if suffix in OTHER_SIDE else (found, path))
+    return partner and ((path, partner) if suffix in OTHER_SIDE else (partner, path))
 
 
 def line_pairs(source: Path, target: Path, max_bytes: int) -> Iterator[Record]:
@@ -72,8 +72,8 @@ def grouped(folder: Path) -> list[dict[str, Path | str]] | None:
     files = files_of(folder)
     if not files or not all(suffix_of(path.name) in _TEXTS for path in files):
         return None
-    found = _grouped(folder, files)
-    return None if found and _is_json(files[0]) else found
+    entries = _grouped(folder, files)
+    return None if entries and _is_json(files[0]) else entries
 
 
 def _grouped(folder: Path, files: Sequence[Path]) -> list[dict[str, Path | str]] | None:
@@ -85,11 +85,11 @@ def _grouped(folder: Path, files: Sequence[Path]) -> list[dict[str, Path | str]]
         for side, known in (("document", _DOCUMENTS), ("summary", _SUMMARIES))
     }
     if all(len(names) == 1 for names in sides.values()):
-        found: dict[str, dict[str, Path | str]] = {}
+        entries: dict[str, dict[str, Path | str]] = {}
         for side, (top,) in sides.items():
             for path in (path for path in inside if path.parts[0] == top):
-                found.setdefault(_stem(path.relative_to(top)), {})[side] = folder / path
-        return [{"id": name, **found[name]} for name in sorted(found)]
+                entries.setdefault(_stem(path.relative_to(top)), {})[side] = folder / path
+        return [{"id": name, **entries[name]} for name in sorted(entries)]
     if not tops:
         return _beside(files)
     if all(len(path.parts) == 2 for path in inside) and len(tops) > 1:
@@ -104,14 +104,14 @@ def _is_json(path: Path) -> bool:
 
 def _beside(files: Sequence[Path]) -> list[dict[str, Path | str]] | None:
     """``NAME.txt`` beside ``NAME.summary.txt``."""
-    found: dict[str, dict[str, Path | str]] = {}
+    entries: dict[str, dict[str, Path | str]] = {}
     for path in files:
         stem = _stem(Path(path.name))
         summary, document = _SUMMARY.fullmatch(stem).groups()
-        found.setdefault(summary or document, {})["summary" if summary else "document"] = path
-    if not any("summary" in entry for entry in found.values()):
+        entries.setdefault(summary or document, {})["summary" if summary else "document"] = path
+    if not any("summary" in entry for entry in entries.values()):
         return None
-    return [{"id": name, **found[name]} for name in sorted(found)]
+    return [{"id": name, **entries[name]} for name in sorted(entries)]
 
 
 def _stem(path: Path) -> str:

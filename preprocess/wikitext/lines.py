@@ -132,8 +132,8 @@ def _without_quotes(line: str) -> str:
         apostrophe = (single or glued or bold)[0]
     pieces, end = [], 0
     for number, (run, length) in enumerate(zip(runs, lengths, strict=True)):
-        kept = 1 if number == apostrophe or length == 4 else max(0, length - 5)
-        pieces += [line[end : run.start()], "'" * kept]
+        left = 1 if number == apostrophe or length == 4 else max(0, length - 5)
+        pieces += [line[end : run.start()], "'" * left]
         end = run.end()
     return "".join([*pieces, line[end:]])
 

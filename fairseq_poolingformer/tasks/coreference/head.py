@@ -163,12 +163,12 @@ class CoreferenceHead(nn.Module):
         genre: Tensor,
     ) -> list[Antecedents]:
         documents = zip(segment_sizes, word_starts, word_ends, sentences, speakers, genre, strict=True)
-        found = []
+        antecedents = []
         for number, (sizes, *document) in enumerate(documents):
             segments = features[example == number][:, 1:]
             pieces = segments[torch.arange(segments.size(1), device=features.device) < sizes[:, None]]
-            found.append(self._document(pieces, sizes, *document))
-        return found
+            antecedents.append(self._document(pieces, sizes, *document))
+        return antecedents
 
     def _document(
         self, pieces: Tensor, sizes: Tensor, starts: Tensor, ends: Tensor, sentences: Tensor, speakers: Tensor, genre
@@ -180,10 +180,10 @@ class CoreferenceHead(nn.Module):
             every = [self._block(self._represent_and_score, pieces, *block)[1] for block in spans.blocks()]
             mention_scores = torch.cat(every)
         limit = max(1, int(self.span_ratio * len(starts)))
-        kept = keep_spans(words, mention_scores.detach().float().cpu().numpy(), limit)
+        chosen = keep_spans(words, mention_scores.detach().float().cpu().numpy(), limit)
         candidates = spans.words
 
-        spans = _Spans(words[kept], starts.cpu().numpy(), ends.cpu().numpy(), pieces.device)
+        spans = _Spans(words[chosen], starts.cpu().numpy(), ends.cpu().numpy(), pieces.device)
         blocks = [self._block(self._represent_and_score, pieces, *block) for block in spans.blocks()]
         vectors, scores = (torch.cat(parts) for parts in zip(*blocks, strict=True))
         numbers, coarse = self._coarse(vectors, scores)
@@ -226,19 +226,19 @@ class CoreferenceHead(nn.Module):
 
     def _coarse(self, vectors: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         """(K, A) the numbers of the antecedents that each span keeps, and their coarse scores."""
-        kept = len(vectors)
+        count = len(vectors)
         # s_m(i) + s_m(j) + s_c(i, j), s_c = g_iᵀ W g_j (Lee et al. 2018), and a score of the distance
         source, target = self.dropout(self.coarse(vectors)), self.dropout(vectors)
         bilinear = wide(source @ target.T)
         prior = wide(self.distance_prior_score(self.dropout(self.distance_prior.weight))).squeeze(1)
-        number = torch.arange(kept, device=vectors.device)
+        number = torch.arange(count, device=vectors.device)
         chosen = []
         with torch.no_grad():
             for rows in number.split(SPANS_OF_A_BLOCK):
                 distance = rows[:, None] - number
                 total = bilinear[rows] + scores[rows, None] + scores + prior[_bucket(distance)]
                 total = total.masked_fill(distance < 1, -torch.inf)  # earlier spans alone are antecedents
-                chosen.append(total.topk(min(self.max_antecedents, kept)).indices)
+                chosen.append(total.topk(min(self.max_antecedents, count)).indices)
         numbers = torch.cat(chosen)  # the first spans have fewer earlier ones than A; _fine hides the others
         distance = _bucket(number[:, None] - numbers)
         return numbers, bilinear.gather(1, numbers) + scores[:, None] + scores[numbers] + prior[distance]
@@ -246,8 +246,8 @@ class CoreferenceHead(nn.Module):
     def _sides(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """(K, hidden) each: the parts of g_i and of g_j in the hidden layer of a pair, computed once a span."""
         width, first = vectors.size(1), self.fine[0]
-        own, other = first.weight[:, :width], first.weight[:, width : 2 * width]
-        return F.linear(vectors, own, first.bias), F.linear(vectors, other)
+        anaphor, other = first.weight[:, :width], first.weight[:, width : 2 * width]
+        return F.linear(vectors, anaphor, first.bias), F.linear(vectors, other)
 
     def _fine(
         self,

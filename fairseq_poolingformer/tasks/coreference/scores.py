@@ -55,7 +55,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
 
 def read_files(paths: Sequence[Path]) -> dict[str, ConllDocument]:
     """The documents of files by name."""
-    found: dict[str, ConllDocument] = {}
+    by_name: dict[str, ConllDocument] = {}
     for path in paths:
         try:
             with opened(path) as content:
@@ -66,12 +66,12 @@ def read_files(paths: Sequence[Path]) -> dict[str, ConllDocument]:
         except BadLine as error:
             raise ValueError(f"{path}: {error}") from error
         for line, document in documents:
-            if document.name in found:
+            if document.name in by_name:
                 raise ValueError(f"{path}, line {line}: {document.name} occurs a second time")
-            found[document.name] = document
-    if not found:
+            by_name[document.name] = document
+    if not by_name:
         raise ValueError(f"{', '.join(map(str, paths))}: no document")
-    return found
+    return by_name
 
 
 Chains = Sequence[Sequence[Hashable]]
@@ -143,15 +143,15 @@ def _without_repeated(known: set[Hashable], response: Chains) -> tuple[list[list
     seen: set[Hashable] = set()
     chains, repeated = [], 0
     for chain in response:
-        kept = []
+        unique = []
         for mention in chain:
             if mention in seen:
                 repeated += 1
                 continue
-            kept.append(mention)
+            unique.append(mention)
             if mention in known:
                 seen.add(mention)
-        chains.append(kept)
+        chains.append(unique)
     return chains, repeated
 
 
@@ -162,15 +162,15 @@ def muc(key: Chains, response: Chains) -> RecallPrecision:
     for chain in response:
         true_chains = [chain_of[mention] for mention in chain if mention in chain_of]
         right += len(true_chains) - len(set(true_chains))
-    true_links, given = (sum(len(chain) - 1 for chain in chains if chain) for chains in (key, response))
-    return RecallPrecision(right, true_links, right, given)
+    true_links, predicted_links = (sum(len(chain) - 1 for chain in chains if chain) for chains in (key, response))
+    return RecallPrecision(right, true_links, right, predicted_links)
 
 
 def b_cubed(key: Chains, response: Chains) -> RecallPrecision:
     """Count for each mention the share of its true chain, and of its predicted one, that both have."""
     chain_of = {mention: number for number, chain in enumerate(key) for mention in chain}
     members = [set(chain) for chain in key]
-    found = right = 0.0
+    recalled = right = 0.0
     for chain in response:
         common: dict[int, int] = {}
         for mention in chain:
@@ -179,9 +179,9 @@ def b_cubed(key: Chains, response: Chains) -> RecallPrecision:
                 continue
             if number not in common:
                 common[number] = sum(other in members[number] for other in chain)
-            found += common[number] / len(key[number])
+            recalled += common[number] / len(key[number])
             right += common[number] / len(chain)
-    return RecallPrecision(found, sum(map(len, key)), right, sum(map(len, response)))
+    return RecallPrecision(recalled, sum(map(len, key)), right, sum(map(len, response)))
 
 
 def ceaf_e(key: Chains, response: Chains) -> RecallPrecision:

@@ -127,5 +127,5 @@ class CoreferenceTask(DocumentTask):
 
 def _f1(meters, names: Iterable[str]) -> float:
     """The mean F1 × 100 of metrics whose counts the meters hold."""
-    found = [100 * RecallPrecision(*(meters[f"_{name}_{count}"].sum for count in COUNTS)).f1 for name in names]
-    return round(sum(found) / len(found), 2)
+    scores = [100 * RecallPrecision(*(meters[f"_{name}_{count}"].sum for count in COUNTS)).f1 for name in names]
+    return round(sum(scores) / len(scores), 2)

@@ -236,8 +236,8 @@ def figures(gold: Gold, predictions: Predictions) -> dict[str, float]:
         f"{part}{name}": [0.0] * len(gold) for part in ("", "sp_", "joint_") for name in ("em", "f1", "prec", "recall")
     }
 
-    def put(number: int, part: str, exact: float, found: Overlap) -> None:
-        for name, value in (("em", exact), ("f1", found.f1), ("prec", found.precision), ("recall", found.recall)):
+    def put(number: int, part: str, exact: float, measure: Overlap) -> None:
+        for name, value in (("em", exact), ("f1", measure.f1), ("prec", measure.precision), ("recall", measure.recall)):
             values[f"{part}{name}"][number] = value
 
     for number, (name, right_answer, right_facts) in enumerate(gold):

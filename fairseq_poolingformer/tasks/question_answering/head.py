@@ -183,23 +183,23 @@ class BestAnswers:
         self, answers: SegmentAnswers, example: np.ndarray, first_token: np.ndarray, batch: dict[str, Tensor]
     ) -> None:
         """Compare the answers of a batch of segments with the best ones so far."""
-        found = np.zeros(len(example), ANSWER_DTYPE)
+        records = np.zeros(len(example), ANSWER_DTYPE)
         for name in ("score", "long_score", "span_score", "yes_score", "no_score"):
-            found[name] = _numpy(getattr(answers, name))
-        if np.isnan(found["score"]).any():
+            records[name] = _numpy(getattr(answers, name))
+        if np.isnan(records["score"]).any():
             raise ValueError(
-                f"the model's output for example {int(example[np.isnan(found['score']).argmax()])} is NaN; "
+                f"the model's output for example {int(example[np.isnan(records['score']).argmax()])} is NaN; "
                 "in fp16 numbers can overflow: use bf16 or fp32"
             )
         row = _numpy(batch["first_paragraph"]) + _numpy(answers.paragraph) - 1
-        found["paragraph"] = np.where(_numpy(batch["document_has_paragraphs"]), row, -1)
+        records["paragraph"] = np.where(_numpy(batch["document_has_paragraphs"]), row, -1)
         shift = first_token - _numpy(batch["document_start"])
-        found["first_token"] = _numpy(answers.start) + shift
-        found["end_token"] = _numpy(answers.end) + shift + 1
-        ascending = np.argsort(found["score"], kind="stable")
-        found, example = found[ascending], example[ascending]
-        better = found["score"] > self.records["score"][example]
-        self.records[example[better]] = found[better]  # scores ascend, so an example's best segment is written last
+        records["first_token"] = _numpy(answers.start) + shift
+        records["end_token"] = _numpy(answers.end) + shift + 1
+        ascending = np.argsort(records["score"], kind="stable")
+        records, example = records[ascending], example[ascending]
+        better = records["score"] > self.records["score"][example]
+        self.records[example[better]] = records[better]  # scores ascend, so an example's best segment is written last
 
 
 def _numpy(x: Tensor) -> np.ndarray:

@@ -196,8 +196,8 @@ def _example(line: bytes) -> GoldExample:
         read, language = natural_questions_annotation, ""
     else:
         raise ValueError("an annotation must have 'long_answer' (Natural Questions) or 'passage_answer' (TyDi QA)")
-    found = tuple(read(value, f"annotations[{number}]") for number, value in enumerate(values))
-    return GoldExample(example_id_of(record), found, language)
+    annotations = tuple(read(value, f"annotations[{number}]") for number, value in enumerate(values))
+    return GoldExample(example_id_of(record), annotations, language)
 
 
 @dataclass(frozen=True)

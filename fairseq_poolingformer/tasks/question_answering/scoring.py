@@ -225,8 +225,8 @@ class PrecisionRecallCurve:
 
     def at_threshold(self, threshold: float) -> OperatingPoint:
         """Return the point where answers with at least this score are given; minus infinity gives all."""
-        given = int(np.count_nonzero(self.threshold >= threshold))
-        point = self._point(given - 1) if given else OperatingPoint(0.0, 0.0, 0.0, None)
+        count = int(np.count_nonzero(self.threshold >= threshold))
+        point = self._point(count - 1) if count else OperatingPoint(0.0, 0.0, 0.0, None)
         return OperatingPoint(point.f1, point.precision, point.recall, threshold)
 
     def at_precision(self, precision: float) -> OperatingPoint:
@@ -323,19 +323,19 @@ def official_averages(passage: AnswerReport, minimal: AnswerReport) -> dict[str,
 
 def table(title: str, reports: Mapping[str, AnswerReport]) -> list[str]:
     """Lay out reports in lines by the name of the row, with F1, precision and recall × 100."""
-    given = any(report.at_threshold for report in reports.values())
+    has_threshold = any(report.at_threshold for report in reports.values())
     head = [title, "examples", "answered", "predicted", "best F1", "P", "R", "threshold", "all F1", "P", "R"]
-    head += ["given F1", "P", "R"] if given else []
+    head += ["given F1", "P", "R"] if has_threshold else []
     head += [f"R@P{100 * target:.0f}" for target in PRECISION_TARGETS]
-    rows = [head, *(_row(name, report, given) for name, report in reports.items())]
+    rows = [head, *(_row(name, report, has_threshold) for name, report in reports.items())]
     return aligned(rows).split("\n")
 
 
-def _row(name: str, report: AnswerReport, given: bool) -> list[str]:
+def _row(name: str, report: AnswerReport, has_threshold: bool) -> list[str]:
     threshold = "-" if report.best.threshold is None else f"{report.best.threshold:.5g}"
     cells = [name, *(f"{count:,}" for count in (report.examples, report.gold, report.predicted))]
     cells += [*_percent(report.best), threshold, *_percent(report.all_given)]
-    if given:
+    if has_threshold:
         cells += _percent(report.at_threshold) if report.at_threshold else ["-"] * 3
     return cells + [f"{100 * point.recall:.2f}" for point in report.at_precision.values()]
 

@@ -32,16 +32,16 @@ def compared(
     read_predictions: Callable[[Path], Mapping[Key, Found]],
 ) -> tuple[dict[Key, Right], Mapping[Key, Found]]:
     """The right answers of all files, and the predictions, of which there is one at least."""
-    right, found = merged(gold, read_gold), read_predictions(Path(predictions))
-    if not found:
+    right, predicted = merged(gold, read_gold), read_predictions(Path(predictions))
+    if not predicted:
         raise ValueError(f"{predictions}: no predictions in it")
-    check_known(predictions, found, right)
-    return right, found
+    check_known(predictions, predicted, right)
+    return right, predicted
 
 
-def check_known(predictions: Path, found: Iterable[Key], right: Container[Key] | Iterable[Key]) -> None:
+def check_known(predictions: Path, predicted: Iterable[Key], right: Container[Key] | Iterable[Key]) -> None:
     """Raise ValueError for the first prediction that is of no key of the gold files."""
-    unknown = next((key for key in found if key not in right), None)
+    unknown = next((key for key in predicted if key not in right), None)
     if unknown is not None:
         same = next((key for key in right if str(key).lstrip("0") == str(unknown).lstrip("0")), None)
         cause = "are they of another split?" if same is None else f"their {same!r} is another id"
@@ -97,23 +97,23 @@ def find_answers(text: str, answers: Sequence[str]) -> list[tuple[int, int]]:
             wanted.setdefault(units[0], set()).add(units)
     right = {tuple(triviaqa_words(answer)) for answer in answers}
     units, places = _units(text)
-    found = set()
+    spans = set()
     for first, unit in enumerate(units):
         for answer in wanted.get(unit, ()):
             end = first + len(answer)
             if tuple(units[first:end]) == answer:
                 span = places[first][0], places[end - 1][1]
                 if tuple(triviaqa_words(text[slice(*span)])) in right:  # the spaces between units may differ
-                    found.add(span)
-    return sorted(found)
+                    spans.add(span)
+    return sorted(spans)
 
 
 def _units(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     """The units of a text's words as the script compares them, and their places in the text, in characters."""
     lowered = text.lower()
-    kept = _ARTICLE.sub(lambda article: " " * len(article[0]), lowered.translate(_TRIVIAQA_BLANKS))
-    found = [(match[0], match.span()) for match in _UNIT.finditer(kept)]
-    units, places = [unit for unit, _ in found], [place for _, place in found]
+    translated = _ARTICLE.sub(lambda article: " " * len(article[0]), lowered.translate(_TRIVIAQA_BLANKS))
+    matches = [(match[0], match.span()) for match in _UNIT.finditer(translated)]
+    units, places = [unit for unit, _ in matches], [place for _, place in matches]
     if len(lowered) != len(text):  # "İ" becomes two characters
         origin = [number for number, char in enumerate(text) for _ in char.lower()]
         places = [(origin[start], origin[end - 1] + 1) for start, end in places]

@@ -83,8 +83,8 @@ class CheckedTask(FairseqTask):
         criterion = super().build_criterion(cfg, from_checkpoint)
         is_known = type(criterion).__module__.startswith(("fairseq.", "fairseq_poolingformer."))
         if criterion is None or (is_known and not self.is_fitting(criterion)):
-            given = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
-            raise ValueError(f"this task needs --criterion {self.criterion}, and it is {given}")
+            name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
+            raise ValueError(f"this task needs --criterion {self.criterion}, and it is {name}")
         self._open_tokenizer()
         return criterion
 
@@ -109,14 +109,14 @@ class CheckedTask(FairseqTask):
         self, indices: np.ndarray, dataset: FairseqDataset, max_positions: Any = None, *args: Any, **named: Any
     ) -> np.ndarray:
         """Return all ``indices``, where fairseq leaves out examples of more than ``--max-tokens`` with a warning."""
-        kept = super().filter_indices_by_size(indices, dataset, max_positions, *args, **named)
-        if len(kept) < len(indices) and dataset is self.datasets.get(self.cfg.train_subset):
+        fitting = super().filter_indices_by_size(indices, dataset, max_positions, *args, **named)
+        if len(fitting) < len(indices) and dataset is self.datasets.get(self.cfg.train_subset):
             raise UsageError(
-                f"{len(indices) - len(kept)} of {len(indices)} examples of {self.cfg.train_subset} have more than "
+                f"{len(indices) - len(fitting)} of {len(indices)} examples of {self.cfg.train_subset} have more than "
                 f"{max_positions} tokens and would be left out: raise --max-tokens, or cut or divide the examples with "
                 "--max-source-positions or --max-positions"
             )
-        return kept
+        return fitting
 
     def get_batch_iterator(
         self,

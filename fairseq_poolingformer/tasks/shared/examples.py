@@ -167,11 +167,11 @@ class WordExamples(Examples):
     def segments(self, example: int) -> list[Segment]:
         document, symbols = self.split.document[example], self.symbols
         borders = self._stretch(example)
-        found = []
+        segments = []
         for start, end in itertools.pairwise(borders):
             tokens = np.concatenate([[symbols.bos], document[start:end], [symbols.eos]])
-            found.append(Segment(tokens, (np.arange(len(tokens)) == 0) & self.use_global))
-        return found
+            segments.append(Segment(tokens, (np.arange(len(tokens)) == 0) & self.use_global))
+        return segments
 
     def _size(self, borders: np.ndarray, max_positions: int) -> int:
         count = len(borders) - 1

@@ -82,8 +82,8 @@ class BestSpans:
 
     def tokens(self, example: int, segments: Tensor) -> list[int]:
         """The span's tokens, of (N, T) tokens of the segments; none where there is no token to choose."""
-        found = segments[self.segment[example], self.first[example] : self.last[example] + 1]
-        return found.tolist() if self.score[example] > -torch.inf else []
+        chosen = segments[self.segment[example], self.first[example] : self.last[example] + 1]
+        return chosen.tolist() if self.score[example] > -torch.inf else []
 
 
 def log_sum_exp_by_example(values: Tensor, mask: Tensor, example: Tensor, num_examples: int) -> Tensor:
@@ -132,8 +132,8 @@ def best_spans(logits: SpanLogits, max_length: int = MAX_ANSWER_LENGTH) -> BestS
 @torch.no_grad()
 def count_right_spans(logits: SpanLogits, first: Tensor, last: Tensor) -> dict[str, Tensor]:
     """Count the examples whose best span is a right one, among those that have one: see :func:`mark_spans`."""
-    found = best_spans(logits)
-    right = first[found.segment, found.first].bitwise_right_shift(found.last - found.first) & 1
+    best = best_spans(logits)
+    right = first[best.segment, best.first].bitwise_right_shift(best.last - best.first) & 1
     has_right = span_losses(logits, first, last)[1]
     return {"_span_accuracy_correct": (right.bool() & has_right).sum(), "_span_accuracy_total": has_right.sum()}
 

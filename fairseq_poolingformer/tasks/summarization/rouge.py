@@ -265,11 +265,11 @@ def files2rouge(hypotheses: Sequence[str], references: Sequence[str]) -> dict[st
 
 def parse_averages(output: str) -> dict[str, RougeEstimate]:
     """Read ROUGE-1.5.5's "Average" lines, ROUGE-L's as ``rougeLsum``."""
-    found = {(label, kind): Estimate(*map(float, values)) for label, kind, *values in _AVERAGE.findall(output)}
-    missing = [label for label in PERL_TYPES for kind in "RPF" if (label, kind) not in found]
+    estimates = {(label, kind): Estimate(*map(float, values)) for label, kind, *values in _AVERAGE.findall(output)}
+    missing = [label for label in PERL_TYPES for kind in "RPF" if (label, kind) not in estimates]
     if missing:
         raise RuntimeError(f"ROUGE-1.5.5 printed no {missing[0]}; its output ends with:\n{output[-1000:]}")
     return {
-        name: RougeEstimate(found[label, "P"], found[label, "R"], found[label, "F"])
+        name: RougeEstimate(estimates[label, "P"], estimates[label, "R"], estimates[label, "F"])
         for label, name in PERL_TYPES.items()
     }

@@ -97,9 +97,9 @@ class TriviaqaExamples(Examples):
         self.question_length = question
         self.room = max_positions - question - NUM_SPECIAL_SYMBOLS
         whole = split.document.sizes.astype(np.int64)
-        kept = np.minimum(whole, max_length - question - NUM_SPECIAL_SYMBOLS) if max_length else whole
-        pieces = count_pieces(kept, self.room, max_segments)
-        self.document_length = np.minimum(kept, pieces * self.room)
+        lengths = np.minimum(whole, max_length - question - NUM_SPECIAL_SYMBOLS) if max_length else whole
+        pieces = count_pieces(lengths, self.room, max_segments)
+        self.document_length = np.minimum(lengths, pieces * self.room)
         self.sizes = self.document_length + pieces * (question + NUM_SPECIAL_SYMBOLS)
         self._trainable = self._has_answer()
         answered = split.answer.sizes > 0
