@@ -82,18 +82,15 @@ class Selection:
         scores = read_scores(self.files).get(name)
         if scores is None:
             raise BadLine("no scores of the first stage: --paragraph-scores lacks this question")
-        pairs = [pair for pair in scores if _is_scored(pair)] if isinstance(scores, list) else []
+        # a title and its score, null where the first stage did not read the paragraph
+        pairs = [pair for pair in scores if isinstance(pair, list)] if isinstance(scores, list) else []
+        pairs = [pair for pair in pairs if len(pair) == 2 and isinstance(pair[1], int | float | None)]
         if [title for title, _ in pairs] != list(titles):
             raise BadLine("scores of other paragraphs: --paragraph-scores has other titles for this question")
         odds = [-math.inf if score is None else score for _, score in pairs]
         ordered = sorted(range(len(titles)), key=lambda number: -odds[number])
         best = [n for rank, n in enumerate(ordered) if rank < LEAST_KEPT or odds[n] > self.threshold]
         return sorted(best[: self.most])
-
-
-def _is_scored(pair: object) -> bool:
-    """Whether this is a title and its score, null where the first stage did not read the paragraph."""
-    return isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], int | float | None)
 
 
 @functools.lru_cache(maxsize=1)

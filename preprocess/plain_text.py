@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from fairseq_poolingformer.text.input_files import TO_UTF_8
+
 from .pipeline import command, documents
 from .pipeline.records import Example, Record, Reject, Skipped, describe_files, expand, read_files
 from .pipeline.run import Corpus
@@ -26,7 +28,7 @@ def parse(record: Record, min_chars: int = 1) -> Example | Reject | Skipped:
         text = record.data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = record.line + len((record.data[: error.start] + b" ").splitlines()) - 1
-        return Reject(f"not UTF-8: byte {error.start} of the document, in line {line}: {error.reason}")
+        return Reject(f"not UTF-8: byte {error.start} of the document, in line {line}: {error.reason}; {TO_UTF_8}")
     text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
     if len(text) < min_chars:
         return Skipped(f"fewer than {min_chars} characters")

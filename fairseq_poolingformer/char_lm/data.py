@@ -185,7 +185,9 @@ class CarriedMemory:
         self._position = sample["position"] + sample["net_input"]["src_tokens"].size(1)
         self._tensors = None
         if sample["goes_on"] and memory is not None:
-            self._tensors = [_finite(tensor.detach()) for tensor in memory]
+            tensors = [tensor.detach() for tensor in memory]
+            # fairseq skips the update of a float16 pass that overflows, but its infinities would stay in the memory
+            self._tensors = [t.nan_to_num(0.0, 0.0, 0.0) if t.dtype == torch.float16 else t for t in tensors]
 
     def state_dict(self) -> dict[str, Any]:
         """The state for :meth:`load_state_dict`, on the CPU."""
@@ -194,11 +196,6 @@ class CarriedMemory:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved memory."""
         self._position, self._tensors = state["position"], state["tensors"]
-
-
-def _finite(tensor: Tensor) -> Tensor:
-    # fairseq skips the update of a float16 forward pass that overflows, but its infinities would stay in the memory
-    return tensor.nan_to_num(0.0, 0.0, 0.0) if tensor.dtype == torch.float16 else tensor
 
 
 def byte_dictionary() -> Dictionary:

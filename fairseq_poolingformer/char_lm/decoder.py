@@ -172,7 +172,9 @@ class CausalDecoder(FairseqDecoder):
         remembers = all(kept_memory is not None for kept_memory in next_memory)
         extra = {"memory": [kept_memory.transpose(0, 1) for kept_memory in next_memory] if remembers else None}
         if self.spans is not None:
-            extra |= self._span_report(views)
+            spans = torch.stack([view.span for view in views])
+            extra |= {"spans": spans.detach(), "average_span": spans.detach().mean()}
+            extra["span_loss"] = self.span_loss * spans.mean(1).sum()
         return self.dropout(x).transpose(0, 1), extra
 
     def _positions(self, x: Tensor, pasts: list[Tensor | None], views: list[View]) -> Tensor | None:
@@ -186,14 +188,6 @@ class CausalDecoder(FairseqDecoder):
         if self.training or torch.is_grad_enabled():
             return self.positions(longest, like=self.embed_tokens.weight)
         return None
-
-    def _span_report(self, views: list[View]) -> dict[str, Tensor]:
-        spans = torch.stack([view.span for view in views])
-        return {
-            "spans": spans.detach(),
-            "average_span": spans.detach().mean(),
-            "span_loss": self.span_loss * spans.mean(1).sum(),
-        }
 
     def output_layer(self, features: Tensor, **unused: Any) -> Tensor:
         """(…, C) features to (…, V) logits."""

@@ -60,7 +60,7 @@ def make_parser(module: ModuleType | None = None) -> argparse.ArgumentParser:
     add("data", type=Path, metavar="DATA", help="a data folder of preprocess")
     add("--model", "--path", dest="path", metavar="MODEL", help="a checkpoint of the data folder's task")
     add("--subset", default="valid", help="split to predict (default: %(default)s)")
-    add("--output", type=output_file, required=True, help="file of the predictions")
+    add("--output", type=output_file, required=True, help="file of the predictions, perhaps .gz, .bz2 or .xz")
     add("--max-positions", type=positive, metavar="N", help="tokens of a segment, at least 8 (default: as in training)")
     text = "tokens of a batch; an example of more is a batch by itself (default: %(default)s)"
     add("--max-tokens", type=positive, default=16384, metavar="N", help=text)

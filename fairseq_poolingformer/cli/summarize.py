@@ -12,7 +12,7 @@ from fairseq_poolingformer.cli.models import add_device_options, checkpoint_of, 
 from fairseq_poolingformer.command import UsageError, load_fairseq, run_command
 from fairseq_poolingformer.options import finite, natural, positive
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.text.input_files import read_input
+from fairseq_poolingformer.text.input_files import TO_UTF_8, read_input
 
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
 OTHER_COMMANDS = {  # of tasks without predictions
@@ -109,8 +109,7 @@ def read_text(name: str) -> str:
     try:
         text = read_input(name).decode("utf-8")
     except UnicodeDecodeError as error:
-        remedy = "convert it, such as text of Windows with iconv -f CP1252 -t UTF-8"
-        raise ValueError(f"{name}: not UTF-8 at byte {error.start}; {remedy}") from error
+        raise ValueError(f"{name}: not UTF-8 at byte {error.start}; {TO_UTF_8}") from error
     if not text.strip():
         raise ValueError(f"{name}: no text in it")
     return text

@@ -136,7 +136,11 @@ class FromShort:
         kind = short.config.model_type if loaded else model_type_of(model)
         short_class = cls._short_class(kind)
         if loaded:
-            _check_labels(short.config, labels)
+            for name, asked in labels.items():
+                if (value := getattr(short.config, name)) != asked:
+                    raise ValueError(
+                        f"the loaded short model's {name} is {value}, not {asked}: load it with {name}={asked}"
+                    )
         else:
             short = short_class.from_pretrained(short, **labels)
         merged = {**_shared_settings(cls, short.config), **settings}
@@ -241,13 +245,6 @@ def _check_length(longest: Any, config: PreTrainedConfig) -> None:
             f"max_position_embeddings is {longest!r}, and must be a whole number of {least} or more, so that none of "
             "the short model's positions is lost; leave it out for the default"
         )
-
-
-def _check_labels(config: PreTrainedConfig, labels: dict[str, Any]) -> None:
-    """Raise ``ValueError`` where the short model has other labels than those asked for."""
-    for name, asked in labels.items():
-        if (value := getattr(config, name)) != asked:
-            raise ValueError(f"the loaded short model's {name} is {value}, not {asked}: load it with {name}={asked}")
 
 
 def model_type_of(model: Any, **kwargs: Any) -> str | None:

@@ -41,7 +41,11 @@ def atomic_write(path: Path, flush: bool = False) -> Iterator[Path]:
                 _flush(unfinished)
             os.replace(unfinished, path)
             if flush:
-                _flush_folder(path.parent)
+                try:
+                    _flush(path.parent)
+                except OSError as error:  # some network file systems flush files only
+                    if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                        raise
     finally:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)
@@ -119,14 +123,6 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _flush_folder(path: Path) -> None:
-    try:
-        _flush(path)
-    except OSError as error:  # some network file systems flush files only
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
 
 
 def lock_folder(folder: Path) -> int | None:

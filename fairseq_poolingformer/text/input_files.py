@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from fairseq_poolingformer.extras import needs
 
 TOO_LONG = "too long: more bytes than --max-line-bytes or --max-document-bytes allows"
+TO_UTF_8 = "convert it, such as text of Windows with iconv -f CP1252 -t UTF-8"
 _BLOCK_BYTES = 2**17
 _XZ_MEMORY = 2**29  # bytes; xz -9 needs 65 MiB
 _ZSTD_BYTES = 2**9  # of input at a time: zstandard bounds no output, and they become 16 MiB at most
@@ -207,6 +208,5 @@ def decoded(line: bytes, number: int, problem: str = "") -> tuple[str, str]:
     try:
         return line.decode("utf-8"), problem
     except UnicodeDecodeError as error:
-        reason = f"not UTF-8: byte {error.start} of line {number}, {error.reason}"
-        reason += "; convert it, such as text of Windows with iconv -f CP1252 -t UTF-8"
+        reason = f"not UTF-8: byte {error.start} of line {number}, {error.reason}; {TO_UTF_8}"
         return line.decode("utf-8", "replace"), problem or reason

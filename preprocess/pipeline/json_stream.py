@@ -151,16 +151,13 @@ def elements(content: BinaryIO, name: str, key: str | None, max_bytes: int) -> I
             if not has_array:
                 raise refusal(marks.start)
             values, has_array = values + 1, False
-    _refuse_cut(marks, name, "element")
-    if marks.end < len(marks.buffer) or not values:
-        raise refusal(len(marks.buffer))
-
-
-def _refuse_cut(marks: _Marks, name: str, what: str) -> None:
     if marks.kept is not None:
-        raise ValueError(f"{name}: ends inside the {what} that begins in line {marks.line_of_kept()}; fetch it again")
+        line = marks.line_of_kept()
+        raise ValueError(f"{name}: ends inside the element that begins in line {line}; fetch it again")
     if marks.depth:
         raise ValueError(f"{name}: ends before the JSON in it does; fetch it again")
+    if marks.end < len(marks.buffer) or not values:
+        raise refusal(len(marks.buffer))
 
 
 def lists_of_objects(content: BinaryIO, max_bytes: int) -> list[str]:

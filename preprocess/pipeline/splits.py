@@ -62,14 +62,9 @@ def _chosen(read: ReadAll, is_in: Callable[[Record], bool]) -> Iterator[Record]:
             progress = 0
 
 
-def fold(text: str) -> str:
-    """The text without differences in case and white space."""
-    return " ".join(text.split()).casefold()
-
-
 def place_of(text: str, seed: int = 0) -> int:
-    """A document's place between 0 and 2^64, by which shares divide: equal texts, once folded, are on one side."""
-    key = f"{seed} {fold(text)}".encode("utf-8", "surrogatepass")
+    """A document's place between 0 and 2^64, by which shares divide; case and blanks do not matter."""
+    key = f"{seed} {' '.join(text.split()).casefold()}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
 
 

@@ -83,7 +83,8 @@ def splits_of(data: str, unnamed: bool = True) -> dict[str, list[Source]]:
     """The splits of data that one argument names, told by the names of its files or folders."""
     path = Path(data)
     named: dict[str, list[Source]] = {}
-    if path.is_dir() and (inner := _split_folders(path)):
+    folders = [one.name for one in path.iterdir() if one.is_dir()] if path.is_dir() else []
+    if inner := sorted(name for name in folders if name.lower() in SPLIT_OF):
         files = sorted(one for one in path.iterdir() if one.is_file() and not texts.is_hidden(one.name))
         named = {name: _of_folder(path / name) for name in inner}
         there = {split_named(name) for name in inner}
@@ -120,10 +121,6 @@ def _known(name: str) -> str | None:
 def _two_forms(data: str, first: Source, second: Source) -> ValueError:
     """``train.txt`` beside ``train.txt.gz`` is one and the same, and in two folders it is of two corpora."""
     return ValueError(f"{data}: both {first.path} and {second.path}; name files with --train, --valid and --test")
-
-
-def _split_folders(path: Path) -> list[str]:
-    return sorted(inner.name for inner in path.iterdir() if inner.is_dir() and inner.name.lower() in SPLIT_OF)
 
 
 def split_named(name: str) -> str | None:

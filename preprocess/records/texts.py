@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.text.input_files import TOO_LONG, decoded, decompressed, opened, suffix_of
+from fairseq_poolingformer.text.input_files import TO_UTF_8, TOO_LONG, decoded, decompressed, opened, suffix_of
 
 from ..pipeline.records import Record
 
@@ -135,6 +135,6 @@ def together(entries: Sequence[Mapping[str, Path | str]], max_bytes: int) -> Ite
             try:
                 fields[key] = data.decode("utf-8-sig")
             except UnicodeDecodeError as error:
-                problem = problem or f"not UTF-8: byte {error.start} of {path.name}, {error.reason}"
+                problem = problem or f"not UTF-8: byte {error.start} of {path.name}, {error.reason}; {TO_UTF_8}"
         name = str(next(iter(paths.values())))
         yield Record(name, 1, None if problem else json.dumps(fields).encode(), size, problem)

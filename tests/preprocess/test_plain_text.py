@@ -5,6 +5,7 @@ import json
 import pytest
 from fairseq.data import Dictionary, data_utils
 
+from fairseq_poolingformer.text.input_files import TO_UTF_8
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import plain_text
 from preprocess.pipeline.records import Record
@@ -106,7 +107,7 @@ def test_blocks_and_files_beyond_the_bound_are_not_loaded(tmp_path):
 
 def test_bad_documents_are_named(tmp_path, capsys):
     reason = parse(Record("a.txt", 3, b"\n\xff")).reason
-    assert reason == "not UTF-8: byte 1 of the document, in line 4: invalid start byte"
+    assert reason == f"not UTF-8: byte 1 of the document, in line 4: invalid start byte; {TO_UTF_8}"
     (tmp_path / "a.txt").write_bytes(b"good\n\nfine\nbad \xff\n\n" + b"x" * 50 + b"\n\ngood")
     out = tmp_path / "out"
     args = ["--input", tmp_path / "a.txt", "--documents", "block", "--max-document-bytes", "40"]
@@ -114,7 +115,7 @@ def test_bad_documents_are_named(tmp_path, capsys):
     assert "2 of 4 lines rejected" in capsys.readouterr().err
     assert convert(out, *args, "--max-reject-fraction", "0.5") == 0
     assert [(reject["line"], reject["reason"]) for reject in conftest.rejects(out)] == [
-        (3, "not UTF-8: byte 9 of the document, in line 4: invalid start byte"),
+        (3, f"not UTF-8: byte 9 of the document, in line 4: invalid start byte; {TO_UTF_8}"),
         (6, "too long: more bytes than --max-line-bytes or --max-document-bytes allows"),
     ]
     assert documents(out, "train") == ["good", "good"]

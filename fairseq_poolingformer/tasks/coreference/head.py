@@ -189,9 +189,12 @@ class CoreferenceHead(nn.Module):
         numbers, coarse = self._coarse(vectors, scores)
         segment = torch.searchsorted(sizes.cumsum(0), spans.first, right=True)
         relations = (speakers[spans.words[:, 0]], segment, genre)
+        width, first = vectors.size(1), self.fine[0]
         for left in reversed(range(self.depth)):
+            # (K, hidden) each: the parts of g_i and of g_j in the hidden layer of a pair, computed once a span
+            anaphor, antecedent = first.weight[:, :width], first.weight[:, width : 2 * width]
+            sides = F.linear(vectors, anaphor, first.bias), F.linear(vectors, antecedent)
             rows = range(0, len(vectors), max(1, PAIRS_OF_A_BLOCK // numbers.size(1)))
-            sides = self._sides(vectors)
             blocks = [
                 self._block(self._fine, vectors, sides, numbers, coarse, relations, row, row + rows.step)
                 for row in rows
@@ -242,12 +245,6 @@ class CoreferenceHead(nn.Module):
         numbers = torch.cat(chosen)  # the first spans have fewer earlier ones than A; _fine hides the others
         distance = _bucket(number[:, None] - numbers)
         return numbers, bilinear.gather(1, numbers) + scores[:, None] + scores[numbers] + prior[distance]
-
-    def _sides(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """(K, hidden) each: the parts of g_i and of g_j in the hidden layer of a pair, computed once a span."""
-        width, first = vectors.size(1), self.fine[0]
-        anaphor, other = first.weight[:, :width], first.weight[:, width : 2 * width]
-        return F.linear(vectors, anaphor, first.bias), F.linear(vectors, other)
 
     def _fine(
         self,

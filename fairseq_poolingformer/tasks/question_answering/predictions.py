@@ -50,11 +50,8 @@ on two GPUs; poolingformer score takes both files:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "question answering",
-        "Several checkpoints in --model, separated by colons, make an ensemble; an --output that ends with .gz is "
-        "compressed.",
-    )
+    text = "Several checkpoints in --model, separated by colons, make an ensemble."
+    group = parser.add_argument_group("question answering", text)
     add = group.add_argument
     add("--readable", type=output_file, metavar="FILE", help="also write questions and answers as text, tab-separated")
     for flag, meaning in (

@@ -82,7 +82,8 @@ class CheckedTask(FairseqTask):
     def build_criterion(self, cfg, from_checkpoint: bool = False) -> FairseqCriterion:
         criterion = super().build_criterion(cfg, from_checkpoint)
         is_known = type(criterion).__module__.startswith(("fairseq.", "fairseq_poolingformer."))
-        if criterion is None or (is_known and not self.is_fitting(criterion)):
+        fitting = tuple(CRITERION_REGISTRY[name] for name in (self.criterion, *self.other_criterions))
+        if criterion is None or (is_known and not isinstance(criterion, fitting)):
             name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
             raise ValueError(f"this task needs --criterion {self.criterion}, and it is {name}")
         self._open_tokenizer()
@@ -99,11 +100,6 @@ class CheckedTask(FairseqTask):
                 f"{tokenizer_path(self.data_folder)} cannot be opened ({first_line(error)}), and predictions will need "
                 "it: restore it from a copy, or preprocess again"
             ) from error
-
-    def is_fitting(self, criterion: FairseqCriterion | None) -> bool:
-        """Whether a criterion is one of those that fit the task's batches, or made of one."""
-        names = (self.criterion, *self.other_criterions)
-        return any(isinstance(criterion, CRITERION_REGISTRY[name]) for name in names)
 
     def filter_indices_by_size(
         self, indices: np.ndarray, dataset: FairseqDataset, max_positions: Any = None, *args: Any, **named: Any

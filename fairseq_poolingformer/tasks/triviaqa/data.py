@@ -160,7 +160,9 @@ def right_answers(answer: Mapping[str, object]) -> list[str]:
 def read_gold(path: Path) -> dict[str, list[str]]:
     """Read the right answers of a released file; of a verified set, those of its verified questions and documents."""
     data = read_json_file(path)
-    domain = domain_of(data, path)
+    domain = data.get("Domain")
+    if domain not in DOMAINS:
+        raise ValueError(f"{path}: 'Domain' must be {WIKIPEDIA} or {WEB}, is {domain!r}; is this TriviaQA?")
     is_verified = data.get("VerifiedEval") is True
     gold: dict[str, list[str]] = {}
     for number, value in enumerate(list_of(data, "Data")):
@@ -176,13 +178,6 @@ def read_gold(path: Path) -> dict[str, list[str]]:
     if not gold:
         raise ValueError(f"{path}: no questions in it")
     return gold
-
-
-def domain_of(data: Mapping[str, object], path: Path) -> str:
-    """The domain that a released file names."""
-    if data.get("Domain") not in DOMAINS:
-        raise ValueError(f"{path}: 'Domain' must be {WIKIPEDIA} or {WEB}, is {data.get('Domain')!r}; is this TriviaQA?")
-    return data["Domain"]
 
 
 def _keys(question: dict, domain: str, is_verified: bool) -> Iterable[str]:
