@@ -1,6 +1,7 @@
 """fairseq beside the torch and hydra that are installed."""
 
 import logging
+import types
 import warnings
 from importlib.util import find_spec
 
@@ -8,6 +9,7 @@ import torch
 
 from fairseq_poolingformer.attention import keep_freed_memory
 from fairseq_poolingformer.extras import TORCH, is_too_old
+from fairseq_poolingformer.patching import stand_in
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +32,13 @@ def use_apex_only_with_its_kernels() -> None:
         logger.warning(
             "apex is installed without its CUDA kernels and is not used; docs/fairseq.md says how to build them"
         )
+
+
+def restore_compat_of_numpy() -> None:
+    """Give fairseq's blocks the name of numpy that ``--sample-break-mode eos`` of its own tasks asks for."""
+    from fairseq.data import token_block_dataset
+
+    stand_in(token_block_dataset, "np").compat = types.SimpleNamespace(long=int)
 
 
 def keep_freed_memory_without_a_gpu() -> None:

@@ -48,6 +48,7 @@ fairseq_train, fairseq_generate, fairseq_validate = (
 DONE_AT_ONCE = (
     libraries.require_safe_torch,
     libraries.use_apex_only_with_its_kernels,
+    libraries.restore_compat_of_numpy,
     libraries.keep_freed_memory_without_a_gpu,
     libraries.hide_warnings_about_fairseq,
     untrusted_files.evaluate_literals_only,
