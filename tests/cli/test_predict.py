@@ -15,7 +15,7 @@ def test_a_folder_of_questions_has_the_options_of_its_task(tmp_path, monkeypatch
         (tmp_path / "corpus.json").write_text(json.dumps({"kind": kind}))
     taken = []
     if kind in ("natural_questions", "tydiqa"):
-        monkeypatch.setattr(predict, "run", lambda args, own: taken.append(args))
+        monkeypatch.setattr(predict, "run", lambda args, module: taken.append(args))
     flags = ["--output", "predictions.json", "--readable", "text.tsv"]
     arguments = [str(tmp_path), *flags] if first else [*flags[:2], str(tmp_path), *flags[2:]]
     if kind in ("natural_questions", "tydiqa"):
