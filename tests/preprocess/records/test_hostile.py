@@ -6,6 +6,7 @@ import tracemalloc
 
 import pytest
 
+from fairseq_poolingformer.text.input_files import TO_UTF_8
 from preprocess import arxiv_pubmed
 from preprocess.pipeline.records import Record
 from preprocess.records.options import read
@@ -123,7 +124,7 @@ def test_a_text_without_its_summary_is_rejected(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"caf\xe9" if name == "documents/a.txt" else b"text")
     assert [(record.file.rpartition("/")[2], record.problem) for record in read(expand([str(tmp_path)]))] == [
-        ("a.txt", "not UTF-8: byte 3 of a.txt, unexpected end of data"),
+        ("a.txt", f"not UTF-8: byte 3 of a.txt, unexpected end of data; {TO_UTF_8}"),
         ("b.txt", "missing file: the text has no summary"),
         ("c.txt", "missing file: the text has no document"),
     ]
