@@ -68,8 +68,7 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
         )
 
     def set_beam_size(self, beam: int) -> None:
-        """The number of beams in generation, which share their sentence's source."""
-        self.encoder.beams = beam
+        """Do nothing: the encoder sees the number of beams, and fairseq's method would replace its reordering."""
 
     def forward(
         self,

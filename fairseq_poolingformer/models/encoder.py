@@ -111,8 +111,6 @@ def wrapped(layer: nn.Module, cfg) -> nn.Module:
 class PoolingformerEncoder(TransformerEncoderBase):
     """fairseq's transformer encoder with Poolingformer's layers, global tokens, and shared relative positions."""
 
-    beams = 1  # of each row, in generation
-
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
         self._layers_built, self.compile_layers = 0, getattr(cfg, "compile_layers", False)
         super().__init__(cfg, dictionary, embed_tokens)
@@ -188,9 +186,13 @@ class PoolingformerEncoder(TransformerEncoderBase):
     def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
         """Keep the masks of the sentences that are not finished; :class:`~.decoder.CrossAttention` keeps their keys."""
         (masks,) = encoder_out["masks"]
-        if masks.padding is None or masks.padding.size(0) * self.beams == new_order.numel():
+        if masks.padding is None:
             return encoder_out
-        return encoder_out | {"masks": [Masks(None, masks.padding.index_select(0, rows_of(new_order, self.beams)))]}
+        rows = masks.padding.size(0)
+        beams = encoder_out.get("beams") or new_order.numel() // rows  # the first order repeats each sentence
+        if rows * beams != new_order.numel():
+            masks = Masks(None, masks.padding.index_select(0, rows_of(new_order, beams)))
+        return encoder_out | {"masks": [masks], "beams": beams}
 
     def _check_length(self, padding_mask: Tensor) -> None:
         """Refuse rows longer than ``max_positions``, where a table of positions does not refuse them."""

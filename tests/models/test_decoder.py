@@ -63,7 +63,8 @@ def test_dropping_finished_sentences_changes_no_hypothesis(search, beam, monkeyp
 
     monkeypatch.setattr(CrossAttention, "reorder_incremental_state", spy)
     monkeypatch.setattr(CrossAttention, "forward", spy_on_masks)
-    together = hypotheses(search(beam), sentences(LENGTHS))
+    this_search, _ = search(beam), search(4 - beam)  # the number of beams is the search's, not the model's
+    together = hypotheses(this_search, sentences(LENGTHS))
     dropped_at = [step for step in range(1, len(sizes)) if sizes[step] < sizes[step - 1]]
     assert len(set(dropped_at)) >= 2, f"sentences leave the batch at different steps, not {sizes}"
     batches = {id(masks): masks.padding.size(0) for masks in masks_of_layers}
