@@ -68,7 +68,7 @@ def band_attention(
 
     ``softmax(scale·q_i·K_N(i)ᵀ + terms) V_N(i)`` (eq. 4, 8, 12–13), where N(i) are the keys that ``window`` (and
     ``pooling``) shows query i and all global tokens; or every token when i is global. A query that sees nothing returns
-    zeros.
+    zeros. On a GPU, products in float32 have the precision that ``torch.set_float32_matmul_precision`` asks for.
 
     Args:
         query: (B, H, T, D). Query t is at token position ``query_offset + t``.

@@ -58,12 +58,15 @@ def _passes_self_check(tokens: Call, pools: Call) -> bool:
     query, masks = tokens.query, tokens.masks
     return not query.is_cuda or self_check.passes(
         *("the kernel of one softmax", _difference, query.dtype, query.device, query.size(3), pools.pooling),
+        self_check.reduced_products(query.dtype),
         *(masks.padding is not None and "padding", masks.global_keys is not None and "global tokens"),
         *(tokens.dropout_p > 0.0 and "dropout", tokens.window.right != 0 and "both sides"),
     )
 
 
-def _difference(dtype: torch.dtype, device: torch.device, head_dim: int, pooling: Pooling, *flags: Any) -> str | None:
+def _difference(
+    dtype: torch.dtype, device: torch.device, head_dim: int, pooling: Pooling, products: str | bool, *flags: Any
+) -> str | None:
     return self_check.excess(kernel_error(dtype, device, head_dim, pooling, *map(bool, flags)), dtype)
 
 

@@ -79,13 +79,23 @@ def largest_error(actual: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
 
 def excess(error: float, dtype: torch.dtype) -> str | None:
     """The error in words; None where it is within the dtype's tolerance, which NaN is not."""
-    return None if error <= TOLERANCES[dtype] else f"an error of {error:.2g}, more than {TOLERANCES[dtype]:.2g}"
+    return None if error <= tolerance(dtype) else f"an error of {error:.2g}, more than {tolerance(dtype):.2g}"
+
+
+def reduced_products(dtype: torch.dtype) -> str | bool:
+    """torch's precision of products in float32, where kernels may round factors; False where they may not."""
+    precision = dtype == torch.float32 and torch.get_float32_matmul_precision()
+    return precision != "highest" and precision
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """The bound on errors; that of 16 bits where factors of products may be rounded to 10 bits."""
+    return TOLERANCES[torch.float16 if reduced_products(dtype) else dtype]
 
 
 def variant_of(call: Call) -> tuple[Hashable, ...]:
     """The properties of a call that decide which compiled kernels run; those that are true name it in words."""
     query, window, tokens = call.query, call.window, call.masks.global_keys
-    products = query.dtype == torch.float32 and torch.get_float32_matmul_precision()
     num_globals = tokens.num_slots if tokens else 0
     return (
         *(query.dtype, query.device, query.size(3), call.pooling, query.size(1) == 1 and "one head"),
@@ -93,7 +103,7 @@ def variant_of(call: Call) -> tuple[Hashable, ...]:
         *(window.left == UNLIMITED and "unlimited window", window.right == 0 and "causal"),
         *(window.dilation != 1 and "dilation", call.key_padding_mask is not None and "padding"),
         *(num_globals > 0 and "global tokens", num_globals > FEW and "many of them"),
-        products != "highest" and products,
+        reduced_products(query.dtype),
         *(call.dropout_p > 0.0 and "dropout", call.return_lse and "logarithms"),
         *map(_kind_of_term, call.score_terms),
     )
@@ -169,15 +179,14 @@ def _difference(run: Run, call: Call, reach: int) -> str | None:
         results += torch.autograd.grad(results, leaves, upstream, materialize_grads=True)
     inputs = "query", "key", "value", *(name for term in call.score_terms for name in term_tensors(term))
     names = ["the output", *["the logarithms"] * len(logs), *(f"the gradient of {name}" for name in inputs)]
-    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
-        dtype = torch.float16  # torch may round the factors of a product to its 10 bits, and backends then may, too
+    bound = tolerance(dtype)
     for name, result, right in zip(names, actual, expected, strict=True):
         length, error = right.norm(dim=-1), (result.double() - right).norm(dim=-1)
         # gradients are zero but for rounding where each query sees one key, or a table has one distance
         least = (right.size(-1) * (LENGTH if right.dim() == 2 else LEAST_SHARE)) ** 0.5
         worst = (error / (length + length.mean()).clamp(min=least)).max().item()
-        if not worst <= TOLERANCES[dtype]:  # nor is NaN
-            return f"{name} differs from the reference by {worst:.2g} of its size, more than {TOLERANCES[dtype]:.2g}"
+        if not worst <= bound:  # nor is NaN
+            return f"{name} differs from the reference by {worst:.2g} of its size, more than {bound:.2g}"
     return None
 
 

@@ -35,6 +35,8 @@ TILE_SHAPES = {
     2: ((128, TileShape(64, 64, 4, 2)), (256, TileShape(32, 32, 4, 2))),
     4: ((64, TileShape(32, 32, 4, 2)), (256, TileShape(16, 16, 4, 2))),
 }
+# torch.get_float32_matmul_precision() in Triton's words
+PRECISIONS = {"highest": "ieee", "high": "tf32x3", "medium": "tf32"}
 # With tables of positions, whose products take as many registers again: on compute capability 8.0 the kernels spill
 # some 200 bytes in 16 bits, and 1,200 bytes in 32 bits with head dimensions above 64.
 TILE_SHAPES_WITH_POSITIONS = {
@@ -96,6 +98,7 @@ class Geometry(NamedTuple):
 
     device: torch.device
     dtype: torch.dtype
+    precision: str  # of float32 products
     batch: int
     heads: int
     num_queries: int
@@ -149,9 +152,9 @@ class Geometry(NamedTuple):
         )
 
     def constants(self, group: Group, shape: TileShape) -> tuple[Any, ...]:
-        """HEAD_DIM … DROPOUT."""
-        banded = group.residues.band is not None
-        return self.head_dim, padded(self.head_dim), shape.queries, shape.keys, banded, self.dropout_p > 0.0
+        """HEAD_DIM … PRECISION."""
+        banded, dim = group.residues.band is not None, self.head_dim
+        return dim, padded(dim), shape.queries, shape.keys, banded, self.dropout_p > 0.0, self.precision
 
 
 class Group(NamedTuple):

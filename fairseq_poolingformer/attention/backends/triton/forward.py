@@ -43,8 +43,6 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     rows_of,
     split_of,
     store_rows,
-    weigh_edge,
-    whole_block,
 )
 
 LOWEST = tl.constexpr(-1.0e38)  # a row's maximum before there is any; finite, for -inf - -inf is NaN
@@ -66,14 +64,12 @@ def _attend(
     first_key_position, spacing, seed, dropped, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     MOST_HIDDEN: tl.constexpr, SEEN: tl.constexpr, INSIDE: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Add a lane's keys ``first`` … ``gap`` and ``gap_stop`` … ``stop`` to the running softmax of a block of queries.
 
     INSIDE there is no gap, all keys exist and none is hidden; all queries see ``inner_first`` … ``inner_stop``.
     """
-    if INSIDE:
-        k_places = whole_block(key, first, stride_kn, BLOCK_N, BLOCK_D)
-        v_places = whole_block(value, first, stride_kn, BLOCK_N, BLOCK_D)
     for place in range(first, stop - (gap_stop - gap), BLOCK_N):
         start = place if INSIDE else tl.where(place < gap, place, place + gap_stop - gap)
         keys = start + tl.arange(0, BLOCK_N)
@@ -81,8 +77,7 @@ def _attend(
         position = first_key_position + spacing * key_stride * rows if key_token is None else rows
         token = rows
         if INSIDE:
-            k = load_block(k_places, HEAD_DIM, BLOCK_D)
-            k_places += BLOCK_N * stride_kn
+            k = load_block(key, start, stride_kn, BLOCK_N, HEAD_DIM, BLOCK_D)
         else:
             token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
             if SEEN == BEYOND:
@@ -90,40 +85,44 @@ def _attend(
             rows = tl.where(token < HIDDEN, rows, count)  # padding may be NaN, and 0·NaN is NaN
             k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
         product = add_position_products(
-            tl.dot(q, tl.trans(k), input_precision="ieee"), q, k, query_position, position, spacing, positions, head,
-            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False,
+            tl.dot(q, tl.trans(k), input_precision=PRECISION), q, k, query_position, position, spacing, positions, head,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False, PRECISION,
         )  # fmt: skip
+        below = start < inner_first
+        edge = below | (start + BLOCK_N > inner_stop)
         if INSIDE and SEEN == WITHIN:
             product = mask_edge(
-                product, start, inner_first, inner_stop, query_position, first_token, last_token, key_stride,
-                near_left, near_right, before is not None, BLOCK_N,
+                product, float("-inf"), edge, below, (keys * key_stride)[None, :], first_token[:, None],
+                last_token[:, None], query_position[:, None], key_stride, near_left, near_right, before is not None,
             )  # fmt: skip
         if INSIDE and table is None:  # one multiply-add for each score
             higher = tl.maximum(top, tl.max(product, 1) * scale)
             weights = tl.exp2(product * scale - higher[:, None])
             if before is not None:
-                weights = weigh_edge(
-                    weights, start, inner_first, inner_stop, query_position, key_stride, near_left, near_right, BLOCK_N
-                )
+                weights = mask_edge(
+                    weights, None, edge, below, (keys * key_stride)[None, :], first_token[:, None],
+                    last_token[:, None], query_position[:, None], key_stride, near_left, near_right, True,
+                )  # fmt: skip
         else:
-            scores = mask_scores(
+            scores, unseen = mask_scores(
                 product, token[None, :], first_token[:, None], last_token[:, None],
                 query_position[:, None], position[None, :], scale, table, farthest,
                 before, num_tokens, near_left, near_right, key_stride, SEEN, INSIDE,
             )  # fmt: skip
             higher = tl.maximum(top, tl.max(scores, 1))
             weights = tl.exp2(scores - higher[:, None])
+            if before is not None:
+                weights *= unseen
         fade = tl.exp2(top - higher)
         top = higher
         total = total * fade + tl.sum(weights, 1)
         if DROPOUT:
             weights = tl.where(draw_kept(seed, dropped, draw, batch_head, queries, start, BLOCK_N), weights, 0.0)
         if INSIDE:
-            v = load_block(v_places, HEAD_DIM, BLOCK_D)
-            v_places += BLOCK_N * stride_kn
+            v = load_block(value, start, stride_kn, BLOCK_N, HEAD_DIM, BLOCK_D)
         else:
             v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
-        acc = tl.dot(weights.to(v.dtype), v, acc * fade[:, None], input_precision="ieee")
+        acc = tl.dot(weights.to(v.dtype), v, acc * fade[:, None], input_precision=PRECISION)
     return acc, top, total
 
 
@@ -137,8 +136,8 @@ def forward(
     heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
     scale, farthest, num_tokens, near_left, near_right, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, BLOCK_POOLS: tl.constexpr,
-    PARTIAL: tl.constexpr,
+    BANDED: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, BLOCK_EXTRA: tl.constexpr,
+    BLOCK_POOLS: tl.constexpr, PARTIAL: tl.constexpr,
 ):  # fmt: skip
     """Write ``out`` and ``lse``, with PARTIAL over the keys of one split. Grid: (query blocks · B·H, splits)."""
     blocks = tl.cdiv(num_queries, BLOCK_M)
@@ -172,11 +171,12 @@ def forward(
         key_hidden += batch * stride_sb
     most_hidden: tl.constexpr = 1 if GATHERED else 0
     first_before = before if pool_key is None else None  # unseen-token counts, if the first lane's keys are pools
+    UNMASKED: tl.constexpr = BLOCK_D <= 128 and first_before is None  # a second loop; wider vectors would spill
     start, end, inner_first, inner_stop = real_blocks(
         first, stop, first_real, tl.minimum(stop_real, num_keys), first_query, last_query, lowest, highest, key_stride,
-        scale, key_hidden, stride_sn, holes, first_before, most_hidden, BANDED, BLOCK_N, BLOCK_D,
+        scale, key_hidden, stride_sn, holes, most_hidden, BANDED, BLOCK_N, UNMASKED,
     )  # fmt: skip
-    for INSIDE in tl.static_range(2 if first_before is None and BLOCK_D <= 64 else 1):  # wider vectors would spill
+    for INSIDE in tl.static_range(2 if UNMASKED else 1):
         acc, top, total = _attend(
             acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
             key + place, value + place, stride_kn, key_hidden, stride_sn, None,
@@ -184,6 +184,7 @@ def forward(
             num_keys, key_stride, scale, table, farthest, first_before, num_tokens, near_left, near_right, positions,
             head, first_key_position, spacing, seed, dropped, draw, batch_head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, most_hidden, WITHIN if BANDED else ALL, INSIDE == 1, DROPOUT, GATHERED,
+            PRECISION,
         )  # fmt: skip
     if pool_key is not None:
         place_of_pools = batch * stride_pb + head * stride_ph
@@ -191,10 +192,10 @@ def forward(
         for SIDE in range(2):
             first, stop, start, end, inner_first, inner_stop = pools_of_side(
                 SIDE, first_query, last_query, num_pools, pool_lowest, pool_highest, pool_size, before, num_tokens,
-                near_left, near_right, scale, BLOCK_POOLS, BLOCK_D,
+                near_left, near_right, scale, BLOCK_POOLS, UNMASKED,
             )  # fmt: skip
             stop, end = tl.where(split == 0, stop, first), tl.where(split == 0, end, start)
-            for INSIDE in tl.static_range(2 if BLOCK_D <= 64 else 1):
+            for INSIDE in tl.static_range(2 if UNMASKED else 1):
                 acc, top, total = _attend(
                     acc, top - whole if INSIDE else top, total,
                     q, queries, query_position, queries + pool_lowest, queries + pool_highest,
@@ -202,7 +203,7 @@ def forward(
                     start if INSIDE else first, end if INSIDE else start, end, end if INSIDE else stop, inner_first,
                     inner_stop, num_pools, pool_size, scale, None, 0, before, num_tokens, near_left, near_right,
                     positions, head, 0, 1, seed, dropped, draw + 4, batch_head,
-                    HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_POOLS, 0, WITHIN, INSIDE == 1, DROPOUT, False,
+                    HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_POOLS, 0, WITHIN, INSIDE == 1, DROPOUT, False, PRECISION,
                 )  # fmt: skip
                 top = top + whole if INSIDE else top
     if extra_key is not None:
@@ -213,7 +214,7 @@ def forward(
             0, 0, 0, stop, 0, 0, num_extra, 1,
             scale, table, farthest, None, 0, 0, 0, extra_positions, head, first_key_position, spacing,
             seed, dropped, draw + 1, batch_head, HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0,
-            BEYOND if extra_positions.num_rows is None else ALL, False, DROPOUT, True,
+            BEYOND if extra_positions.num_rows is None else ALL, False, DROPOUT, True, PRECISION,
         )  # fmt: skip
 
     total = tl.where(total == 0.0, 1.0, total)

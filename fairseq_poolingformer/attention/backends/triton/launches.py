@@ -13,6 +13,7 @@ from fairseq_poolingformer.attention.backends.plan import Plan, empty_like, stri
 from fairseq_poolingformer.attention.backends.triton import backward as backward_kernels
 from fairseq_poolingformer.attention.backends.triton import forward as forward_kernels
 from fairseq_poolingformer.attention.backends.triton.arguments import (
+    PRECISIONS,
     Geometry,
     Group,
     Tokens,
@@ -65,9 +66,10 @@ class Inputs(NamedTuple):
         if unseen is not None:
             most = unseen.counted.size(1)  # as far as any two tokens are apart, in 32 bits
             near = most, min(unseen.window.left, most), min(unseen.window.right, most)
+        products = torch.get_float32_matmul_precision() if query.dtype == torch.float32 else "highest"
         return launches_of(
             Geometry(
-                query.device, query.dtype, batch, heads, num_queries, key.size(2), head_dim,
+                query.device, query.dtype, PRECISIONS[products], batch, heads, num_queries, key.size(2), head_dim,
                 query.stride()[:3], key.stride()[:3], (0, 0) if hidden is None else hidden.stride(),
                 out.stride()[:3], lse.stride(),
                 0 if global_keys is None else global_keys.size(1),

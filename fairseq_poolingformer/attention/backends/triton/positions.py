@@ -63,14 +63,17 @@ def _table_rows(table, head, rows, count, x, HEAD_DIM: tl.constexpr, BLOCK_D: tl
 
 
 @triton.jit
-def _products(product, x, y, positions, head, rows, index, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+def _products(
+    product, x, y, positions, head, rows, index,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     """``product`` plus the rows' and columns' products with the table rows ``rows[index]``."""
     if positions.of_rows is not None:
         table = _table_rows(positions.of_rows, head, rows, positions.num_rows, x, HEAD_DIM, BLOCK_D)
-        product += tl.gather(tl.dot(x, tl.trans(table), input_precision="ieee"), index, 1)
+        product += tl.gather(tl.dot(x, tl.trans(table), input_precision=PRECISION), index, 1)
     if positions.of_columns is not None:
         table = _table_rows(positions.of_columns, head, rows, positions.num_rows, y, HEAD_DIM, BLOCK_D)
-        product += tl.gather(tl.dot(table, tl.trans(y), input_precision="ieee"), index, 0)
+        product += tl.gather(tl.dot(table, tl.trans(y), input_precision=PRECISION), index, 0)
     return product
 
 
@@ -78,7 +81,7 @@ def _products(product, x, y, positions, head, rows, index, HEAD_DIM: tl.constexp
 def add_position_products(
     product, x, y, x_position, y_position, spacing, positions, head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_Y: tl.constexpr,
-    COARSE: tl.constexpr, BY_KEY: tl.constexpr,
+    COARSE: tl.constexpr, BY_KEY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """``product`` of the rows' vectors ``x`` (BLOCK_X, BLOCK_D) and the columns' ``y``, plus those with positions.
 
@@ -90,25 +93,28 @@ def add_position_products(
             for start in range(first, stop, PIECE):
                 inside = (row >= start) & (row < start + PIECE)
                 rows, index = start + tl.arange(0, PIECE), tl.where(inside, row - start, 0)
-                more = _products(product, x, y, positions, head, rows, index, HEAD_DIM, BLOCK_D)
+                more = _products(product, x, y, positions, head, rows, index, HEAD_DIM, BLOCK_D, PRECISION)
                 product = tl.where(inside, more, product)
         else:
             rows = _diagonal_rows(x_position, y_position, spacing, positions, BY_KEY, BLOCK_X, BLOCK_Y)
             index = tl.arange(0, BLOCK_X)[:, None] - tl.arange(0, BLOCK_Y)[None, :] + _last(y_position, spacing)
-            product = _products(product, x, y, positions, head, rows, index, HEAD_DIM, BLOCK_D)
+            product = _products(product, x, y, positions, head, rows, index, HEAD_DIM, BLOCK_D, PRECISION)
     return product
 
 
 @triton.jit
-def _product_gradients(acc, grads, x, scale, positions, head, rows, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+def _product_gradients(
+    acc, grads, x, scale, positions, head, rows,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
     """Given gradients (BLOCK_X, rows) of the rows' products, add to ``acc``, that of ``x``, and to the table's."""
     if positions.of_rows is not None:
         grads = grads.to(x.dtype)
         count = positions.num_rows
         table = _table_rows(positions.of_rows, head, rows, count, x, HEAD_DIM, BLOCK_D)
-        acc = tl.dot(grads, table, acc, input_precision="ieee")
+        acc = tl.dot(grads, table, acc, input_precision=PRECISION)
         if positions.grad is not None:
-            grad_rows = tl.dot(tl.trans(grads), x, input_precision="ieee") * scale
+            grad_rows = tl.dot(tl.trans(grads), x, input_precision=PRECISION) * scale
             table_grad = positions.grad + head * count * HEAD_DIM
             places, exist = row_places(table_grad, rows, count, HEAD_DIM, HEAD_DIM, BLOCK_D)
             tl.atomic_add(places, grad_rows, mask=exist & (grad_rows != 0.0), sem="relaxed")
@@ -119,7 +125,7 @@ def _product_gradients(acc, grads, x, scale, positions, head, rows, HEAD_DIM: tl
 def add_position_gradients(
     acc, grad_scores, x, x_position, y_position, num_columns, spacing, scale, positions, head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_Y: tl.constexpr,
-    COARSE: tl.constexpr, BY_KEY: tl.constexpr,
+    COARSE: tl.constexpr, BY_KEY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Add to ``acc``, the gradient of the rows' vectors ``x`` before it is scaled, and to their table's gradient.
 
@@ -136,12 +142,12 @@ def add_position_gradients(
                     column = tl.zeros([BLOCK_X, 1], tl.int32) + number
                     taken = tl.gather(row, column, 1) == rows[None, :]
                     grads += tl.where(taken, tl.gather(grad_scores, column, 1), 0.0)
-                acc = _product_gradients(acc, grads, x, scale, positions, head, rows, HEAD_DIM, BLOCK_D)
+                acc = _product_gradients(acc, grads, x, scale, positions, head, rows, HEAD_DIM, BLOCK_D, PRECISION)
         else:
             rows = _diagonal_rows(x_position, y_position, spacing, positions, BY_KEY, BLOCK_X, BLOCK_Y)
             diagonal = tl.arange(0, 2 * (BLOCK_X if BLOCK_X > BLOCK_Y else BLOCK_Y))
             column = tl.arange(0, BLOCK_X)[:, None] + _last(y_position, spacing) - diagonal[None, :]
             inside = (column >= 0) & (column < BLOCK_Y)
             grads = tl.where(inside, tl.gather(grad_scores, tl.where(inside, column, 0), 1), 0.0)
-            acc = _product_gradients(acc, grads, x, scale, positions, head, rows, HEAD_DIM, BLOCK_D)
+            acc = _product_gradients(acc, grads, x, scale, positions, head, rows, HEAD_DIM, BLOCK_D, PRECISION)
     return acc

@@ -32,20 +32,11 @@ def load_rows(x, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.conste
 
 
 @triton.jit
-def whole_block(x, first, stride, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Pointers (BLOCK, BLOCK_D) to the rows of ``x`` from ``first`` on, for :func:`load_block`."""
-    rows = first + tl.arange(0, BLOCK)
-    return x + rows.to(tl.int64)[:, None] * stride + tl.arange(0, BLOCK_D)[None, :]
-
-
-@triton.jit
-def load_block(places, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Rows that all exist: (rows, BLOCK_D)."""
-    if HEAD_DIM < BLOCK_D:
-        x = tl.load(places, mask=tl.arange(0, BLOCK_D)[None, :] < HEAD_DIM, other=0.0)
-    else:
-        x = tl.load(places)
-    return x
+def load_block(x, first, stride, BLOCK: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """A block of rows that all exist: (BLOCK, BLOCK_D)."""
+    columns = tl.arange(0, BLOCK_D)[None, :]
+    places = x + tl.cast(first, tl.int64) * stride + (tl.arange(0, BLOCK).to(tl.int64)[:, None] * stride + columns)
+    return tl.load(places, mask=columns < HEAD_DIM, other=0.0) if HEAD_DIM < BLOCK_D else tl.load(places)
 
 
 @triton.jit
@@ -156,25 +147,24 @@ def queries_seeing(first_key, last_key, num_queries, lowest, highest, key_stride
 
 @triton.jit
 def inside(first, stop, inner_first, inner_stop, BLOCK: tl.constexpr):
-    """The whole blocks of ``first`` … ``stop`` that lie in ``inner_first`` … ``inner_stop``: their range, maybe empty.
+    """The blocks from ``first`` to ``stop``, the last one whole, that lie in ``inner_first`` … ``inner_stop``.
 
-    The range begins at ``first`` where it is empty. The other blocks are the edges.
+    Returns their range, which begins at ``first`` where it is empty.
     """
     start = first + tl.cdiv(tl.maximum(inner_first - first, 0), BLOCK) * BLOCK
-    end = first + tl.maximum(tl.minimum(inner_stop, stop) - first, 0) // BLOCK * BLOCK
+    blocks = tl.minimum(tl.maximum(inner_stop - first, 0) // BLOCK, tl.cdiv(tl.maximum(stop - first, 0), BLOCK))
+    end = first + blocks * BLOCK
     return tl.where(start < end, start, first), tl.where(start < end, end, first)
 
 
 @triton.jit
 def real_blocks(
     first, stop, first_real, stop_real, first_query, last_query, lowest, highest, key_stride, scale, key_hidden,
-    stride_sn, holes, before, MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, BLOCK: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    stride_sn, holes, MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, BLOCK: tl.constexpr, UNMASKED: tl.constexpr,
 ):  # fmt: skip
     """The blocks of keys ``first`` … ``stop`` in which every key exists and none is hidden.
 
-    None where pools' unseen tokens are counted with ``before``, or vectors are wider than 64 numbers. Only with
-    ``holes`` are keys from ``first_real`` to ``stop_real`` hidden.
+    None without a loop for them, UNMASKED. Only with ``holes`` are keys from ``first_real`` to ``stop_real`` hidden.
 
     Returns:
         Their range, and the range of keys that all of ``first_query`` … ``last_query`` see.
@@ -183,12 +173,11 @@ def real_blocks(
     if BANDED:
         inner_first = (tl.maximum(last_query + lowest, 0) + key_stride - 1) // key_stride
         inner_stop = tl.maximum(first_query + highest + key_stride, 0) // key_stride
-    blocks_stop = first + tl.cdiv(tl.maximum(stop - first, 0), BLOCK) * BLOCK
-    start, end = inside(first, blocks_stop, first_real, stop_real, BLOCK)
+    start, end = inside(first, stop, first_real, stop_real, BLOCK)
     # the greatest product has the greatest score, and no block lies at both edges of the window
     end = tl.where((scale > 0.0) & (inner_stop - inner_first >= BLOCK), end, start)
-    if before is not None or BLOCK_D > 64:
-        end = start
+    if not UNMASKED:
+        end = first  # where the compiler knew that the range is empty, more registers would spill
     if key_hidden is not None:  # noqa: SIM102 (decided by the compiler)
         if holes > 0:
             hidden = tl.zeros([256], tl.int32)
@@ -203,44 +192,28 @@ def real_blocks(
 
 @triton.jit
 def mask_edge(
-    product, start, inner_first, inner_stop, query_position, first_token, last_token, key_stride,
-    near_left, near_right, POOLS: tl.constexpr, BLOCK: tl.constexpr,
+    x, hidden: tl.constexpr, edge, below, token, first_token, last_token, query_position, pool_size, near_left,
+    near_right, POOLS: tl.constexpr,
 ):  # fmt: skip
-    """The product of a :func:`real_blocks` block, -inf where a query does not see a key.
+    """The tile ``x``, at an edge of the band ``hidden`` where a query does not see a key.
 
-    Of POOLS those are hidden, too, of which the query's window shows all tokens.
+    The edge ``below`` hides keys before ``first_token``, the other those behind ``last_token``; no tile has both. Of
+    POOLS, all of whose tokens count, those are hidden of which the query's window shows all tokens, and weights
+    (``hidden`` is 0, or None where they are masked) are multiplied by the share of the others.
     """
-    left = start < inner_first
-    edge = left | (start + BLOCK > inner_stop)
-    masked = product
+    masked = x
     if edge:
         if POOLS:
-            token = ((start + tl.arange(0, BLOCK)) * key_stride)[None, :]
-            seen = (token >= first_token[:, None]) & (token <= last_token[:, None])
-            seen = seen & (
-                (token < (query_position - near_left)[:, None])
-                | (token > (query_position + near_right + 1 - key_stride)[:, None])
-            )
+            seen = (token >= first_token) & (token <= last_token)
+            seen = seen & ((token < query_position - near_left) | (token > query_position + near_right + 1 - pool_size))
+            if hidden is None or hidden == 0.0:
+                _, _, count = shown_tokens(query_position, token, pool_size, near_left, near_right)
+                masked = x * (count.to(tl.float32) * (1.0 / pool_size.to(tl.float32)))
         else:
-            side = tl.where(left, -1, 1)  # one comparison serves both edges
-            token = start * key_stride * side + tl.arange(0, BLOCK) * (key_stride * side)
-            seen = token[None, :] <= tl.where(left, -first_token, last_token)[:, None]
-        masked = tl.where(seen, product, float("-inf"))
-    return tl.where(edge, masked, product)  # Triton fits its layout to the next product, which it seeks out here
-
-
-@triton.jit
-def weigh_edge(
-    weights, start, inner_first, inner_stop, query_position, pool_size, near_left, near_right, BLOCK: tl.constexpr
-):  # fmt: skip
-    """The weights of pools, all of whose tokens count, times the share of the tokens that the window does not show."""
-    edge = (start < inner_first) | (start + BLOCK > inner_stop)
-    weighed = weights
-    if edge:
-        token = (start + tl.arange(0, BLOCK)) * pool_size
-        _, _, count = shown_tokens(query_position[:, None], token[None, :], pool_size, near_left, near_right)
-        weighed = weights * (count.to(tl.float32) * (1.0 / pool_size.to(tl.float32)))
-    return tl.where(edge, weighed, weights)
+            seen = (token < tl.where(below, first_token, last_token + 1)) ^ below  # one comparison for both edges
+        if hidden is not None:
+            masked = tl.where(seen, masked, hidden)
+    return tl.where(edge, masked, x)  # Triton fits its layout to the next product, which it seeks out here
 
 
 @triton.jit
@@ -254,7 +227,7 @@ def all_count(first, stop, pool_size, before, num_tokens):
 @triton.jit
 def pools_of_side(
     SIDE, first_query, last_query, num_pools, lowest, highest, pool_size, before, num_tokens, near_left, near_right,
-    scale, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr,
+    scale, BLOCK: tl.constexpr, UNMASKED: tl.constexpr,
 ):  # fmt: skip
     """The pools on the left (SIDE 0) or right of the window of ``first_query`` … ``last_query``, in whole blocks.
 
@@ -275,12 +248,11 @@ def pools_of_side(
         first = tl.maximum(middle, (first_query + near_right + 1) // pool_size // 16 * 16)
         inner_first = (last_query + near_right) // pool_size + 1
         inner_stop = tl.maximum(first_query + highest + pool_size, 0) // pool_size
-    blocks_stop = first + tl.cdiv(tl.maximum(stop - first, 0), BLOCK) * BLOCK
-    start, end = inside(first, blocks_stop, 0, num_tokens // pool_size, BLOCK)
+    start, end = inside(first, stop, 0, num_tokens // pool_size, BLOCK)
     end = tl.where((scale > 0.0) & all_count(start, end, pool_size, before, num_tokens), end, start)
-    if BLOCK_D > 64:  # as real_blocks
-        end = start
-    return first, stop, start, end, inner_first, inner_stop
+    if not UNMASKED:
+        end = first
+    return first, stop, tl.where(start < end, start, first), tl.where(start < end, end, first), inner_first, inner_stop
 
 
 @triton.jit
@@ -316,15 +288,12 @@ def mask_scores(
 ):  # fmt: skip
     """The tile's scores for ``exp2``: scaled, with score terms, -inf where a query does not see a key.
 
-    INSIDE all queries see all keys, and pools have no unseen tokens to count.
+    INSIDE nothing is hidden; else weights of pools are to be multiplied by the second result, their unseen tokens.
 
     By SEEN a query sees all keys, those at ``first_token`` … ``last_token``, or those beyond. ``scale`` and ``table``,
     a score for each clamped distance, include the factor log2(e). ``product`` includes the scores of positions already.
     """
-    scores = product * scale
-    if before is not None:
-        count = unseen_tokens(query_position, key_position, pool_size, before, num_tokens, near_left, near_right)
-        scores += tl.log2(tl.maximum(count, 1).to(tl.float32))
+    scores, count = product * scale, 1
     if table is not None:
         distance = query_position - key_position
         scores += tl.load(table + tl.minimum(tl.maximum(distance, -farthest), farthest) + farthest)
@@ -336,9 +305,10 @@ def mask_scores(
         else:
             seen = key_token < HIDDEN
         if before is not None:
+            count = unseen_tokens(query_position, key_position, pool_size, before, num_tokens, near_left, near_right)
             seen = seen & (count > 0)
         scores = tl.where(seen, scores, float("-inf"))
-    return scores
+    return scores, count
 
 
 @triton.jit

@@ -136,7 +136,7 @@ def test_global_tokens_and_padding_mask_few_tiles(tiles, monkeypatch):
     monkeypatch.setattr(arguments, "tile_shape", lambda *_: arguments.TileShape(16, 16, 4, 1))
     place = torch.arange(256)[None]
     window, across = unmasked(Window(64)), unmasked(None)
-    assert window >= 6 * 90
+    assert window >= 2 * (120 + 120 + 90), "edges, too, but for backward_keys"
     assert unmasked(Window(64), key_padding_mask=place > 252) >= 0.93 * window
     assert unmasked(Window(64), global_mask=place % 25 == 7) >= window
     assert unmasked(None, key_padding_mask=place > 252) >= 0.9 * across
@@ -580,22 +580,23 @@ def tiles(monkeypatch):
 
 @runs_kernels
 @pytest.mark.skipif(not INTERPRETED, reason="compiled kernels do not count their tiles")
-@pytest.mark.parametrize("kind", [*doctor.calls("cpu", torch.float16), "wide vectors"])
+@pytest.mark.parametrize("kind", [*doctor.calls("cpu", torch.float16), 80, 160])
 def test_the_self_check_enters_the_loops_with_masks_and_without(kind, tiles, monkeypatch):
-    """In all of doctor's kinds; vectors of more than 64 numbers have no loop without masks."""
-    monkeypatch.setattr(self_check, "LENGTH", 520 if "two" in kind else 200)  # with 130 pools
+    """In all of doctor's kinds; vectors of more than 64 numbers have no loop without masks backward, of 128 none."""
+    monkeypatch.setattr(self_check, "LENGTH", 520 if "two" in str(kind) else 200)  # with 130 pools
     monkeypatch.setattr(self_check, "REACHES", self_check.REACHES[1:])
-    if kind == "wide vectors":
-        call = Call.of(*tensors(1, 1, 64, 64, 80, torch.float16), window=Window(8))
+    if isinstance(kind, int):
+        call = Call.of(*tensors(1, 1, 64, 64, kind, torch.float16), window=Window(8))
     else:
         call = doctor.calls("cpu", torch.float16)[kind]
     assert self_check.difference(BACKENDS["triton"].run, call) is None
     for module in ("forward", "backward"):
         assert tiles[module, "masked"]
-        assert (tiles[module, "unmasked"] == 0) == (kind == "wide vectors"), module
+        assert (tiles[module, "unmasked"] == 0) == (kind == 160 or (kind == 80 and module == "backward")), module
 
 
 @runs_kernels
 def test_production_tiles_inside_a_window():
-    """Whole blocks of 32 queries and keys, in 32 bits, of which every query sees every key."""
+    """Whole blocks of 32 queries and keys, in 32 bits, of which every query sees every key; of 16 for wide vectors."""
     compare(tensors(1, 1, 200, 200, 8), window=Window(70, 66))
+    compare(tensors(1, 1, 80, 80, 80), window=Window(30, 25))

@@ -1,5 +1,7 @@
 """The Triton kernels compiled for GPUs that need not be here, by the launches of real calls that stop at the binary."""
 
+import re
+
 import pytest
 import torch
 
@@ -92,15 +94,20 @@ def attend(
         (90, 64, torch.bfloat16, {"num_globals": 40, "dropout_p": 0.1, "positions": 128}),
         (80, 128, torch.float16, {"num_globals": 1, "dropout_p": 0.1, "positions": 128}),
         (90, 64, torch.float32, {"positions": 128}),
+        (80, 64, torch.float32, {"num_globals": 1, "precision": "medium"}),
+        (90, 80, torch.float32, {"precision": "high"}),
     ],
     indirect=["compiled"],
 )
-def test_kernels_fit_the_gpu(compiled, head_dim, dtype, variant):
+def test_kernels_fit_the_gpu(compiled, head_dim, dtype, variant, monkeypatch):
     """They compile, need no more shared memory than the smallest GPUs have, and spill next to nothing.
 
-    With positions, pools beside tokens, and at head dimension 128, whose tile was chosen by its time on an H200, they
-    spill a few registers; that tile needs more shared memory on 9.0, where there is more.
+    With positions, pools beside tokens, and at head dimensions 128 and 256 they spill a few registers. The tile of 128,
+    chosen by its time on an H200, needs more shared memory on 9.0, where there is more.
     """
+    variant = dict(variant)
+    precision = variant.pop("precision", "highest")
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: precision)
     attend(2048, head_dim, dtype, **variant)
     multiplying = {"forward", "backward_queries", "backward_keys"}
     assert {name for name, _ in compiled} == (multiplying | {"combine"} if "num_globals" in variant else multiplying)
@@ -109,8 +116,11 @@ def test_kernels_fit_the_gpu(compiled, head_dim, dtype, variant):
         assert binary.metadata.shared <= (227 if has_more else 99) * 1024, name
         spills = head_dim == 128 or not variant.keys().isdisjoint(("positions", "beside_tokens"))
         assert spilled_bytes(binary) <= (384 if spills else 64), name  # 376 with triton 3.9
-        on_tensor_cores = name in multiplying and dtype != torch.float32
+        on_tensor_cores = name in multiplying and (dtype != torch.float32 or precision != "highest")
         assert ("mma" in binary.asm["ptx"]) == on_tensor_cores, f"{name}: tensor cores"
+        if name in multiplying and precision != "highest":
+            expected = "tf32x3" if precision == "high" else "tf32"
+            assert set(re.findall(r"inputPrecision = (\w+)", binary.asm["ttir"])) == {expected}
     compiled.clear()
     for length, window in ((1111, 100), (4097, 1)):  # run-time numbers, and so are the strides that change with them
         attend(length, head_dim, dtype, window=window, **variant)

@@ -114,6 +114,21 @@ def test_every_geometry_has_launches_of_its_own():
     assert len({id(of(**x)) for x in ({}, *changes)}) == 1 + len(changes)
 
 
+def test_float32_products_have_torch_s_precision(monkeypatch):
+    """Other launches after a change of it, which 16 bits do not ask for."""
+    query = torch.zeros(1, 2, 64, 16)
+    for dtype, names in ((torch.float32, ["ieee", "tf32x3", "tf32", "ieee"]), (torch.float16, ["ieee"] * 4)):
+        steps = []
+        for precision in ("highest", "high", "medium", "highest"):
+            monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda precision=precision: precision)
+            plan, *inputs = backend.inputs(Call.of(*[query.to(dtype)] * 3, window=Window(9)))
+            x = launches.Inputs(plan, Tokens.of(plan), *inputs)
+            steps.append(x.launches(empty_like(inputs[0]), torch.empty(1, 2, 64)))
+            for step in (*steps[-1].forward, *steps[-1].queries, *steps[-1].keys):
+                assert names[len(steps) - 1] in step.launch.numbers
+        assert len({id(x) for x in steps}) == len(set(names))
+
+
 @runs_kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("pooling", [None, Pooling(4, 4)])

@@ -80,6 +80,8 @@ def test_production_tiles_of_pools():
     """Whole blocks of 32 queries and pools: at the ends of both bands, beside the window, and between these."""
     inputs = [torch.randn(1, 1, n, 16).double() for n in (300, 300, 300, 150, 150)]
     compare(inputs, Window(9, 12), Window(150, 130), 2, Masks())
+    inputs = [torch.randn(1, 1, n, 80).double() for n in (100, 100, 100, 50, 50)]  # by tiles of 16
+    compare(inputs, Window(5, 6), Window(50, 40), 2, Masks())
 
 
 @runs_kernels
