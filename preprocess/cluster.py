@@ -34,8 +34,8 @@ class EncodeFiles(PipelineStep):
         super().__init__()
         command = importlib.import_module(f".{corpus}", __package__)
         args = command.make_parser().parse_args(list(map(str, options)))
-        found = command.make_corpus(args)
-        self._work = Work(found, choose_tokenizer(args, found), args)
+        made = command.make_corpus(args)
+        self._work = Work(made, choose_tokenizer(args, made), args)
         with data_folder.locked(args.output_folder):
             self._fingerprint = self._work.open()
         self.count = len(self._work.files())

@@ -81,9 +81,9 @@ def _with_documents(element: Record, domain: str, evidence: Path) -> Iterator[Re
     if not pages:
         yield element
         return
-    kept = {key: question[key] for key in ("QuestionId", "Question", "Answer") if key in question}
+    base = {key: question[key] for key in ("QuestionId", "Question", "Answer") if key in question}
     for number, page in enumerate(pages):
-        fields = {**kept, "domain": domain, "page": page, "twice": page in pages[:number], **_document(evidence, page)}
+        fields = {**base, "domain": domain, "page": page, "twice": page in pages[:number], **_document(evidence, page)}
         yield Record(
             f"{element.file}, {page}", element.line, json.dumps(fields).encode(), element.progress if number == 0 else 0
         )

@@ -102,11 +102,11 @@ class _TokenLosses(torch.autograd.Function):
         dtype = torch.promote_types(features.dtype, torch.float32)
         log_norm = features.new_full(target.shape, -torch.inf, dtype=dtype)
         target_logit, logit_sum = torch.zeros_like(log_norm), torch.zeros_like(log_norm)
-        kept = []
+        first_logits = []
         for part in _slices(weight.size(0), features.size(0)):
             logits = _logits(features, weight, bias, part)
             if part.stop * features.size(0) <= kept_logits:
-                kept.append(logits)
+                first_logits.append(logits)
             # torch.logsumexp is ten times slower than log_softmax on a CPU
             log_probs = logits.log_softmax(-1, dtype=dtype)
             log_norm = torch.logaddexp(log_norm, logits[:, 0] - log_probs[:, 0])
@@ -115,20 +115,20 @@ class _TokenLosses(torch.autograd.Function):
             if smoothed:
                 logit_sum += logits.sum(-1, dtype=dtype)
         ctx.smoothed = smoothed
-        ctx.save_for_backward(features, weight, bias, target, log_norm, *kept)
+        ctx.save_for_backward(features, weight, bias, target, log_norm, *first_logits)
         smooth = weight.size(0) * log_norm - logit_sum if smoothed else torch.zeros_like(log_norm)
         return log_norm - target_logit, smooth
 
     @staticmethod
     @first_order
     def backward(ctx, saved, grad_nll, grad_smooth):
-        features, weight, bias, target, log_norm, *kept = saved
+        features, weight, bias, target, log_norm, *first_logits = saved
         grad_features = torch.zeros_like(features, dtype=log_norm.dtype) if ctx.needs_input_grad[0] else None
         grad_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
         grad_bias = torch.empty_like(bias) if ctx.needs_input_grad[2] else None
         total = (grad_nll + weight.size(0) * grad_smooth)[:, None]
         for number, part in enumerate(_slices(weight.size(0), features.size(0))):
-            logits = kept[number] if number < len(kept) else _logits(features, weight, bias, part)
+            logits = first_logits[number] if number < len(first_logits) else _logits(features, weight, bias, part)
             grad = (logits - log_norm[:, None]).exp_().mul_(total)
             if ctx.smoothed:
                 grad -= grad_smooth[:, None]

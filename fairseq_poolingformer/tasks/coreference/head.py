@@ -258,8 +258,8 @@ class CoreferenceHead(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Score the antecedents of the spans from ``row`` to ``end``; also return what their softmax attends to."""
         speakers, segments, genre = relations
-        numbers, coarse, own = numbers[row:end], coarse[row:end], vectors[row:end]
-        number = torch.arange(row, row + len(own), device=own.device)[:, None]
+        numbers, coarse, anaphors = numbers[row:end], coarse[row:end], vectors[row:end]
+        number = torch.arange(row, row + len(anaphors), device=anaphors.device)[:, None]
         distance = number - numbers
         segment_distance = (segments[number] - segments[numbers]).clamp(0, self.segment_distance.num_embeddings - 1)
         features = [
@@ -269,15 +269,15 @@ class CoreferenceHead(nn.Module):
             self.segment_distance(segment_distance),
         ]
         other = vectors[numbers]
-        pairs = torch.cat([own[:, None] * other, self.dropout(torch.cat(features, 2))], 2)
+        pairs = torch.cat([anaphors[:, None] * other, self.dropout(torch.cat(features, 2))], 2)
         # the first layer on [g_i; g_j; g_i∘g_j; features], a block of its columns at a time
         hidden = sides[0][row:end, None] + sides[1][numbers]
         hidden = hidden + F.linear(pairs, self.fine[0].weight[:, 2 * vectors.size(1) :])
         scores = coarse + wide(self.fine[1:](hidden)).squeeze(2)
         # the score of no antecedent is 0
         scores = torch.cat([torch.zeros_like(scores[:, :1]), scores.masked_fill(distance < 1, -torch.inf)], 1)
-        weights = scores.softmax(1).to(own.dtype)  # a_i = P(none)·g_i + Σ P(j)·g_j
-        return scores, weights[:, :1] * own + (weights[:, None, 1:] @ other).squeeze(1)
+        weights = scores.softmax(1).to(anaphors.dtype)  # a_i = P(none)·g_i + Σ P(j)·g_j
+        return scores, weights[:, :1] * anaphors + (weights[:, None, 1:] @ other).squeeze(1)
 
 
 class _Spans:

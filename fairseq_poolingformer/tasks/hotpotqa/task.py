@@ -112,8 +112,8 @@ class HotpotqaPredictor:
             self._found[number] = answer, facts, scores
 
     def write(self, path: Path) -> None:
-        found = {self._ids[number]: self._found[number] for number in sorted(self._found)}
-        answers, facts, scores = ({name: value[part] for name, value in found.items()} for part in range(3))
+        by_id = {self._ids[number]: self._found[number] for number in sorted(self._found)}
+        answers, facts, scores = ({name: value[part] for name, value in by_id.items()} for part in range(3))
         content = {"answer": answers, "sp": facts, PARAGRAPH_SCORES: scores}
         write_lines(path, [json.dumps(content)])  # in ASCII: a lone surrogate in a title has no UTF-8
 

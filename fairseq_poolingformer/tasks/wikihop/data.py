@@ -139,8 +139,8 @@ class WikihopExamples(Examples):
             orders = self.order.draw(self.epoch, example, *map(len, orders))
         tokens = [[symbols.bos, marks["[q]"]], self.split.question[example], [marks["[/q]"]]]
         for number in orders[0]:
-            kept = candidates[number][self._cuts.get(example, slice(None))]
-            tokens += [[marks["[ent]"]], kept, [marks["[/ent]"]]]
+            ids = candidates[number][self._cuts.get(example, slice(None))]
+            tokens += [[marks["[ent]"]], ids, [marks["[/ent]"]]]
         prefix = np.concatenate(tokens).astype(np.int64)
         numbers = np.zeros(len(prefix), np.int64)
         numbers[prefix == marks["[ent]"]] = np.asarray(orders[0], np.int64) + 1
