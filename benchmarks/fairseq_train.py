@@ -72,10 +72,12 @@ def train(args: argparse.Namespace, device: str, dtype: str) -> dict[int, dict[s
 
 def command(args: argparse.Namespace, device: str, dtype: str, log: Path) -> list[object]:
     """fairseq-train's command line, quickstart.sh's without dropout and with activation checkpointing."""
+    is_compiled = args.compile_layers and device != "cpu"
     return [
         *("fairseq_cli.train", args.output_folder / "corpus", "--user-dir", ROOT / "fairseq_poolingformer"),
         *("--task", "long_summarization", "--arch", "poolingformer_demo", "--max-source-positions", 4096),
-        *("--finetune-from-model", args.output_folder / "demo_model.pt", "--checkpoint-activations"),
+        *("--finetune-from-model", args.output_folder / "demo_model.pt"),
+        *(("--compile-layers", args.compile_layers) if is_compiled else ("--checkpoint-activations",)),
         *("--window-size", "4,16,32,32", "--pooled-layers", "2-3", "--pooled-window-size", 256),
         *("--dropout", 0, "--attention-dropout", 0, "--activation-dropout", 0),
         *("--max-tokens", args.max_tokens, "--batch-size", 8, "--required-batch-size-multiple", 1),
@@ -116,6 +118,7 @@ def parser() -> argparse.ArgumentParser:
     add("--updates", type=int, default=40, help="of each run (default: %(default)s)")
     add("--documents", type=int, default=300, help="made to train on (default: %(default)s)")
     add("--words", type=int, nargs=2, default=[300, 2000], help="of prose in a document (default: 300 2000)")
+    add("--compile-layers", default="", metavar="MODE", help="of torch.compile on a GPU, without checkpointing")
     add("--max-tokens", type=int, default=8192, help="of a batch (default: %(default)s)")
     return result
 
@@ -127,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args.output_folder.mkdir(parents=True, exist_ok=True)
     make_data(args)
     expected = train(args, "cpu", "float32")
-    print(f"{args.updates} updates of the demo model, activations checkpointed; loss in bits a token of the summary\n")
+    print(f"{args.updates} updates of the demo model; loss in bits a token of the summary\n")
     heads = ("loss at first", f"of last {LAST}", "first gradient", "loss at end", "at any update", "allowed", "words/s")
     print(f"{'':<16}" + "".join(f"{head:>16}" for head in heads))
     failed = []

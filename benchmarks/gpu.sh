@@ -4,7 +4,7 @@
 #
 #   benchmarks/gpu.sh out=FOLDER [KEY=value …]
 #
-# doctor, tests, layers, attention and hosts need torch, triton, transformers and pytest; fairseq and demo_model
+# doctor, tests, layers, attention and hosts need torch, triton, transformers and pytest; fairseq, compiled and demo_model
 # need fairseq too (run_scripts/install.sh). Where no package index can be reached, steps=install wheels=FOLDER puts what is
 # missing into packages/ of the output folder, where the other steps find it; benchmarks/offline.txt says how to fill
 # FOLDER on another machine. Each step's output goes to a file of its name in the output folder, and to the terminal. A
@@ -15,15 +15,15 @@ set -euo pipefail
 # shellcheck source=run_scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../run_scripts/lib.sh"
 
-all=install,tests,layers,doctor,attention,hosts,fairseq,demo_model
+all=install,tests,layers,doctor,attention,hosts,fairseq,compiled,demo_model
 options=(
   "out=" # the folder for the tables
-  "steps=tests,layers" # which of them; there are also install, doctor, attention, hosts, fairseq and demo_model
+  "steps=tests,layers" # which of them; there are also install, doctor, attention, hosts, fairseq, compiled and demo_model
   "length=16384" # tokens
   "dtype=bfloat16" # float32, bfloat16 or float16
   "device=cuda" # cpu: try the script out, with length=512 dtype=float32 repeats=1
   "repeats=5" # runs that count
-  "updates=40" # of fairseq-train in the step fairseq
+  "updates=40" # of fairseq-train in the steps fairseq and compiled
   "seconds=200" # of the step layers, whose first row is that of length= tokens
   "minutes=8" # of the demo model's pretraining in the step demo_model; resumed where an earlier call ended
   "wheels=" # of the step install: a folder with the packages of benchmarks/offline.txt
@@ -92,6 +92,12 @@ for step in ${steps//,/ }; do
     fairseq)
       record fairseq "$python" benchmarks/fairseq_train.py --device "$device" --output-folder "$out/fairseq" \
         --updates "$updates" --dtypes "${dtypes[@]}"
+      ;;
+    compiled) # CUDA graphs first, which are to pay most
+      for mode in reduce-overhead default; do
+        record "compiled-$mode" "$python" benchmarks/fairseq_train.py --device "$device" --updates "$updates" \
+          --output-folder "$out/compiled-$mode" --dtypes bfloat16 --compile-layers "$mode"
+      done
       ;;
     demo_model)
       record demo_model "$python" run_scripts/demo_model/pretrain.py --device "$device" \

@@ -231,7 +231,7 @@ def test_memory_is_measured_and_too_little_of_it_is_a_result(scripts, capfd):
 def test_the_gpu_script_runs_each_step_with_flags_that_exist(scripts, tmp_path, device):
     from fairseq_poolingformer.cli import doctor
 
-    steps = "install,tests,layers,doctor,attention,hosts,fairseq,demo_model"
+    steps = "install,tests,layers,doctor,attention,hosts,fairseq,compiled,demo_model"
     words = [f"python={sys.executable}", f"out={tmp_path / 'out'}", f"steps={steps}", f"wheels={tmp_path}"]
     output = call(["bash", "benchmarks/gpu.sh", "dry_run=1", *words, f"device={device}"])
     blocks = dict(block.split("\n", 1) for block in output.split("# ")[1:])
@@ -239,7 +239,7 @@ def test_the_gpu_script_runs_each_step_with_flags_that_exist(scripts, tmp_path, 
     assert not (tmp_path / "out").exists()
     args = {}
     for step, text in blocks.items():
-        words = shlex.split(text.replace("\\\n", " "))
+        words = shlex.split(text.replace("\\\n", " ").strip().splitlines()[0])  # of two the first
         name = Path(words[1]).stem
         if words[1].startswith("benchmarks/") and name in ("attention", "hosts", "fairseq_train", "layer_times"):
             args[step] = importlib.import_module(name).parser().parse_args(words[2:])
@@ -250,6 +250,7 @@ def test_the_gpu_script_runs_each_step_with_flags_that_exist(scripts, tmp_path, 
     assert args["attention"].passes == ["forward", "both"]
     assert (args["hosts"].lengths, args["hosts"].dtypes) == ([16384], ["bfloat16"])
     assert args["attention"].length == args["layers"].lengths[0] == 16384
+    assert args["compiled"].compile_layers == "reduce-overhead"
     assert args["fairseq"].dtypes == (["float32", "bfloat16", "float16"] if device == "cuda" else ["bfloat16"])
 
 

@@ -81,22 +81,10 @@ class GlobalTokens:
         return most if most == first else 0
 
     @lazy_property
-    def places(self) -> tuple[Tensor, ...]:
-        """(R,) the batch row of each global token, and (R,) its index among the row's tokens."""
-        return self.mask.nonzero(as_tuple=True)
-
-    @property
-    def row(self) -> Tensor:
-        return self.places[0]
-
-    @property
-    def token(self) -> Tensor:
-        return self.places[1]
-
-    @lazy_property
-    def slot(self) -> Tensor:
-        """(R,) the slot 0 … G−1 of each global token: its number among the global tokens of its row."""
-        return (self.mask.cumsum(1) - 1)[self.places]
+    def places(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(R,) the batch row of each global token, its slot 0 … G−1, and its index among the row's tokens."""
+        row, token = self.mask.nonzero(as_tuple=True)
+        return row, (self.mask.cumsum(1) - 1)[row, token], token
 
     @property
     def num_rows(self) -> int:
@@ -109,7 +97,8 @@ class GlobalTokens:
         if self.num_first:
             return torch.zeros_like(self.mask[:, : self.num_first])
         unused = torch.ones(self.num_rows, self.num_slots, dtype=torch.bool, device=self.mask.device)
-        unused[self.row, self.slot] = False
+        row, slot, _ = self.places
+        unused[row, slot] = False
         return unused
 
     @lazy_property
@@ -118,7 +107,8 @@ class GlobalTokens:
         if self.num_first:
             return torch.arange(self.num_first, device=self.mask.device).expand(self.num_rows, -1)
         index = torch.zeros(self.num_rows, self.num_slots, dtype=torch.long, device=self.mask.device)
-        index[self.row, self.slot] = self.token
+        row, slot, token = self.places
+        index[row, slot] = token
         return index
 
     @lazy_property
@@ -139,8 +129,8 @@ class GlobalTokens:
         if torch.compiler.is_compiling() and not is_exporting():  # without a look at the mask
             index = self.index[:, None, :, None].expand(-1, x.size(1), -1, x.size(3))
             return x.gather(2, index).masked_fill(self.unused[:, None, :, None], 0.0)
-        out = x.new_zeros(self.num_rows, x.size(1), self.num_slots, x.size(3))
-        out[self.row, :, self.slot] = x[self.row, :, self.token]
+        out, (row, slot, token) = x.new_zeros(self.num_rows, x.size(1), self.num_slots, x.size(3)), self.places
+        out[row, :, slot] = x[row, :, token]
         return out
 
     def put(self, x: Tensor, values: Tensor | float) -> None:
@@ -148,15 +138,16 @@ class GlobalTokens:
         if self.num_first:
             x[:, :, : self.num_first] = values
         else:
-            of_tokens = values[self.row, :, self.slot].to(x.dtype) if isinstance(values, Tensor) else values
-            x[self.row, :, self.token] = of_tokens
+            row, slot, token = self.places
+            x[row, :, token] = values[row, :, slot].to(x.dtype) if isinstance(values, Tensor) else values
 
     def add(self, x: Tensor, values: Tensor) -> None:
         """Add ``values`` (B, H, G, D) in place to the global tokens' vectors of ``x`` (B, H, S, D)."""
         if self.num_first:
             x[:, :, : self.num_first] += values.to(x.dtype)
         else:
-            x[self.row, :, self.token] += values[self.row, :, self.slot].to(x.dtype)
+            row, slot, token = self.places
+            x[row, :, token] += values[row, :, slot].to(x.dtype)
 
     def replaced(self, x: Tensor, values: Tensor) -> Tensor:
         """``x`` (B, H, S, D) with ``values`` (B, H, G, D) at the global tokens, as a new tensor."""

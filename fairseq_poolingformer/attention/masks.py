@@ -79,7 +79,7 @@ class Masks:
         tokens = self.global_tokens
         masks = Masks(None if tokens is None else SlottedTokens(tokens), self.padding)
         for part in (masks, masks.without_globals, masks.without_global_queries):
-            for name in ("without_globals", "without_global_queries", "hidden", "hidden_globals"):
+            for name in (name for name, value in vars(Masks).items() if isinstance(value, lazy_property)):
                 getattr(part, name)
         for tensor in (masks.padding, *(vars(masks.global_tokens).values() if tokens else ())):
             if tensor is not None:  # else equal sizes would be taken for one
@@ -102,11 +102,6 @@ class Masks:
         masks = Masks(self.global_tokens, self.padding)
         masks.global_queries = False
         return masks
-
-    @lazy_property
-    def right_padded(self) -> bool:
-        """Whether padding follows the real tokens of every row, where causal windows show it to none of them."""
-        return self.padding is None or not (self.padding[:, :-1] & ~self.padding[:, 1:]).any()
 
     @lazy_property
     def global_keys(self) -> GlobalTokens | None:

@@ -31,15 +31,11 @@ class CharLanguageModel(FairseqLanguageModel):
             else:
                 named = {"metavar": values, "type": None if isinstance(default, str) else type(default)}
             parser.add_argument(f"--{name.replace('_', '-')}", help=text, **named)
-        hidden = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
-        parser.add_argument("--compile-layers", action="store_true", **hidden)  # of other models: refused
 
     @classmethod
     def build_model(cls, args: Any, task) -> CharLanguageModel:
         """Build the model with the task's dictionary."""
         args = as_namespace(cls, args)
-        if hasattr(args, "compile_layers"):
-            raise UsageError("--compile-layers is for encoders: character models have score terms; leave it out")
         if (args.memory_length or args.max_span) and type(task).__module__.startswith("fairseq."):
             raise UsageError(
                 "a model with a memory or with spans needs --task char_lm, which carries the one and counts the "

@@ -22,6 +22,11 @@ def _split(x: Tensor, num_heads: int) -> Tensor:
     return x.view(*x.shape[:-1], num_heads, -1).permute(1, 2, 0, 3)
 
 
+def right_padded(masks: Masks) -> bool:
+    """Whether padding follows the real tokens of every row, where causal windows show it to none of them."""
+    return masks.padding is None or not (masks.padding[:, :-1] & ~masks.padding[:, 1:]).any()
+
+
 class _Attention(MultiheadAttention):
     """fairseq's attention and its parameters, by PyTorch's kernels on a GPU, elsewhere by the operator."""
 
@@ -31,7 +36,7 @@ class _Attention(MultiheadAttention):
         dropout = self.dropout_module
         dropout_p = dropout.p if dropout.training or dropout.apply_during_inference else 0.0  # --retain-dropout
         is_fastest = self.backend is None and sdpa.takes(query)
-        if is_fastest and (not self.self_attention or (is_causal and masks.right_padded)):
+        if is_fastest and (not self.self_attention or (is_causal and masks.derived(right_padded))):
             return sdpa.attend(query, key, value, masks, is_causal, dropout_p=dropout_p)
         named = {"masks": masks, "dropout_p": dropout_p, "backend": self.backend}
         return band_attention(query, key, value, window=Window.unlimited(causal=is_causal), **named)

@@ -112,7 +112,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
     """fairseq's transformer encoder with Poolingformer's layers, global tokens, and shared relative positions."""
 
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
-        self._layers_built, self.compile_layers = 0, getattr(cfg, "compile_layers", False)
+        self._layers_built, self.compile_layers = 0, getattr(cfg, "compile_layers", None)
         super().__init__(cfg, dictionary, embed_tokens)
         self.dropout_module = SeededDropout(cfg.dropout, module_name=type(self).__name__)
         settings = TwoLevelFlags.of(cfg)

@@ -32,14 +32,6 @@ def test_layers_that_share_masks_compute_them_once_and_give_the_same_numbers(opt
     assert len(masks._derived) == count > 0
 
 
-def test_padding_is_on_the_right_where_no_real_token_follows_it():
-    padding = right_padding([0, 5, 3], 5)
-    assert Masks().right_padded
-    assert Masks(None, padding).right_padded
-    padding[1, 2] = True
-    assert not Masks(None, padding).right_padded
-
-
 def test_masks_survive_the_recomputation_of_activations(monkeypatch):
     (layer, _), masks = layers(), Masks(*masks_of_batch())
     x = torch.randn(2, 21, 8, dtype=torch.float64, requires_grad=True)

@@ -102,30 +102,45 @@ def test_twenty_updates_by_inductor_have_the_losses_of_eager_ones(folder):
         (["--relative-attention", "c2p", "--max-relative-positions", "16"], "--relative-attention, whose scores"),
         (["--offload-activations"], "--offload-activations"),
         (["--ddp-backend", "fully_sharded"], "--ddp-backend fully_sharded"),
+        (["--checkpoint-activations", "--compile-layers", "reduce-overhead"], "--checkpoint-activations"),
+        (["--update-freq", "2", "--compile-layers", "reduce-overhead"], "an --update-freq that is not 1"),
     ],
 )
 def test_what_does_not_go_together_is_refused(folder, flags, reason):
-    with pytest.raises(ValueError, match=f"^--compile-layers and {reason}.*: leave one out$"):
+    with pytest.raises(ValueError, match=rf"^--compile-layers [\w-]+ and {reason}.*: leave one out$"):
         build(folder, *SIZES, "--compile-layers", *flags)
 
 
-def test_character_models_refuse_it(folder):
-    args = tiny_bart.parse(folder, "--compile-layers", arch="gaa_lm", task="char_lm")
-    with pytest.raises(ValueError, match=r"^--compile-layers is for encoders: .*; leave it out$"):
-        CharLanguageModel.build_model(args, None)
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_the_mode_is_torch_compiles(folder, monkeypatch, mode):
+    calls = []
+    monkeypatch.setattr(torch, "compile", lambda function, **how: calls.append(how) or function)
+    compiled._graphs.cache_clear()
+    _, model = build(folder, *SIZES, "--encoder-layers", "1", "--compile-layers", mode)
+    model.train()(sentences([9, 7]))
+    compiled._graphs.cache_clear()
+    assert calls == [{"fullgraph": True, "dynamic": True, "mode": mode}]
+
+
+def test_character_models_do_not_have_it(folder, capsys):
+    with pytest.raises(SystemExit):
+        tiny_bart.parse(folder, "--compile-layers", arch="gaa_lm", task="char_lm")
+    assert capsys.readouterr().err.endswith("error: unrecognized arguments: --compile-layers\n")
+    with pytest.raises(ValueError, match=r"^gaa_lm has no setting compile_layers: give the names of its flags$"):
+        CharLanguageModel.build_model(OmegaConf.create({"_name": "gaa_lm", "compile_layers": "default"}), None)
 
 
 def test_names_are_those_of_an_eager_model_and_checkpoints_have_no_flag(folder):
     task, plain = build(folder, *SIZES)
-    settings = {**vars(plain.args), "compile_layers": True}
+    settings = {**vars(plain.args), "compile_layers": "default"}
     by_flag, by_hydra = (
         Namespace(**settings),
-        OmegaConf.create({"_name": "poolingformer_roberta_tiny", "pooled_layers": "none", "compile_layers": True}),
+        OmegaConf.create({"_name": "poolingformer_roberta_tiny", "pooled_layers": "none", "compile_layers": "default"}),
     )
     for cfg in (by_flag, by_hydra):
         model = task.build_model(cfg)
         assert "compile_layers" not in cfg
-        assert model.encoder.sentence_encoder.compile_layers
+        assert model.encoder.sentence_encoder.compile_layers == "default"
     assert list(task.build_model(Namespace(**settings)).state_dict()) == list(plain.state_dict())
 
 

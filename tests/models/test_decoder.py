@@ -8,7 +8,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_poolingformer.attention import Masks
 from fairseq_poolingformer.attention.backends import sdpa
-from fairseq_poolingformer.models.decoder import CrossAttention
+from fairseq_poolingformer.models.decoder import CrossAttention, right_padded
 from tests.dropped import assert_dropped, identity
 from tests.models.test_bart import EOS, PAD, sentences, shifted
 from tests.models.tiny_bart import SIZES, build
@@ -88,6 +88,14 @@ def as_on_a_gpu(monkeypatch):
         return calls
 
     return start
+
+
+def test_padding_is_on_the_right_where_no_real_token_follows_it():
+    padding = torch.arange(5) >= torch.tensor([0, 5, 3])[:, None]
+    assert right_padded(Masks())
+    assert right_padded(Masks(None, padding))
+    padding[1, 2] = True
+    assert not right_padded(Masks(None, padding))
 
 
 def left_padded(rows):
