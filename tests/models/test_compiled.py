@@ -125,7 +125,7 @@ def test_the_mode_is_torch_compiles(folder, monkeypatch, mode):
 def test_character_models_do_not_have_it(folder, capsys):
     with pytest.raises(SystemExit):
         tiny_bart.parse(folder, "--compile-layers", arch="gaa_lm", task="char_lm")
-    assert capsys.readouterr().err.endswith("error: unrecognized arguments: --compile-layers\n")
+    assert "error: unrecognized arguments: --compile-layers" in capsys.readouterr().err  # patched: and whose it is
     with pytest.raises(ValueError, match=r"^gaa_lm has no setting compile_layers: give the names of its flags$"):
         CharLanguageModel.build_model(OmegaConf.create({"_name": "gaa_lm", "compile_layers": "default"}), None)
 
