@@ -1,5 +1,6 @@
 """Options of the whole test suite, and what every test starts from."""
 
+import copy
 import functools
 import gc
 import importlib.util
@@ -87,15 +88,16 @@ def pytest_unconfigure():
 
 @pytest.fixture(scope="session", autouse=True)
 def hydra_reads_once():
-    """Hydra, which fairseq composes every configuration with, parses a flag once and looks for its caller once.
+    """Hydra, which fairseq composes every configuration with, parses a flag, composes flags and finds its caller once.
 
-    It copies no list of its folders, which no test changes. All this takes three quarters of the third of a second that
-    each command line and each checkpoint costs. In the processes that tests start, Hydra is as it is.
+    It copies no list of its folders, which no test changes. Each command line and each checkpoint would take a third of
+    a second. In the processes that tests start, Hydra is as it is.
     """
     if importlib.util.find_spec("hydra") is None:  # as it comes with fairseq
         yield
         return
     from hydra._internal.config_repository import CachingConfigRepository
+    from hydra._internal.hydra import Hydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     parse_rule, parsed = OverridesParser.parse_rule, {}
@@ -108,10 +110,19 @@ def hydra_reads_once():
     def keep(self, delegate):
         self.delegate, self.cache = delegate, {}
 
+    compose, composed = Hydra.compose_config, {}
+
+    def compose_once(self, config_name, overrides, **settings):
+        key = (config_name, *overrides, *map(str, self.config_loader.get_search_path().get_path()))
+        if key not in composed:
+            composed[key] = compose(self, config_name=config_name, overrides=overrides, **settings)
+        return copy.deepcopy(composed[key])
+
     caller = sys.modules["hydra.initialize"].detect_calling_file_or_module_from_stack_frame
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OverridesParser, "parse_rule", parse_once)
         patch.setattr(CachingConfigRepository, "__init__", keep)
+        patch.setattr(Hydra, "compose_config", compose_once)
         patch.setattr(sys.modules["hydra.initialize"], caller.__name__, functools.cache(caller))
         yield
 
