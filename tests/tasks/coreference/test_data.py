@@ -1,5 +1,3 @@
-import random
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,7 @@ from fairseq_poolingformer.tasks.coreference.data import (
     write_document,
 )
 from fairseq_poolingformer.text.json_values import BadLine
-from tests.tasks.coreference.official_coreference import crosses
+from tests.tasks.coreference.test_scores import CASES, as_tuples
 from tests.tasks.folders import SYMBOLS, write
 
 
@@ -66,22 +64,9 @@ def test_bad_documents_leave_their_neighbours_whole():
             parse_document(documents[bad], SCORED_COLUMNS)
 
 
-def random_chains(rng):
-    """Chains of up to 23 mentions in 24 words."""
-    spans = sorted({(start, start + width) for start in range(18) for width in (1, 2, 3, 5)})
-    chains = [[] for _ in range(rng.randrange(1, 6))]
-    for span in rng.sample(spans, rng.randrange(2, 24)):
-        chain = rng.choice(chains)
-        if not any(crosses(span, other) for other in chain):
-            chain.append(span)
-    return [chain for chain in chains if chain]
-
-
 def test_writes_what_it_reads():
     """Random entities: nested, crossing those of others, of one word, with the same words."""
-    rng = random.Random(4)
-    for number in range(200):
-        clusters = random_chains(rng)
+    for number, clusters in enumerate(as_tuples(case[side]) for case in CASES for side in ("key", "response")):
         words, speakers = [f"w{n}" for n in range(24)], ["Ann" if n % 3 else "Bob" for n in range(24)]
         lines = list(write_document(f"(x/{number}); part 003", words, [10, 1, 13], clusters, speakers))
         (document,) = split_documents(lines)
