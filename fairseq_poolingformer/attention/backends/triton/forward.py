@@ -29,7 +29,7 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     HIDDEN,
     WITHIN,
     draw_kept,
-    keys_seen,
+    keys_of_split,
     load_block,
     load_rows,
     load_tokens,
@@ -38,10 +38,7 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     place_of_split,
     places_in_class,
     pools_of_side,
-    real_blocks,
-    real_keys,
     rows_of,
-    split_of,
     store_rows,
 )
 
@@ -162,19 +159,15 @@ def forward(
     top = tl.full([BLOCK_M], LOWEST, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     last_query = tl.minimum(first_query + BLOCK_M, num_queries) - 1
-    first, stop = keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED)
-    first_real, stop_real, holes = real_keys(real, batch, first_key_position, spacing * key_stride)
-    first, stop = tl.maximum(first, first_real // 16 * 16), tl.minimum(stop, stop_real)
-    first, stop = split_of(first, stop, split, num_splits, BLOCK_N)
     place = batch * stride_kb + head * stride_kh
     if key_hidden is not None:
         key_hidden += batch * stride_sb
     most_hidden: tl.constexpr = 1 if GATHERED else 0
     first_before = before if pool_key is None else None  # unseen-token counts, if the first lane's keys are pools
     UNMASKED: tl.constexpr = BLOCK_D <= 128 and first_before is None  # a second loop; wider vectors would spill
-    start, end, inner_first, inner_stop = real_blocks(
-        first, stop, first_real, tl.minimum(stop_real, num_keys), first_query, last_query, lowest, highest, key_stride,
-        scale, key_hidden, stride_sn, holes, most_hidden, BANDED, BLOCK_N, UNMASKED,
+    first, stop, start, end, inner_first, inner_stop = keys_of_split(
+        first_query, last_query, num_keys, lowest, highest, key_stride, split, num_splits, real, batch,
+        first_key_position, spacing, scale, key_hidden, stride_sn, most_hidden, BANDED, BLOCK_N, UNMASKED,
     )  # fmt: skip
     for INSIDE in tl.static_range(2 if UNMASKED else 1):
         acc, top, total = _attend(

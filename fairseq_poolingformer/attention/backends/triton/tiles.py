@@ -158,17 +158,22 @@ def inside(first, stop, inner_first, inner_stop, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def real_blocks(
-    first, stop, first_real, stop_real, first_query, last_query, lowest, highest, key_stride, scale, key_hidden,
-    stride_sn, holes, MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, BLOCK: tl.constexpr, UNMASKED: tl.constexpr,
+def keys_of_split(
+    first_query, last_query, num_keys, lowest, highest, key_stride, split, num_splits, real, batch, first_key_position,
+    spacing, scale, key_hidden, stride_sn, MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, BLOCK: tl.constexpr,
+    UNMASKED: tl.constexpr,
 ):  # fmt: skip
-    """The blocks of keys ``first`` … ``stop`` in which every key exists and none is hidden.
-
-    None without a loop for them, UNMASKED. Only with ``holes`` are keys from ``first_real`` to ``stop_real`` hidden.
+    """The keys of one split that some query of ``first_query`` … ``last_query`` sees.
 
     Returns:
-        Their range, and the range of keys that all of ``first_query`` … ``last_query`` see.
+        Their range, in it that of the blocks in which every key exists and none is hidden, empty without a loop for
+        them, UNMASKED; and the range of keys that all queries see.
     """
+    first, stop = keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED)
+    first_real, stop_real, holes = real_keys(real, batch, first_key_position, spacing * key_stride)
+    first, stop = tl.maximum(first, first_real // 16 * 16), tl.minimum(stop, stop_real)
+    first, stop = split_of(first, stop, split, num_splits, BLOCK)
+    stop_real = tl.minimum(stop_real, num_keys)
     inner_first, inner_stop = 0, stop_real
     if BANDED:
         inner_first = (tl.maximum(last_query + lowest, 0) + key_stride - 1) // key_stride
@@ -187,7 +192,7 @@ def real_blocks(
                     hidden, tl.load(key_hidden + keys.to(tl.int64) * stride_sn, mask=keys < end, other=0)
                 )
             end = tl.where((tl.max(hidden, 0) > MOST_HIDDEN) | (not BANDED), start, end)
-    return tl.where(start < end, start, first), tl.where(start < end, end, first), inner_first, inner_stop
+    return first, stop, tl.where(start < end, start, first), tl.where(start < end, end, first), inner_first, inner_stop
 
 
 @triton.jit

@@ -112,7 +112,7 @@ def test_kernels_fit_the_gpu(compiled, head_dim, dtype, variant, monkeypatch):
     for name, binary in compiled:
         has_more = head_dim == 128 and binary.metadata.target.arch == 90
         assert binary.metadata.shared <= (227 if has_more else 99) * 1024, name
-        spills = head_dim == 128 or not variant.keys().isdisjoint(("positions", "beside_tokens"))
+        spills = head_dim >= 128 or not variant.keys().isdisjoint(("positions", "beside_tokens"))
         assert spilled_bytes(binary) <= (384 if spills else 64), name  # 376 with triton 3.9
         on_tensor_cores = name in multiplying and (dtype != torch.float32 or precision != "highest")
         assert ("mma" in binary.asm["ptx"]) == on_tensor_cores, f"{name}: tensor cores"
