@@ -69,7 +69,7 @@ def test_every_library_is_in_an_extra():
 
 
 def test_the_attention_needs_torch_alone_and_warns_of_nothing():
-    """Of a Python that has imported nothing."""
+    """Imports of a Python that has imported nothing."""
     code = """
 import torch, warnings
 warnings.simplefilter("error")

@@ -137,7 +137,7 @@ def test_on_a_gpu_whole_targets_are_pytorchs(folder, as_on_a_gpu, monkeypatch, f
 
 @torch.no_grad()
 def test_on_a_gpu_padding_reaches_no_output(folder, as_on_a_gpu):
-    """What stands at padding, of targets and of the source, changes no output at a token."""
+    """Padding of targets and of the source, whatever it holds, changes no output at a token."""
     _, model = build_telling(folder)
     as_on_a_gpu()
     layer, x, source = model.decoder.layers[0], torch.randn(5, 2, 32).double(), torch.randn(9, 2, 32).double()
