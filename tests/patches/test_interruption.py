@@ -263,7 +263,8 @@ def test_a_signal_to_the_process_that_started_the_others_reaches_them(tmp_path):
     process = launch(PYTHON, tmp_path / "program.py", PYTHONPATH=str(PACKAGE.parent))
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
     process.send_signal(signal.SIGTERM)
-    assert (process.communicate(timeout=1200)[0], process.returncode) == ("saved\n" * 2, STOPPED)
+    output = process.communicate(timeout=1200)[0]  # torch may say which process it has ended
+    assert (output.count("saved\n"), process.returncode) == (2, STOPPED)
 
 
 def test_a_signal_ends_a_process_that_has_started_none():
