@@ -68,6 +68,14 @@ def test_every_library_is_in_an_extra():
     assert {name: path for name, path in others.items() if name not in {*ALL, *ELSEWHERE}} == {}
 
 
+@pytest.mark.full
+def test_tests_of_what_needs_no_fairseq_are_collected_without(tmp_path):
+    """Those of ``run_scripts/test.sh only=huggingface``."""
+    folders = [str(ROOT / "tests" / name) for name in ("attention", "huggingface", "test_band.py")]
+    code = f"import pytest; sys.exit(pytest.main(['-qq', '--collect-only', '-p', 'no:cacheprovider', *{folders}]))"
+    run_code(code, tmp_path, hidden=["fairseq"])
+
+
 def test_the_attention_needs_torch_alone_and_warns_of_nothing():
     """Imports of a Python that has imported nothing."""
     code = """

@@ -12,9 +12,12 @@ from torch.utils.checkpoint import checkpoint
 from fairseq_poolingformer.attention import Pooling, RelativePositionBias, TwoLevelAttention, Window, band_attention
 from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.pooling import pool_keys
-from fairseq_poolingformer.char_lm.adaptive_span import _InUnitInterval
-from fairseq_poolingformer.training.recompute import _ActivatedLinear, _SeededDropout
-from fairseq_poolingformer.training.token_losses import linear_cross_entropy
+
+
+def of_fairseq(module):
+    """A module that needs fairseq."""
+    return pytest.importorskip(f"fairseq_poolingformer.{module}")
+
 
 MASK = KeepMask.draw(0.3, torch.device("cpu"))
 QUERY, TABLE = (1, 2, 9, 4), (2, 5)
@@ -24,10 +27,16 @@ CASES = {  # class -> a function of tensors that calls it, and their shapes
         [QUERY, QUERY, QUERY, TABLE],
     ),
     "_WeightedSum": (lambda x, weight: pool_keys(x, Pooling(3, 2), kind="ldconv", weight=weight)[0], [QUERY, (3, 8)]),
-    "_ActivatedLinear": (lambda *x: _ActivatedLinear.apply(*x, torch.tanh), [(4, 5), (3, 5), (3,)]),
-    "_SeededDropout": (lambda x: _SeededDropout.apply(x, MASK), [(4, 5)]),
-    "_TokenLosses": (lambda *x: linear_cross_entropy(*x, torch.arange(4))[0], [(4, 5), (6, 5), (6,)]),
-    "_InUnitInterval": (_InUnitInterval.apply, [(4, 5)]),
+    "_ActivatedLinear": (
+        lambda *x: of_fairseq("training.recompute")._ActivatedLinear.apply(*x, torch.tanh),
+        [(4, 5), (3, 5), (3,)],
+    ),
+    "_SeededDropout": (lambda x: of_fairseq("training.recompute")._SeededDropout.apply(x, MASK), [(4, 5)]),
+    "_TokenLosses": (
+        lambda *x: of_fairseq("training.token_losses").linear_cross_entropy(*x, torch.arange(4))[0],
+        [(4, 5), (6, 5), (6,)],
+    ),
+    "_InUnitInterval": (lambda x: of_fairseq("char_lm.adaptive_span")._InUnitInterval.apply(x), [(4, 5)]),
 }
 ELSEWHERE = {"Pools", "_OneProduct", "_Refusal"}  # test_pooling of Triton; test_joined, as it has second derivatives
 
