@@ -70,7 +70,7 @@ def test_every_library_is_in_an_extra():
 
 @pytest.mark.full
 def test_tests_of_what_needs_no_fairseq_are_collected_without(tmp_path):
-    """Those of ``run_scripts/test.sh only=huggingface``."""
+    """The selection of ``run_scripts/test.sh only=huggingface``."""
     folders = [str(ROOT / "tests" / name) for name in ("attention", "huggingface", "test_band.py")]
     code = f"import pytest; sys.exit(pytest.main(['-qq', '--collect-only', '-p', 'no:cacheprovider', *{folders}]))"
     run_code(code, tmp_path, hidden=["fairseq"])
