@@ -382,10 +382,11 @@ def test_two_processes_are_one_training_that_resumes_and_share_generation(bart, 
     assert len((folder / "hypotheses.txt").read_text(encoding="utf-8").splitlines()) == 5
 
 
-# one of each script, and the ways to a checkpoint: of the loss, of a figure in training, of a predicted sample
+# one of each script, the ways to a checkpoint (of the loss, of a figure in training, of a predicted sample), the fusion
 TINY_ROWS = (
     *("summarization/led_4k", "question_answering/tydi_large", "pretraining/frozen_base"),
     *("longformer_tasks/hyperpartisan", "longformer_tasks/hotpotqa", "char_lm/longformer_enwik8"),
+    "question_answering/nq_fusion",
 )
 
 
