@@ -164,9 +164,15 @@ def refuse_checkpoint_of_another_task(
         return original(filenames, arg_overrides, task, *args, **kwargs)
 
 
+def _trained_task(state: Mapping[str, Any]) -> tuple[Any, str | None]:
+    """The options of a checkpoint's task, and its name."""
+    options = getattr(state.get("cfg"), "task", None) or state.get("args")
+    return options, getattr(options, "_name", None) or getattr(options, "task", None)
+
+
 def _match_rows(path: str, state: Mapping[str, Any]) -> None:
-    options = state.get("args") or state["cfg"].task
-    if getattr(options, "task", getattr(options, "_name", None)) in registry.tasks():
+    options, name = _trained_task(state)
+    if name in registry.tasks():
         files = (Path(str(options.data).split(":")[0], name) for name in DICTIONARIES)
         words = next((read_symbols(file) for file in files if file.is_file()), [])
         rows_by_symbol(Path(path), state, [*SPECIAL_SYMBOLS, *words])
@@ -175,8 +181,7 @@ def _match_rows(path: str, state: Mapping[str, Any]) -> None:
 def _check_checkpoint(path: str, state: Mapping[str, Any], task: Any) -> None:
     from fairseq.tasks import TASK_REGISTRY
 
-    holder = getattr(state.get("cfg"), "task", None) or state.get("args")
-    name = getattr(holder, "_name", None) or getattr(holder, "task", None)
+    _, name = _trained_task(state)
     trained = TASK_REGISTRY.get(name) if name in registry.tasks() else None
     is_ours = type(task).__module__.startswith(f"{PACKAGE}.")
     if trained is None:

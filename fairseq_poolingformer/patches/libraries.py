@@ -1,4 +1,4 @@
-"""fairseq beside the torch and hydra that are installed."""
+"""fairseq on current torch, numpy and hydra, and beside an apex that is installed."""
 
 import logging
 import types
